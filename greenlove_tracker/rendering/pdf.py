@@ -130,9 +130,8 @@ def _draw_frame(canvas: Canvas, document: doc.Document, size: tuple[float, float
 
 def _draw_line(canvas: Canvas, text: str, y_pt: float, width_pt: float) -> None:
     """Draw ``text`` from the left margin on, shortened until it fits."""
-    length, line = len(text), text
-    while style.text_width_pt(line := shortened(text, length), style.REGULAR, _FOOTER_PT) > width_pt:
-        length = min(length, len(line)) - 1
+    shorter = (shortened(text, length) for length in range(len(text), 0, -1))
+    line = next((part for part in shorter if style.text_width_pt(part, style.REGULAR, _FOOTER_PT) <= width_pt), "")
     x_pt = _MARGIN_PT
     for part, font in style.spans(line):
         canvas.setFont(font or style.REGULAR, _FOOTER_PT)

@@ -183,10 +183,7 @@ def table(
 
 def _cell(text: str, width: int, side: str) -> str:
     """Cut a cell to its column, and fill it up."""
-    cut = text
-    for length in range(width, 0, -1):
-        if display_width(cut) <= width:
-            break
-        cut = shortened(text, length)
+    shorter = (shortened(text, length) for length in range(width, 0, -1))
+    cut = next((part for part in itertools.chain([text], shorter) if display_width(part) <= width), text)
     padding = " " * (width - display_width(cut))
     return cut + padding if side == "<" else padding + cut

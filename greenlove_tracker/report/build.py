@@ -40,9 +40,7 @@ def write_pdf(
     Raises:
         UsageError: where there is no run, where the page size cannot be, or where the file cannot be written.
     """
-    from greenlove_tracker.rendering import pdf  # reportlab takes a while to load
-
-    return files.write_report(path, pdf.render(document(log_dir, **chosen), page_size=page_size))
+    return files.write_report(path, _rendered(document(log_dir, **chosen), ".pdf", page_size))
 
 
 def write_html(
@@ -63,9 +61,7 @@ def write_html(
     Raises:
         UsageError: where there is no run, or where the file cannot be written.
     """
-    from greenlove_tracker.rendering import html  # no page needs reportlab, and no PDF Jinja2
-
-    return files.write_report(path, html.render(document(log_dir, **chosen)))
+    return files.write_report(path, _rendered(document(log_dir, **chosen), ".html"))
 
 
 def write_document(content: Document, path: str | os.PathLike[str], *, page_size: str = "A4") -> Path:
@@ -79,21 +75,24 @@ def write_document(content: Document, path: str | os.PathLike[str], *, page_size
     Raises:
         UsageError: for any other name, an unknown page size, or where the file cannot be written.
     """
-    data: bytes | str
-    match checked_suffix(path):
+    return files.write_report(path, _rendered(content, checked_suffix(path), page_size))
+
+
+def _rendered(content: Document, suffix: str, page_size: str = "A4") -> bytes | str:
+    """Return a document in a format; what that needs is loaded for it alone: no page needs reportlab, no PDF Jinja2."""
+    match suffix:
         case ".pdf":
             from greenlove_tracker.rendering import pdf
 
-            data = pdf.render(content, page_size=page_size)
+            return pdf.render(content, page_size=page_size)
         case ".html":
             from greenlove_tracker.rendering import html
 
-            data = html.render(content)
+            return html.render(content)
         case _:
             from greenlove_tracker.rendering import markdown
 
-            data = markdown.render(content)
-    return files.write_report(path, data)
+            return markdown.render(content)
 
 
 def checked_suffix(path: str | os.PathLike[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -137,8 +137,8 @@ def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[d
 
 
 def _details(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[doc.Block, ...]:
-    notes = [(name, note) for comparison in comparisons for name, note in _notes(comparison)]
-    notes += [note for side in sides for note in _side_notes(side)]
+    notes = [note for comparison in comparisons for note in _notes(comparison)]
+    notes += [(side.name, text) for side in sides for text in _side_notes(side)]
     return (
         *_differences(sides),
         *(
@@ -297,16 +297,13 @@ class Side:
 
     def values(self, quantity: str) -> list[float | None]:
         """Return a total of each run, by the name of its field."""
-        if quantity == "emissions_kgco2e":
-            return [run.emissions_kgco2e for run in self.runs]
-        return [getattr(run.summary, quantity) for run in self.runs]
+        # the CO2e of a run is None where its carbon intensity is not known; that of its summary is not
+        return [getattr(run if quantity == "emissions_kgco2e" else run.summary, quantity) for run in self.runs]
 
     def cells(self, metrics: Sequence[str]) -> tuple[str, ...]:
         """Write how far the runs trained, the means of what they took, and what they learnt."""
-        each, planned = (
-            dict.fromkeys(map(wording.progress, self.runs)),
-            {run.summary.epochs_planned for run in self.runs},
-        )
+        each = dict.fromkeys(map(wording.progress, self.runs))
+        planned = {run.summary.epochs_planned for run in self.runs}
         trained = "; ".join(each) or "did not finish"
         if len(each) > 1 and len(planned) == 1 and None not in planned:  # each may have stopped early
             done = sorted(run.summary.epochs_done for run in self.runs)
@@ -375,21 +372,22 @@ def _learnt_text(side: Side, baseline: Side, metrics: Sequence[str]) -> str:
 
 def _marks(sides: Sequence[Side]) -> list[doc.Block]:
     """Draw the first metric against the energy, a point a side with the ranges of its runs."""
-    metrics, found = shared_metrics(sides), list[tuple[str, list[float], list[float]]]()
-    for side in sides if metrics else ():
-        values = ((run.summary.energy_kwh, final_value(run, metrics[0])) for run in side.runs)
-        pairs = [(e, v) for e, v in values if e is not None and v is not None]
-        if pairs:
-            found.append((fmt.shortened(side.name, 24), [e for e, _ in pairs], [v for _, v in pairs]))
+    metrics = shared_metrics(sides)
+    found = wording.grouped(
+        (side.name, (energy_kwh, learnt))
+        for side in (sides if metrics else ())
+        for run in side.runs
+        if (energy_kwh := run.summary.energy_kwh) is not None and (learnt := final_value(run, metrics[0])) is not None
+    )
     if len(found) < 2:
         return []
-    scale = fmt.energy_scale(max(e for _, energies, _ in found for e in energies))
+    scale = fmt.energy_scale(max(energy_kwh for pairs in found.values() for energy_kwh, _ in pairs))
     marks = []
-    for i, (name, energies, learnt) in enumerate(found):
-        scaled = [scale.value(e) for e in energies]
-        point = (statistics.fmean(scaled), statistics.fmean(learnt))
-        ranges = ((min(scaled), max(scaled)), (min(learnt), max(learnt)))
-        marks.append(doc.MarkedPoint(name, *point, *ranges, is_named=len(found) <= _MOST_NAMED, is_here=i == 0))
+    for i, (name, pairs) in enumerate(found.items()):
+        energies, values = [scale.value(energy_kwh) for energy_kwh, _ in pairs], [value for _, value in pairs]
+        point = (fmt.shortened(name, 24), statistics.fmean(energies), statistics.fmean(values))
+        ranges = ((min(energies), max(energies)), (min(values), max(values)))
+        marks.append(doc.MarkedPoint(*point, *ranges, is_named=len(found) <= _MOST_NAMED, is_here=i == 0))
     name = f"final {fmt.shortened(metrics[0], 24)}"
     chart = doc.MarkChart(f"{name} against energy", f"energy, {scale.unit}", name, tuple(marks), is_from_0=False)
     return [doc.ChartRow((chart,))]
@@ -415,10 +413,9 @@ def _differences(sides: Sequence[Side]) -> list[doc.Block]:
     return [doc.Heading("What differed between the runs"), doc.Table(columns, tuple(rows))]
 
 
-def _side_notes(side: Side) -> list[tuple[str, str]]:
-    found = [(side.name, note) for note in dict.fromkeys(run.text("technique_note") for run in side.runs) if note]
-    left = (f"{run.run_id} is left out: {run.summary.status}, {wording.progress(run)}" for run in side.left_out)
-    return [*found, *((side.name, text) for text in left)]
+def _side_notes(side: Side) -> Iterator[str]:
+    yield from filter(None, (run.text("technique_note") for run in side.runs))
+    yield from (f"{run.run_id} is left out: {run.summary.status}, {wording.progress(run)}" for run in side.left_out)
 
 
 # -- Details --
@@ -438,13 +435,16 @@ def _method(comparison: Comparison) -> list[doc.Block]:
     lengths_s = [trial.duration_s for trial in comparison.trials]
     noun = "run" if comparison.is_of_runs else "trial"
     energy = wording.method(comparison.energy_method) if comparison.energy_method else "not measured"
-    parts = [f"{fmt.plural(len(lengths_s), noun)} of {fmt.duration(statistics.median(lengths_s))}"]
-    parts += [f"residual {fmt.percent(comparison.residual_cv, 1)}"] if comparison.residual_cv is not None else []
-    parts += [f"energy: {energy}"]
-    if comparison.budget_s is not None:
-        parts.append(f"took {fmt.duration(comparison.spent_s)} of {fmt.duration(comparison.budget_s)}")
+    spent, budget_s, residual = fmt.duration(comparison.spent_s), comparison.budget_s, comparison.residual_cv
+    parts = (
+        f"{fmt.plural(len(lengths_s), noun)} of {fmt.duration(statistics.median(lengths_s))}",
+        "" if residual is None else f"residual {fmt.percent(residual, 1)}",
+        f"energy: {energy}",
+        "" if budget_s is None else f"took {spent} of {fmt.duration(budget_s)}",
+    )
+    said = f"{' · '.join(filter(None, parts))}."
     text = f"{_OF_RUNS if comparison.is_of_runs else _OF_TRIALS} {_EACH}"
-    return [doc.Heading("How we know"), doc.Paragraph(f"{' · '.join(parts)}."), doc.Paragraph(text, is_note=True)]
+    return [doc.Heading("How we know"), doc.Paragraph(said), doc.Paragraph(text, is_note=True)]
 
 
 # -- An experiment --
@@ -486,13 +486,15 @@ def experiment_document(record: ExperimentRecord) -> doc.Document:
         for (name, text), (used, limit) in ((fmt.QUANTITIES[q], pair) for q, pair in record.budget.items())
     ]
     n_all = len(record.runs) + len(record.not_run)
-    parts = [f"{sum(len(side.runs) for side in sides):,} of {fmt.plural(n_all, 'training')} finished"]
-    parts += [fmt.plural(len(sides), "group")] if len(sides) > 1 else []
-    if starts := [run.started_at for run in record.runs if run.started_at]:
-        parts.append(f"begun {min(starts)[:16].replace('T', ' ')} UTC")
+    begun = min((run.started_at for run in record.runs if run.started_at), default="")
+    parts = (
+        f"{sum(len(side.runs) for side in sides):,} of {fmt.plural(n_all, 'training')} finished",
+        fmt.plural(len(sides), "group") if len(sides) > 1 else "",
+        f"begun {begun[:16].replace('T', ' ')} UTC" if begun else "",
+    )
     return doc.Document(
         title=f"Experiment {record.name}",
-        subtitle=" · ".join(parts),
+        subtitle=" · ".join(filter(None, parts)),
         footer=wording.footer(fmt.shortened(record.name, 40), f"file {record.sha256[:12]}"),
         verdict=_experiment_verdict(sides, comparisons),
         blocks=(

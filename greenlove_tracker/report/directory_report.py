@@ -59,8 +59,8 @@ def summary_document(aggregate: Aggregate, keys: Sequence[str]) -> doc.Document:
         for quantity, (name, text) in fmt.QUANTITIES.items()
         if quantity in QUANTITIES and (estimate := total.bounds(quantity)) is not None
     ]
-    texts = [f"95% range of the total: {', '.join(ranges)}."] if ranges else []
-    return _document(aggregate, (*table, *map(doc.Paragraph, texts), *_notes(aggregate)))
+    of_total = [doc.Paragraph(f"95% range of the total: {', '.join(ranges)}.")] if ranges else []
+    return _document(aggregate, (*table, *of_total, *_notes(aggregate)))
 
 
 def metrics_document(aggregate: Aggregate) -> doc.Document:
@@ -94,14 +94,13 @@ def _verdict(aggregate: Aggregate) -> str:
     total = aggregate.total
     if not total.n_runs:
         return ""
-    runs = _runs(aggregate)
     tilde = wording.TILDE if wording.is_all_modelled(total) else ""
     took = wording.took(total.duration_s or 0.0, total.energy_kwh, total.emissions_kgco2e, total.cost_usd, tilde)
     n_bad = sum(row["status"] not in (*GOOD_ENDINGS, RunStatus.RUNNING) for row in total.rows)
     ended = f" {fmt.plural(n_bad, 'run')} did not finish." if n_bad else ""
     are = "is" if total.n_calibrated == 1 else "are"
     calibrated = f" {fmt.plural(total.n_calibrated, 'run')} {are} calibrated." if total.n_calibrated else ""
-    return f"{runs} took {took}.{calibrated}{ended}"
+    return f"{_runs(aggregate)} took {took}.{calibrated}{ended}"
 
 
 def _notes(aggregate: Aggregate) -> list[doc.Block]:

@@ -142,8 +142,7 @@ def outcome_sentence(run: Run) -> str:
     scored = headline(scored_forecasts(run))
     if scored is None:
         return ""
-    how = "over" if scored.error > 0 else "short"
-    error = f"{fmt.percent(abs(scored.error), 1)} {how}"
+    error = f"{fmt.percent(abs(scored.error), 1)} {'over' if scored.error > 0 else 'short'}"
     return f"forecast {issued_after(scored.issued)}: {fmt.interval(scored.estimate, fmt.duration)}, {error}"
 
 
@@ -157,9 +156,10 @@ def forecast_blocks(run: Run) -> tuple[doc.Block, ...]:
         for quantity in MEASURED & lines.keys():
             with_error = with_meter_error(lines[quantity].estimate, run, quantity)
             lines[quantity] = replace(lines[quantity], estimate=with_error)
-    text = f"Forecast {issued_after(of_time.issued)}, {fmt.duration(of_time.issued.elapsed_s)} after the start."
-    if stop := wording.expected_stop(run, of_time.issued):
-        text = f"{text} It said: {stop}."
+    issued = of_time.issued
+    text = f"Forecast {issued_after(issued)}, {fmt.duration(issued.elapsed_s)} after the start."
+    if issued.stop_epochs is not None:
+        text += f" It said: {fmt.expected_stop(issued.stop_epochs, run.first_epoch + issued.planned)}."
     chosen = _CHOSEN if of_time.scores else "It is the latest. The run has not done what was forecast."
     rows = ((fmt.QUANTITIES[q][0], *line.cells(fmt.QUANTITIES[q][1])) for q, line in lines.items())
     return (

@@ -175,11 +175,15 @@ def memory_document(rows: Sequence[MemoryRow], about: str) -> Document:
     """
     known = [row for row in rows if row.peak_bytes is not None]
     columns = tuple(Column(head, is_number=bool(head)) for head in _HEAD)
-    cells = tuple((row.name, *_parts_text(row), _size_text(_least_memory_gb(row))) for row in known)
+    cells = tuple(
+        (row.name, *(fmt.memory(getattr(row, f"{part}_bytes")) for part in _PARTS), _size_text(_least_memory_gb(row)))
+        for row in known
+    )
     stepped = ", ".join(row.name for row in known if row.method == MEASURED_STEP)
     told = [f"{row.name}: {row.reason}." for row in rows if row.reason]
-    if stepped:
-        told.append(f"{stepped}: measured by a real step, since tensors without data could not be followed.")
+    told += (
+        [f"{stepped}: measured by a real step, since tensors without data could not be followed."] if stepped else []
+    )
     verdict, next_steps = "What it takes of a GPU's memory is not known.", list[str]()
     if known and (peak_bytes := known[0].peak_bytes) is not None:
         size = _least_memory_gb(known[0])
@@ -187,7 +191,6 @@ def memory_document(rows: Sequence[MemoryRow], about: str) -> Document:
         verdict = f"{about} takes {fmt.memory(peak_bytes)} of a GPU's memory: {fits}."
         peak = f"greenlove project --hours 20 --peak-memory {peak_bytes / BYTES_PER_GB:.3g}"
         next_steps.append(f"{peak}    which GPU to rent for it")
-    basis = (Heading("How we know"), Paragraph(_RULE, is_note=True)) if known else ()
     return Document(
         title="GPU memory",
         subtitle=about,
@@ -196,7 +199,7 @@ def memory_document(rows: Sequence[MemoryRow], about: str) -> Document:
         blocks=(
             *([Table(columns, cells)] if known else []),
             *map(Paragraph, (*_gpus_text(known), *told)),
-            *basis,
+            *((Heading("How we know"), Paragraph(_RULE, is_note=True)) if known else ()),
         ),
         next_steps=tuple(next_steps),
     )
@@ -207,10 +210,6 @@ def _gpus_text(known: Sequence[MemoryRow]) -> list[str]:
     sizes = {_least_memory_gb(row) for row in known}
     lines = [f"{size:g} GB or more: {_named(size)}." for size in sorted(size for size in sizes if size is not None)]
     return [*lines, "none: more than any GPU in the table holds."] if None in sizes else lines
-
-
-def _parts_text(row: MemoryRow) -> tuple[str, ...]:
-    return tuple(fmt.memory(getattr(row, f"{part}_bytes")) for part in _PARTS)
 
 
 def _size_text(size_gb: float | None) -> str:

@@ -50,16 +50,12 @@ def ledger_row(run: Run) -> dict[str, Any]:
 
 def _factor_cells(name: str, factor: Factor | None) -> dict[str, Any]:
     return {
-        f"{name}_gco2e_per_kwh": _value(factor),
+        f"{name}_gco2e_per_kwh": factor.value if factor else None,
         f"{name}_basis": factor.basis if factor else "",
         f"{name}_source": factor.source if factor else "",
         f"{name}_year": factor.year if factor else "",
         f"{name}_table_sha256": factor.table_sha256 if factor else "",
     }
-
-
-def _value(factor: Factor | None) -> float | None:
-    return None if factor is None else factor.value
 
 
 def _yes_or_no(value: bool | None) -> str:
@@ -79,7 +75,8 @@ def _differs(factor: Factor | None, started_at: str) -> bool | None:
 
 def _details(run: Run) -> dict[str, Any]:
     """Return what else an auditor asks for: who, where, on what, for how long, by which meter, and how sure it is."""
-    summary, price = run.summary, run.electricity_price
+    summary = run.summary
+    price = run.electricity_price if summary.cost_basis == "electricity" else None
     return {
         "kind": kind_of(run),
         "status": str(summary.status),
@@ -100,9 +97,9 @@ def _details(run: Run) -> dict[str, Any]:
         "cost_usd": summary.cost_usd,
         "cost_basis": summary.cost_basis,
         **_interval_cells(run, "cost_usd"),
-        "price_usd_per_kwh": _value(price) if summary.cost_basis == "electricity" else None,
-        "price_source": price.source if price and summary.cost_basis == "electricity" else "",
-        "price_table_sha256": price.table_sha256 if price and summary.cost_basis == "electricity" else "",
+        "price_usd_per_kwh": price.value if price else None,
+        "price_source": price.source if price else "",
+        "price_table_sha256": price.table_sha256 if price else "",
     }
 
 

@@ -41,29 +41,29 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
         tuple(region_cells(row, advice, zone) for row in advice.alternatives),
     )
     is_choice = len(advice.alternatives) > 1
-    blocks: list[doc.Block] = [regions if is_choice else now_and_then]
-    said = [_MOCK] if advice.is_mock else []
-    said += [f"The run: {about}."] if about else []
-    if advice.wait_s > 0 and advice.duration_s is not None:
-        said.append(_waiting_text(advice, _now(advice), zone))
-    blocks += _curve(advice, zone) if advice.hours else []
-    blocks += [doc.Paragraph(text) for text in said]
-    blocks += [doc.Heading("Now and then"), now_and_then] if is_choice else []
+    said = (
+        _MOCK if advice.is_mock else "",
+        f"The run: {about}." if about else "",
+        _waiting_text(advice, _now(advice), zone) if advice.wait_s > 0 and advice.duration_s is not None else "",
+    )
     sources = ((one.region or "here", source_text(one, is_left_out=bool(advice.hours))) for one in advice.sources)
-    blocks += [
-        doc.Heading("How we know"),
-        doc.Table((doc.Column("region", 1), doc.Column("source", 5)), tuple(sources)),
-    ]
-    if advice.probability_of_saving is not None and n == 3:
-        blocks.append(doc.Paragraph(f"Any saving at all is {fmt.chance(advice.probability_of_saving)} likely."))
-    blocks += [doc.Paragraph(f"{note}.", is_note=True) for note in advice.notes]
+    chance = advice.probability_of_saving if titles[2] else None
     return doc.Document(
         title="When to start",
         subtitle=" · ".join(filter(None, (about, deadline, f"given {_dated(_now(advice), zone)}"))),
         footer=footer(),
         verdict=f"{headline(advice, zone)}.",
         stamp="MOCK" if advice.is_mock else "",
-        blocks=tuple(blocks),
+        blocks=(
+            regions if is_choice else now_and_then,
+            *(_curve(advice, zone) if advice.hours else ()),
+            *map(doc.Paragraph, filter(None, said)),
+            *((doc.Heading("Now and then"), now_and_then) if is_choice else ()),
+            doc.Heading("How we know"),
+            doc.Table((doc.Column("region", 1), doc.Column("source", 5)), tuple(sources)),
+            *((doc.Paragraph(f"Any saving at all is {fmt.chance(chance)} likely."),) if chance is not None else ()),
+            *(doc.Paragraph(f"{note}.", is_note=True) for note in advice.notes),
+        ),
     )
 
 

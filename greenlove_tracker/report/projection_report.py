@@ -14,7 +14,7 @@ from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import Scale, energy_scale, mass_scale, time_scale
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.catalogue import software_notes
-from greenlove_tracker.projection.decision import Chance, Decision, Faster, LeftOut, Limits, decide, machine_here
+from greenlove_tracker.projection.decision import Decision, Faster, LeftOut, Limits, decide, machine_here
 from greenlove_tracker.projection.listings import DEFAULT_PROVIDER, DEFAULT_PROVIDER_NAME
 from greenlove_tracker.projection.options import ProjectionOptions, option_names
 from greenlove_tracker.projection.types import MINIMUM_TERM_DAYS, Projection
@@ -121,8 +121,9 @@ def _blocks(
     shown, local = compared(projections), projections[0]
     warnings = (sentence(caveat.in_options(options)) for caveat in local.caveats)
     coverages = {row.intensity.coverage for row in shown if row.intensity and row.emissions_kgco2e} - {""}
-    is_mixed = len(coverages) > 1
-    mixed = "Some CO2e is by direct and some by lifecycle intensities: compare it with care." if is_mixed else ""
+    mixed = (
+        "Some CO2e is by direct and some by lifecycle intensities: compare it with care." if len(coverages) > 1 else ""
+    )
     told = (f"For {name}." if name else "", *warnings, prices(shown, today), mixed)
     of_machines = grouped((caveat.in_options(options), short_name(row)) for row in shown[1:] for caveat in row.caveats)
     return (
@@ -302,7 +303,7 @@ def projection_record(
             "recommended": _machine(made.recommended) or None,
             "probability": made.probability,
             "meets_limits": made.meets,
-            "alternatives": _chance_values(made.alternatives),
+            "alternatives": [{**_machine(one.machine), "probability": one.probability} for one in made.alternatives],
             "faster": faster and {**_machine(faster.machine), "saved_s": faster.saved_s, "more_usd": faster.more_usd},
             "spot": _machine(made.spot) or None,
             "left_out": [
@@ -320,10 +321,6 @@ def _machine(row: Projection | None) -> dict[str, Any]:
         return {}
     provider = row.offer.provider if row.offer else None
     return {"gpu": row.name, "gpus": row.billed_gpus, "provider": provider, "obtained": row.obtained}
-
-
-def _chance_values(chances: Iterable[Chance]) -> list[dict[str, Any]]:
-    return [{**_machine(chance.machine), "probability": chance.probability} for chance in chances]
 
 
 def projection_values(row: Projection) -> dict[str, Any]:

@@ -29,17 +29,18 @@ def spot_document(advice: SpotAdvice, about: str) -> doc.Document:
         about: the training and the machine in words.
     """
     columns = (doc.Column("", 1), doc.Column("on demand", 2, is_number=True), doc.Column("spot", 2, is_number=True))
-    blocks: list[doc.Block] = [
-        doc.Table(columns, tuple(_totals(advice))),
-        *map(doc.Paragraph, filter(None, (_save_text(advice), _break_even(advice)))),
-    ]
-    blocks += [doc.Heading("How we know"), *map(doc.Paragraph, _given(advice))]
     return doc.Document(
         title="This training on a spot machine",
         subtitle=about,
         footer=footer(),
         verdict=headline(advice),
-        blocks=(*blocks, *(doc.Paragraph(text, is_note=True) for text in _RESTS_ON)),
+        blocks=(
+            doc.Table(columns, tuple(_totals(advice))),
+            *map(doc.Paragraph, filter(None, (_save_text(advice), _break_even(advice)))),
+            doc.Heading("How we know"),
+            *map(doc.Paragraph, filter(None, _given(advice))),
+            *(doc.Paragraph(text, is_note=True) for text in _RESTS_ON),
+        ),
     )
 
 
@@ -82,19 +83,17 @@ def _break_even(advice: SpotAdvice) -> str:
     return f"Nothing is saved at a spot price of {price} per GPU and hour{also}."
 
 
-def _given(advice: SpotAdvice) -> list[str]:
-    """Return the terms that it was reckoned with."""
-    terms, rate, found = advice.terms, advice.terms.rate_per_hour, []
+def _given(advice: SpotAdvice) -> tuple[str, ...]:
+    """Return the terms that it was reckoned with; empty texts of those that need none."""
+    terms, rate, expected = advice.terms, advice.terms.rate_per_hour, advice.preemptions
     is_bare = isinstance(terms.preemptions_per_hour, int | float)
     how = "its range, from half to twice, is an assumption" if is_bare else "as given"
-    found.append(f"Preemptions in an hour: {rate.point:.3g} [{rate.lower:.3g} – {rate.upper:.3g}], {how}.")
-    if advice.preemptions is not None:
-        found.append(f"{advice.preemptions.point:.3g} are expected in all, at most {advice.preemptions.upper:.3g}.")
-    if not terms.wait_s:
-        found.append("Another machine is there at once: no waiting for one is counted.")
-    if terms.on_demand_price is None:
-        found.append("No price on demand is known: give --on-demand-price.")
-    return found
+    return (
+        f"Preemptions in an hour: {rate.point:.3g} [{rate.lower:.3g} – {rate.upper:.3g}], {how}.",
+        f"{expected.point:.3g} are expected in all, at most {expected.upper:.3g}." if expected is not None else "",
+        "Another machine is there at once: no waiting for one is counted." if not terms.wait_s else "",
+        "No price on demand is known: give --on-demand-price." if terms.on_demand_price is None else "",
+    )
 
 
 def _totals(advice: SpotAdvice) -> list[tuple[str, str, str]]:

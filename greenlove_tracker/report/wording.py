@@ -13,7 +13,6 @@ from greenlove_tracker.logs.aggregate import Totals
 from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import SIMULATED_METERS, Run
 from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, TRAINING
-from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.records import COMPONENTS, Factor, Flag, Method, RunStatus, RunSummary
 from greenlove_tracker.rendering.document import Column, KeyFigure
 from greenlove_tracker.workloads import WORKLOADS
@@ -161,11 +160,6 @@ def early_stop_sentence(run: Run) -> str:
     best, rule = run.text("best_epoch"), field_text(run, "stopping_rule")
     best = f"; best: epoch {int(best):,}" if best.isdecimal() else ""
     return f"stopped early after {after:,}{of} epochs{best}" + (f" ({rule})" if rule else "")
-
-
-def expected_stop(run: Run, issued: IssuedForecast) -> str:
-    """Say where early stopping was expected to end the run when this was forecast; empty without a rule."""
-    return "" if issued.stop_epochs is None else fmt.expected_stop(issued.stop_epochs, run.first_epoch + issued.planned)
 
 
 def why_incomplete(summary: RunSummary) -> str:
@@ -328,25 +322,23 @@ def unmetered_text(run: Run) -> str:
 
 def warnings(run: Run) -> tuple[str, ...]:
     """Return what spoils the figures of a run, one sentence each."""
-    found = [text for flag, text in _FLAGS.items() if flag in run.summary.flags]
-    if run.text("meter") in ("simulated", "replay"):
-        found.insert(0, "The hardware was simulated: the energy is not this machine's.")
-    sources = run.intensity_sources
-    if is_mock(sources):
-        found.append("MOCK: the carbon intensity is invented, and so is the CO2e.")
-    if fallbacks := [source for source in sources if source.is_fallback]:
-        names = " and ".join(dict.fromkeys(source.described for source in fallbacks))
-        why = fmt.shortened(fallbacks[-1].reason, 80)
-        found.append(f"For a part of the time {names} stood in for the intensity ({why}).")
-    if not run.has_summary and run.summary.status != RunStatus.RUNNING:
-        found.append("No summary was written: the totals are added up from the rows.")
-    if cut_off := run.cut_off_ranks:
-        which = f"Rank {cut_off[0]}" if len(cut_off) == 1 else f"{len(cut_off):,} of {run.summary.n_ranks:,} ranks"
-        found.append(f"{which} recorded no end: the last work is missing from every figure.")
-    if run.problems:
-        left_out = "is left out" if len(run.problems) == 1 else "are left out"
-        found.append(f"{fmt.plural(len(run.problems), 'part')} of the log could not be read and {left_out}.")
-    return tuple(found)
+    fallbacks = [source for source in run.intensity_sources if source.is_fallback]
+    names = " and ".join(dict.fromkeys(source.described for source in fallbacks))
+    why = fmt.shortened(fallbacks[-1].reason, 80) if fallbacks else ""
+    cut_off = run.cut_off_ranks
+    which = f"Rank {cut_off[0]}" if len(cut_off) == 1 else f"{len(cut_off):,} of {run.summary.n_ranks:,} ranks"
+    has_ended, n_unread = run.summary.status != RunStatus.RUNNING, len(run.problems)
+    are = "is" if n_unread == 1 else "are"
+    said = {
+        "The hardware was simulated: the energy is not this machine's.": run.text("meter") in ("simulated", "replay"),
+        **{text: flag in run.summary.flags for flag, text in _FLAGS.items()},
+        "MOCK: the carbon intensity is invented, and so is the CO2e.": is_mock(run.intensity_sources),
+        f"For a part of the time {names} stood in for the intensity ({why}).": fallbacks,
+        "No summary was written: the totals are added up from the rows.": not run.has_summary and has_ended,
+        f"{which} recorded no end: the last work is missing from every figure.": cut_off,
+        f"{fmt.plural(n_unread, 'part')} of the log could not be read and {are} left out.": n_unread,
+    }
+    return tuple(text for text, is_so in said.items() if is_so)
 
 
 # -- What it took, and in which scope --
