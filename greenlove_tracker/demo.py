@@ -31,7 +31,7 @@ from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.rendering.document import Heading, Paragraph
 from greenlove_tracker.rendering.terminal import columns, wrap
 from greenlove_tracker.report.build import write_document
-from greenlove_tracker.report.exploration_report import exploration_blocks
+from greenlove_tracker.report.exploration_report import exploration_document
 from greenlove_tracker.report.projection_report import advice, projection_blocks
 from greenlove_tracker.report.run_report import run_document
 from greenlove_tracker.report.wording import tilde
@@ -108,7 +108,7 @@ def main(output: str = "demo.pdf", country: str | None = None, log_dir: str | No
     blocks = (
         *document.blocks,
         Heading("What was expected before"),
-        *exploration_blocks(forecast_with_meter_error(expected, run), exploration.trials, tilde(run)),
+        *exploration_document(forecast_with_meter_error(expected, run), exploration.trials, tilde=tilde(run)).blocks,
         Heading("Another training, elsewhere"),
         Paragraph(f"This is {EXAMPLE}."),
         *projection_blocks(compared.projections, decision=decision),

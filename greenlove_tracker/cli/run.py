@@ -247,10 +247,9 @@ def watch(log_dir: str | None, once: bool) -> None:
     Ctrl-C ends the view, not the runs. It shows what they log: at least a row a minute.
     """
     from greenlove_tracker.console import can_draw, live_screen
-    from greenlove_tracker.logs.directory import look
     from greenlove_tracker.logs.storage import place
     from greenlove_tracker.rendering import terminal
-    from greenlove_tracker.report.watch import MOST_ENDED, watch_document
+    from greenlove_tracker.report.watch import MOST_ENDED, look, watch_document
 
     path = place(load_settings().log_dir if log_dir is None else log_dir)
     is_live = can_draw() and not once

@@ -7,7 +7,6 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -20,9 +19,9 @@ from greenlove_tracker.logs.foreign.carbontracker import LOG_NAME, carbontracker
 from greenlove_tracker.logs.foreign.codecarbon import Reading, codecarbon_run, read_emissions
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE, CODECARBON_PREFIX, holds_run, records_frame
-from greenlove_tracker.logs.storage import LogPath, entries, file_in, forget_listings, place
+from greenlove_tracker.logs.storage import LogPath, entries, file_in, place
 from greenlove_tracker.logs.trials import has_trials
-from greenlove_tracker.records import RunStatus, RunSummary
+from greenlove_tracker.records import RunSummary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -208,50 +207,3 @@ def _identity(run: Run) -> str:
         return read.text("run_id") or f"{run.run_id} {read.text('started_at')}"
     except (LogError, OSError, ValueError):
         return str(run.path)
-
-
-# -- What goes on in a directory --
-
-
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """The content of a log directory at one moment.
-
-    Attributes:
-        path: the directory.
-        is_there: whether there is such a directory.
-        running: runs that go on, the newest first.
-        ended: all others, the newest first; those without an end of their own are dead.
-        problems: what cannot be read.
-    """
-
-    path: LogPath
-    is_there: bool
-    running: Sequence[Run]
-    ended: Sequence[Run]
-    problems: Sequence[Problem]
-
-
-def look(path: LogPath, n_read: int) -> Sighting:
-    """Return what a log directory, or the directory of one run, holds now.
-
-    Args:
-        path: the directory; it may be there only later.
-        n_read: of runs that wrote their end so many are read, those begun last; the others are only counted.
-    """
-    forget_listings(path)
-    is_there, directory = path.is_dir(), Run(path)
-    found = [directory] if directory.is_run else [Run(path / name) for name in reversed(directory.file_names)]
-    running: list[Run] = []
-    ended: list[Run] = []
-    problems: list[Problem] = []
-    for run in found if is_there else ():
-        if not run.is_run:
-            continue
-        if run.has_summary and len(ended) >= n_read:
-            ended.append(run)
-        elif not is_readable(run):
-            problems += run.problems[-1:]
-        else:
-            (running if run.summary.status == RunStatus.RUNNING else ended).append(run)
-    return Sighting(path, is_there, running, ended, problems)

@@ -9,8 +9,10 @@ from datetime import datetime
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.logs.directory import Sighting
+from greenlove_tracker.logs.csvio import Problem
+from greenlove_tracker.logs.directory import is_readable
 from greenlove_tracker.logs.run import SILENT_AFTER_S, Run
+from greenlove_tracker.logs.storage import LogPath, forget_listings
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
@@ -107,6 +109,50 @@ def _row(run: Run, progress: RunProgress, now_utc_s: float) -> tuple[str, ...]:
     ends = "" if left is None else fmt.clock_time(now_utc_s + left.point, now_utc_s)
     energy = fmt.energy(run.summary.energy_kwh)
     return (wording.run_label(run.run_id, run.summary.project), f"{share}{done}", text, ends, energy)
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """The content of a log directory at one moment.
+
+    Attributes:
+        path: the directory.
+        is_there: whether there is such a directory.
+        running: runs that go on, the newest first.
+        ended: all others, the newest first; those without an end of their own are dead.
+        problems: what cannot be read.
+    """
+
+    path: LogPath
+    is_there: bool
+    running: Sequence[Run]
+    ended: Sequence[Run]
+    problems: Sequence[Problem]
+
+
+def look(path: LogPath, n_read: int) -> Sighting:
+    """Return what a log directory, or the directory of one run, holds now.
+
+    Args:
+        path: the directory; it may be there only later.
+        n_read: of runs that wrote their end so many are read, those begun last; the others are only counted.
+    """
+    forget_listings(path)
+    is_there, directory = path.is_dir(), Run(path)
+    found = [directory] if directory.is_run else [Run(path / name) for name in reversed(directory.file_names)]
+    running: list[Run] = []
+    ended: list[Run] = []
+    problems: list[Problem] = []
+    for run in found if is_there else ():
+        if not run.is_run:
+            continue
+        if run.has_summary and len(ended) >= n_read:
+            ended.append(run)
+        elif not is_readable(run):
+            problems += run.problems[-1:]
+        else:
+            (running if run.summary.status == RunStatus.RUNNING else ended).append(run)
+    return Sighting(path, is_there, running, ended, problems)
 
 
 def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None) -> doc.Document:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from report_samples import HERE, cpu_energy, demo_rows, epoch_row, write_run
 
-from greenlove_tracker.logs.directory import look
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import EPOCHS, log_lines
 from greenlove_tracker.records import RunStatus
+from greenlove_tracker.report.watch import look
 
 
 def age(run_dir: Path, by_s: float) -> None:
