@@ -272,7 +272,7 @@ def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
         texts = [row[i] for row in block.rows[:_MEASURED_ROWS]]
         words = texts if column.is_number else [word for text in texts for word in text.split()]
         for found, measured, title in ((least_pt, words, column.title.split()), (whole_pt, texts, [column.title])):
-            longest = [*sorted(set(measured), key=len)[-_MEASURED_TEXTS:], *title]
+            longest = [*sorted(dict.fromkeys(measured), key=len)[-_MEASURED_TEXTS:], *title]
             widths = (style.text_width_pt(text, style.BOLD, style.CELL_PT) for text in longest)
             found.append(max(widths, default=0.0) + _CELL_PADDING_PT)
     room_pt, most_pt = width_pt - sum(least_pt), width_pt / 2
