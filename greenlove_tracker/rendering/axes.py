@@ -56,7 +56,10 @@ class _Axis:
 
     @property
     def labels(self) -> list[tuple[float, str]]:
-        return [(self.at(t), label) for t, label in zip(self.ticks, tick_labels(self.ticks), strict=True)]
+        """Each tick's place and its number, with the decimals that their distance needs."""
+        step = self.ticks[1] - self.ticks[0] if len(self.ticks) > 1 else (abs(self.ticks[0]) or 1.0)
+        decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+        return [(self.at(tick), f"{tick:,.{decimals}f}") for tick in self.ticks]
 
 
 def plot(chart: Chart) -> Plot:
@@ -75,8 +78,7 @@ def _of_lines(chart: LineChart) -> Plot:
     xs = [*(x for x, _ in every), *(x for x, *_ in chart.band)]
     ys = [*(y for _, y in every), *(e for _, *ends in chart.band for e in ends)]
     ys += [chart.level[0]] if chart.level else []
-    x_low, x_high = min(xs), max(xs)
-    x = _Axis(x_low, x_high, nice_ticks(x_low, x_high, 6, only_whole=chart.is_by_number))
+    x = _Axis(min(xs), max(xs), nice_ticks(min(xs), max(xs), 6, only_whole=chart.is_by_number))
     y = _covering(ys, is_from_0=chart.is_from_0)
 
     def spots(points: Sequence[tuple[float, float]]) -> Points:
@@ -110,10 +112,9 @@ def _of_marks(chart: MarkChart) -> Plot:
     drawn, taken = Plot(x.labels, y.labels), list[tuple[float, float]]()
     for mark in sorted(chart.marks, key=lambda mark: (mark.is_named, -mark.y)):
         at, look = (x.at(mark.x), y.at(mark.y)), "here" if mark.is_here else "chosen" if mark.is_named else "other"
-        if mark.x_range:
-            drawn.shapes.append(Shape("line", "range", tuple((x.at(end), at[1]) for end in mark.x_range)))
-        if mark.y_range:
-            drawn.shapes.append(Shape("line", "range", tuple((at[0], y.at(end)) for end in mark.y_range)))
+        across = tuple((x.at(end), at[1]) for end in mark.x_range or ())
+        upwards = tuple((at[0], y.at(end)) for end in mark.y_range or ())
+        drawn.shapes += [Shape("line", "range", ends) for ends in (across, upwards) if ends]
         tooltip = f"{mark.name}: {mark.x:,.3g} {chart.x_label}, {mark.y:,.3g} {chart.y_label}"
         drawn.shapes.append(Shape("dot", look, (at,), tooltip))
         if mark.is_named:
@@ -167,13 +168,6 @@ def nice_ticks(lower: float, upper: float, n_wanted: int = 5, *, only_whole: boo
 def _step(span: float, n_wanted: int = 5) -> float:
     power = 10.0 ** math.floor(math.log10(span / n_wanted))
     return next(m * power for m in (1, 2, 5, 10) if m * power >= span / n_wanted * 0.999)
-
-
-def tick_labels(ticks: Sequence[float]) -> list[str]:
-    """Write the ticks with the decimals that their distance needs."""
-    step = ticks[1] - ticks[0] if len(ticks) > 1 else (abs(ticks[0]) or 1.0)
-    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
-    return [f"{tick:,.{decimals}f}" for tick in ticks]
 
 
 def _covering(values: Sequence[float], *, is_from_0: bool = True) -> _Axis:

@@ -22,15 +22,14 @@ _MANY_SECTIONS = 4  # need contents
 def render(document: Document) -> str:
     """Return a document as a page that holds all it needs."""
     ids, sections = count(1), _sections(document)
-    first_titled = next((i for i, section in enumerate(sections, 1) if section.heading), 0)
-    n_titled = sum(section.heading is not None for section in sections)
+    titled = [i for i, section in enumerate(sections, 1) if section.heading]
     return (
         _environment(is_page=True)
         .get_template("page.html")
         .render(
             document=document,
             sections=sections,
-            contents_before=first_titled if n_titled >= _MANY_SECTIONS else 0,
+            contents_before=titled[0] if len(titled) >= _MANY_SECTIONS else 0,
             next_id=lambda: f"c{next(ids)}",
         )
     )
@@ -71,8 +70,8 @@ def _environment(*, is_page: bool) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(fmt, name) for name in ("energy", "mass", "percent", "plural", "significant")}
     environment.filters |= {
+        **{name: getattr(fmt, name) for name in ("energy", "mass", "percent", "plural", "significant")},
         "css_string": _css_string,
         "running": _running,
         "kind": lambda block: type(block).__name__,

@@ -16,34 +16,35 @@ def render(document: doc.Document) -> str:
         in_markdown(document.subtitle),
         f"**{in_markdown(document.stamp)}**" if document.stamp else "",
         f"**{in_markdown(document.verdict)}**" if document.verdict else "",
+        *map(_block, document.blocks),
+        f"---\n\n{in_markdown(document.footer)}",
     ]
-    for block in document.blocks:
-        parts += _block(block)
-    return "\n\n".join(part for part in [*parts, f"---\n\n{in_markdown(document.footer)}"] if part) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _block(block: doc.Block) -> list[str]:
+def _block(block: doc.Block) -> str:
     match block:
         case doc.Heading():
-            return [f"## {in_markdown(block.text)}"]
+            return f"## {in_markdown(block.text)}"
         case doc.Paragraph():
-            return [in_markdown(block.text)]
+            return in_markdown(block.text)
         case doc.KeyFigures():
             figures = [(f.label, f"**{in_markdown(f.value)}**", in_markdown(f.how)) for f in block.figures]
-            return [_table(("", "", ""), figures, numbers=())]
+            return _table(("", "", ""), figures, numbers=())
         case doc.Table():
             rows = [tuple(map(in_markdown, row)) for row in block.rows]
             numbers = tuple(i for i, column in enumerate(block.columns) if column.is_number)
-            return [_table(tuple(in_markdown(column.title) for column in block.columns), rows, numbers)]
+            return _table(tuple(in_markdown(column.title) for column in block.columns), rows, numbers)
         case doc.ChartRow():
-            return [part for chart in block.charts for part in _chart(chart)]
+            return "\n\n".join(map(_chart, block.charts))
 
 
-def _chart(chart: doc.Chart) -> list[str]:
+def _chart(chart: doc.Chart) -> str:
     heads, rows = _chart_rows(chart)
     note = f" ({in_markdown(chart.level[1])})" if isinstance(chart, doc.LineChart) and chart.level else ""
     cells = [tuple(map(in_markdown, row)) for row in rows]
-    return [f"**{in_markdown(chart.title)}**{note}", _table(tuple(map(in_markdown, heads)), cells, range(len(heads)))]
+    figures = _table(tuple(map(in_markdown, heads)), cells, range(len(heads)))
+    return f"**{in_markdown(chart.title)}**{note}\n\n{figures}"
 
 
 def _chart_rows(chart: doc.Chart) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -249,20 +249,20 @@ def _tile(figure: doc.KeyFigure, width_pt: float) -> list[Flowable]:
 
 def _table(block: doc.Table, width_pt: float) -> Grid:
     has_head = any(column.title for column in block.columns)
-    rows = []
-    if has_head:
-        styles = [style.CELL_NUMBER_HEAD if c.is_number else style.CELL_HEAD for c in block.columns]
-        heads = zip(block.columns, styles, strict=True)
-        rows.append([Text(style.markup(column.title), head) for column, head in heads])
-    for i, cells in enumerate(block.rows):
-        is_total = block.has_total and i == len(block.rows) - 1
-        rows.append(
-            [_cell(cell, column.is_number, is_total) for cell, column in zip(cells, block.columns, strict=True)]
-        )
+    rows = [_row([column.title for column in block.columns], block, style.HEADS)] if has_head else []
+    for i, cells in enumerate(block.rows, 1):
+        rows.append(_row(cells, block, style.TOTALS if block.has_total and i == len(block.rows) else style.CELLS))
     extra = [("LINEBELOW", (0, 0), (-1, 0), 0.8, style.GREY)] if has_head else []
     if block.has_total:
         extra.append(("LINEABOVE", (0, -1), (-1, -1), 0.8, style.GREY))
     return _grid(rows, _widths_pt(block, width_pt), extra, repeatRows=int(has_head))
+
+
+def _row(texts: Sequence[str], block: doc.Table, styles: Mapping[bool, ParagraphStyle]) -> list[Text]:
+    """Set a row; ``styles`` are those of a text and of a number."""
+    return [
+        Text(style.markup(text), styles[column.is_number]) for text, column in zip(texts, block.columns, strict=True)
+    ]
 
 
 def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
@@ -272,8 +272,8 @@ def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
         texts = [row[i] for row in block.rows[:_MEASURED_ROWS]]
         words = texts if column.is_number else [word for text in texts for word in text.split()]
         for found, measured, title in ((least_pt, words, column.title.split()), (whole_pt, texts, [column.title])):
-            longest = [*sorted(set(measured), key=len)[-_MEASURED_TEXTS:], *title]
-            widths = (style.text_width_pt(text, style.BOLD, style.CELL.fontSize) for text in longest)
+            longest = [*sorted(dict.fromkeys(measured), key=len)[-_MEASURED_TEXTS:], *title]
+            widths = (style.text_width_pt(text, style.BOLD, style.CELL_PT) for text in longest)
             found.append(max(widths, default=0.0) + _CELL_PADDING_PT)
     room_pt, most_pt = width_pt - sum(least_pt), width_pt / 2
     if room_pt < 0:
@@ -287,16 +287,6 @@ def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
         least + share * wanted + rest_pt * column.weight / weights
         for least, wanted, column in zip(least_pt, wanted_pt, block.columns, strict=True)
     ]
-
-
-def _cell(text: str, is_number: bool, is_total: bool) -> Text:
-    styles = {
-        (False, False): style.CELL,
-        (False, True): style.CELL_BOLD,
-        (True, False): style.CELL_NUMBER,
-        (True, True): style.CELL_NUMBER_BOLD,
-    }
-    return Text(style.markup(text), styles[is_number, is_total])
 
 
 # -- Charts: readable in grey, thinned beforehand, every axis with its unit --
@@ -389,11 +379,9 @@ def _chart(drawn: doc.Chart, width_pt: float) -> Drawing:
 
 def _range_bar(at: float, width_pt: float) -> Drawing:
     """Draw the range of a key figure as a small bar, with its value marked."""
-    drawing = Drawing(width_pt, 10)
-    box = [(0.0, 3.0), (width_pt, 3.0), (width_pt, 7.0), (0.0, 7.0)]
-    drawing.add(_area(box, "range"))
-    drawing.add(Line(at * width_pt, 0.5, at * width_pt, 9.5, strokeColor=style.INK, strokeWidth=1.4))
-    return drawing
+    bar = _area([(0.0, 3.0), (width_pt, 3.0), (width_pt, 7.0), (0.0, 7.0)], "range")
+    mark = Line(at * width_pt, 0.5, at * width_pt, 9.5, strokeColor=style.INK, strokeWidth=1.4)
+    return Drawing(width_pt, 10, bar, mark)
 
 
 def _area(spots: Sequence[tuple[float, float]], look: str) -> Polygon:
@@ -402,7 +390,10 @@ def _area(spots: Sequence[tuple[float, float]], look: str) -> Polygon:
 
 def _line(spots: Sequence[tuple[float, float]], look: str) -> PolyLine:
     ink, dashes, width_pt = _LINES[look]
-    line = PolyLine([v for spot in spots for v in spot], strokeColor=ink, strokeWidth=width_pt, strokeLineJoin=1)
-    if dashes:
-        line.strokeDashArray = list(dashes)
-    return line
+    return PolyLine(
+        [end for spot in spots for end in spot],
+        strokeColor=ink,
+        strokeWidth=width_pt,
+        strokeLineJoin=1,
+        strokeDashArray=dashes,
+    )

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
 from reportlab.lib.colors import HexColor
+from reportlab.lib.enums import TA_LEFT, TA_RIGHT
 from reportlab.lib.styles import ParagraphStyle
 from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.cidfonts import UnicodeCIDFont
@@ -27,15 +28,14 @@ _FURTHER = "DejaVuSans"  # for those that they lack
 _ASIAN = (("STSong-Light", "gbk"), ("HeiseiMin-W3", "shift_jis"), ("HYSMyeongJo-Medium", "cp949"))
 
 
+@cache
 def register_fonts() -> None:
     """Make all fonts known to reportlab: three from files that come with the package, the others by name."""
     folder = Path(__file__).parents[1] / "data" / "fonts"
     for name in (REGULAR, BOLD, _FURTHER):
-        if name not in pdfmetrics.getRegisteredFontNames():
-            pdfmetrics.registerFont(TTFont(name, str(folder / f"{name}.ttf")))
+        pdfmetrics.registerFont(TTFont(name, str(folder / f"{name}.ttf")))
     for name, _ in _ASIAN:
-        if name not in pdfmetrics.getRegisteredFontNames():
-            pdfmetrics.registerFont(UnicodeCIDFont(name))
+        pdfmetrics.registerFont(UnicodeCIDFont(name))
 
 
 _NONE = ""  # the name of no font
@@ -72,15 +72,7 @@ def _font_for(character: str) -> str | None:
         return None
     if code in _glyphs(_FURTHER):
         return _FURTHER
-    return next((font for font, codec in _ASIAN if code <= _LAST_CODE and _can_encode(codec, character)), _NONE)
-
-
-def _can_encode(codec: str, character: str) -> bool:
-    try:
-        character.encode(codec)
-    except UnicodeEncodeError:
-        return False
-    return True
+    return next((font for font, codec in _ASIAN if code <= _LAST_CODE and character.encode(codec, "ignore")), _NONE)
 
 
 @cache
@@ -131,12 +123,11 @@ HEADING = _style("heading", 12, fontName=BOLD, textColor=GREEN, spaceBefore=15, 
 CHART_TITLE = _style("chart_title", 9.5, fontName=BOLD, spaceBefore=2, spaceAfter=2)
 BODY = _style("body", 9.5, leading=12.6, spaceBefore=3, spaceAfter=5)
 NOTE = _style("note", 8.4, textColor=GREY, spaceBefore=2, spaceAfter=4)
-CELL = _style("cell", 9, leading=10.8)
-CELL_BOLD = _style("cell_bold", 9, leading=10.8, fontName=BOLD)
-CELL_NUMBER = _style("cell_number", 9, leading=10.8, alignment=2)
-CELL_NUMBER_BOLD = _style("cell_number_bold", 9, leading=10.8, alignment=2, fontName=BOLD)
-CELL_HEAD = _style("cell_head", 8.4, leading=10, textColor=GREY)
-CELL_NUMBER_HEAD = _style("cell_number_head", 8.4, leading=10, textColor=GREY, alignment=2)
+CELL_PT = 9
+_ALIGNMENT = {False: TA_LEFT, True: TA_RIGHT}  # of texts and of numbers
+HEADS = {n: _style("head", 8.4, leading=10, textColor=GREY, alignment=side) for n, side in _ALIGNMENT.items()}
+CELLS = {n: _style("cell", CELL_PT, leading=10.8, alignment=side) for n, side in _ALIGNMENT.items()}
+TOTALS = {n: ParagraphStyle("total", cell, fontName=BOLD) for n, cell in CELLS.items()}
 FIGURE_LABEL = _style("figure_label", 9.5, textColor=GREY)
 FIGURE_VALUE = _style("figure_value", 17, fontName=BOLD, leading=20)
 FIGURE_NOTE = _style("figure_note", 8.4, textColor=GREEN, leading=10)

@@ -188,11 +188,10 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
     if not facts.totals.n_runs:
         return "No run could be read: there is nothing to cite."
     by_group = wording.grouped((_group(row), row) for row in facts.totals.rows)
-    groups = [(name, Totals(by_group[name])) for name in _GROUPS if name in by_group]
-    note = ""
+    other, note = _OTHER, ""
     if _FINAL not in by_group:
-        groups = [("runs" if name == _OTHER else name, totals) for name, totals in groups]
-        note = 'No run is tagged "final" (--tags final): all that did not fail are counted as one group.'
+        other, note = "runs", 'No run is tagged "final" (--tags final): all that did not fail are counted as one group.'
+    groups = [(other if name == _OTHER else name, Totals(by_group[name])) for name in _GROUPS if name in by_group]
     table = [_cells(name, totals) for name, totals in groups]
     rows = [*table, *([_cells("total", facts.totals)] if len(table) > 1 else [])]
     notes = [*wording.sum_notes(facts.totals), *map(sentence, _mocked(facts))]

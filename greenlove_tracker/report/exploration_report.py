@@ -72,10 +72,15 @@ def explored_blocks(run: Run) -> tuple[str, tuple[doc.Block, ...]]:
         forecast = forecast_with_meter_error(forecast_from_log(run), run)
     except (UsageError, ValueError) as error:
         return f"The exploration cannot be forecast again: {error}.", ()
-    return _verdict(forecast), (
-        doc.KeyFigures(_figures(forecast, wording.tilde(run))),
-        *map(doc.Paragraph, _said(forecast, run.trials)),
-        *_details(forecast, run.trials),
+    return _verdict(forecast), exploration_blocks(forecast, run.trials, wording.tilde(run))
+
+
+def exploration_blocks(forecast: Forecast, trials: Sequence[Trial], tilde: str) -> tuple[doc.Block, ...]:
+    """Return the forecast of a training, its parts, and the trials behind it."""
+    return (
+        doc.KeyFigures(_figures(forecast, tilde)),
+        *(doc.Paragraph(text) for text in _said(forecast, trials)),
+        *_details(forecast, trials),
     )
 
 

@@ -239,17 +239,17 @@ def _named(least_gb: float) -> str:
 
 def memory_record(rows: Sequence[MemoryRow], about: str) -> dict[str, Any]:
     """Return all of it as one object for JSON; what is not known is null."""
-    lists = [
-        {
-            "fits_on": [gpu.name for gpu in _holding(row, True)],
-            "may_fit_on": [gpu.name for gpu in _holding(row, None)],
-            "too_large_for": [gpu.name for gpu in _holding(row, False)],
-        }
-        for row in rows
-    ]
     return {
         "about": about,
-        "rows": [{**memory_values(row), **more} for row, more in zip(rows, lists, strict=True)],
+        "rows": [
+            {
+                **memory_values(row),
+                "fits_on": [gpu.name for gpu in _holding(row, True)],
+                "may_fit_on": [gpu.name for gpu in _holding(row, None)],
+                "too_large_for": [gpu.name for gpu in _holding(row, False)],
+            }
+            for row in rows
+        ],
         "assumptions": {
             "usable_share": USABLE_MEMORY,
             "cuda_context_gb": CUDA_CONTEXT_GB,

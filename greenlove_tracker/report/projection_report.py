@@ -145,8 +145,8 @@ def _blocks(
                 for text, names in of_machines.items()
             ),
             *(doc.Paragraph(note, is_note=True) for note in notes(shown)),
-            *_grouped("What was assumed of these machines", "assumption", shown, lambda row: row.assumptions),
-            *_grouped("Sources of the comparison", "source", shown, lambda row: row.sources),
+            *_texts_by_machine("What was assumed of these machines", "assumption", shown, lambda row: row.assumptions),
+            *_texts_by_machine("Sources of the comparison", "source", shown, lambda row: row.sources),
         ),
     )
 
@@ -264,7 +264,7 @@ def _ends(estimate: Estimate, factor: float) -> tuple[float, float] | None:
     return (estimate.lower * factor, estimate.upper * factor) if estimate.lower < estimate.upper else None
 
 
-def _grouped(
+def _texts_by_machine(
     title: str, what: str, rows: Sequence[Projection], texts: Callable[[Projection], Sequence[str]]
 ) -> tuple[doc.Block, ...]:
     """Return a section of texts, each once, with the machines that share it."""

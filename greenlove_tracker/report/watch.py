@@ -163,17 +163,17 @@ def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None)
         now_utc_s: seconds since the Unix epoch.
         most: runs that go on; None: all.
     """
-    n_dead, shown = sum(not run.has_summary for run in seen.ended), seen.ended[:MOST_ENDED]
+    running = [(run, progress_of(run, now_utc_s)) for run in seen.running[:most]]
+    ended = [(run, progress_of(run, now_utc_s)) for run in seen.ended[:MOST_ENDED]]
+    n_dead = sum(not run.has_summary for run in seen.ended)
     n_ended = len(seen.ended) - n_dead
+    n_more = len(seen.ended) - len(ended)
     counts = [f"{len(seen.running):,} running"]
     counts += [f"{n_dead:,} seem{'s' if n_dead == 1 else ''} dead"] if n_dead else []
     counts += [f"{n_ended:,} ended"] if n_ended else []
     clock = f"{datetime.fromtimestamp(now_utc_s).astimezone():%H:%M:%S}"
-    found = [(run, progress_of(run, now_utc_s)) for run in (*seen.running[:most], *shown)]
-    running, ended = found[: len(found) - len(shown)], found[len(found) - len(shown) :]
-    n_more = len(seen.running) - len(running), len(seen.ended) - len(ended)
     notes = [ranks for run, _ in running if (ranks := ranks_sentence(run))]
-    notes += [f"! {run.title(34)}: {progress.doubt}" for run, progress in found if progress.doubt]
+    notes += [f"! {run.title(34)}: {progress.doubt}" for run, progress in (*running, *ended) if progress.doubt]
     notes += [f"! {fmt.shortened(str(problem), 90)}" for problem in seen.problems[:_MOST_PROBLEMS]]
     return doc.Document(
         title="Runs",
@@ -181,9 +181,9 @@ def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None)
         footer="",
         verdict=f"greenlove watch  {fmt.shortened(str(seen.path), 34)}  {' · '.join([*counts, clock])}",
         blocks=(
-            *_running_blocks(running, now_utc_s, n_more[0], _why_empty(seen)),
+            *(_running_blocks(seen, running, now_utc_s) if running else [doc.Paragraph(_why_empty(seen))]),
             *([_ended_table(ended)] if ended else []),
-            *([doc.Paragraph(f"and {n_more[1]:,} more that ended")] if n_more[1] else []),
+            *([doc.Paragraph(f"and {n_more:,} more that ended")] if n_more else []),
             *map(doc.Paragraph, notes),
         ),
     )
@@ -195,11 +195,8 @@ def _why_empty(seen: Sighting) -> str:
     return "nothing is running" if seen.ended else "There is no run in it yet. One is shown as soon as it begins."
 
 
-def _running_blocks(
-    running: Sequence[tuple[Run, RunProgress]], now_utc_s: float, n_more: int, why_empty: str
-) -> list[doc.Block]:
-    if not running:
-        return [doc.Paragraph(why_empty)]
+def _running_blocks(seen: Sighting, running: Sequence[tuple[Run, RunProgress]], now_utc_s: float) -> list[doc.Block]:
+    n_more = len(seen.running) - len(running)
     rows = tuple(_row(run, progress, now_utc_s) for run, progress in running)
     heads = ("running", "done", "left", "ends", "so far")
     columns = tuple(doc.Column(head, is_number=head in heads[2:]) for head in heads)

@@ -67,7 +67,7 @@ def sentence(text: str) -> str:
 
 
 def footer(*parts: str) -> str:
-    """Return what stands on every page: with what it was made, and of what it is."""
+    """Return what stands on every page: the version of this package, and what the page is of."""
     return " · ".join(filter(None, (f"greenlove_tracker {__version__}", *parts)))
 
 
