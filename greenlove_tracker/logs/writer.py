@@ -99,7 +99,7 @@ def _claim(claim: Path, own: str) -> str:
     end_s = time.monotonic() + 1.0
     while not (text := claim.read_text(encoding="ascii", errors="replace")) and time.monotonic() < end_s:
         time.sleep(0.01)  # until who made it has written it: an instant
-    is_fresh = time.time() - claim.stat().st_mtime < _CLAIM_LIFETIME_S
+    is_fresh = text == own or time.time() - claim.stat().st_mtime < _CLAIM_LIFETIME_S  # a server's clock may be off
     return text if is_fresh and _RUN_ID.fullmatch(text) else ""
 
 
@@ -338,14 +338,14 @@ class AppendFile:
             os.close(handle)
 
     def _flush(self) -> None:
-        if self._handle >= 0 and os.fstat(self._handle).st_nlink == 0:
-            removed = self._handle
-            self._pending, self._handle = bytearray(self.content), -1  # at once, whatever handler raises
-            os.close(removed)
-        if self._handle < 0:
+        before = self._handle
+        if before < 0 or os.fstat(before).st_nlink == 0:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path, _FLAGS, 0o666)
-            self._handle, self._size_bytes = handle, os.fstat(handle).st_size
+            handle = os.open(self.path, _FLAGS, 0o666)  # until that succeeds, what was written stays where it is
+            content = self._pending if before < 0 else bytearray(self.content)
+            self._pending, self._handle, self._size_bytes = content, handle, os.fstat(handle).st_size
+            if before >= 0:
+                os.close(before)
         while self._rest():
             self._is_dirty = True
             os.write(self._handle, self._pending)
