@@ -34,8 +34,9 @@ from greenlove_tracker.logs import totals
 from greenlove_tracker.logs.aggregate import Totals
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import run_row
+from greenlove_tracker.logs.schema import SUMMARY_FILE
 from greenlove_tracker.logs.uncertainty import LEVEL, error_of, run_interval
-from greenlove_tracker.meter.wall import METER_ERROR, add_measurement, measured_at_the_wall
+from greenlove_tracker.meter.wall import add_measurement, measured_at_the_wall
 from greenlove_tracker.records import Counts, Energy, Factor, Method, Row, RowKind, RunStatus
 from greenlove_tracker.units import kwh_from_w_s
 
@@ -126,7 +127,7 @@ def node_run(log_dir: Path, run_id: str, host: str, duration_s: float, energy: E
     ending = totals.Ending(RunStatus.FINISHED, 0, "")
     summary = totals.summarise(terms, {0: [row]}, ending, gpu_count=N_GPUS)
     known = {n: (v, "") for n, v in fields.items()}
-    ended = {"metered_summary": summary, "stated": None, "command_rows": None}
+    ended = {"metered_summary": summary, "file_names": [SUMMARY_FILE], "stated": None, "command_rows": None}
     return Run(log_dir / run_id, lines=known, own_lines=known, rows={0: [row]}, **ended)
 
 
@@ -155,9 +156,7 @@ def calibrated_errors(runs: Mapping[str, tuple[float, float]]) -> dict[bool, lis
             log_dir = Path(directory)
             wall_kwh = runs[one][1]
             known = by_limit(log_dir, one, runs[one][0])
-            measurement = measured_at_the_wall(
-                known, wall_kwh, meter_error=METER_ERROR, source="MLPerf", added_at=STARTED
-            )
+            measurement = measured_at_the_wall(known, wall_kwh, meter_error=0.01, source="MLPerf", added_at=STARTED)
             add_measurement(log_dir, measurement)
             estimate = run_interval(by_limit(log_dir, other, runs[other][0]))
             assert estimate is not None

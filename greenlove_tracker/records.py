@@ -324,7 +324,8 @@ class RunSummary:
 
     ``energy`` is what was metered, by component, before PUE. ``unmetered_estimate_kwh`` stands for the time that
     was not metered, at the mean power of the time that was. ``node_assumed_kwh`` is what the user's ``node_overhead``
-    adds for what no component's meter sees; None where it adds nothing. ``energy_kwh`` is all together, times ``pue``.
+    adds for what no component's meter sees; None where it adds nothing. Where a wall meter calibrates the totals, it
+    is the difference to the wall, and may be negative. ``energy_kwh`` is all together, times ``pue``.
     """
 
     run_id: Annotated[str, "the directory's name"]

@@ -317,10 +317,12 @@ def import_logs(directory: str) -> None:
 @click.option(
     "--meter-error",
     type=click.FloatRange(0, 1, max_open=True),
-    help="error of the meter as a share, at 95%  [default: 0.01]",
+    default=0.01,  # of a meter of class 1 (IEC 62053-21), as in metered power strips of racks
+    show_default=True,
+    help="error of the meter as a share, at 95%",
 )
 @click.option("--note", help="name of the meter, kept beside the figure")
-def calibrate(run_dir: str, wall_kwh: float, meter_error: float | None, note: str | None) -> None:
+def calibrate(run_dir: str, wall_kwh: float, meter_error: float, note: str | None) -> None:
     """Calibrate a machine: compare a finished run with a wall meter, and scale the machine's runs by the factor.
 
     \b
@@ -342,7 +344,7 @@ def calibrate(run_dir: str, wall_kwh: float, meter_error: float | None, note: st
     measurement = wall.measured_at_the_wall(
         run,
         wall_kwh,
-        meter_error=wall.METER_ERROR if meter_error is None else meter_error,
+        meter_error=meter_error,
         source="; ".join(filter(None, (note, "given"))),
         added_at=timestamp(SystemClock().utc_s()),
     )

@@ -109,9 +109,15 @@ def mean_factor(gco2e_per_kwh: float, sources: Sequence[IntensitySource]) -> Fac
         gco2e_per_kwh: the mean.
         sources: of its rows.
     """
-    in_order = sources_text(sorted(sources, key=lambda source: source.is_fallback))
+    in_order = sorted(sources, key=lambda source: source.is_fallback)
+    names = ", ".join(dict.fromkeys(map(_described, in_order)))
     mock = "MOCK: invented figures, of no grid; " if is_mock(sources) else ""
     coverages = {source.coverage for source in sources}
     basis = ", ".join(["location-based", *filter(None, coverages if len(coverages) == 1 else ())])
-    source = f"{mock}mean over the energy of what was in force: {in_order}"
+    source = f"{mock}mean over the energy of what was in force: {names}"
     return Factor("carbon_intensity", gco2e_per_kwh, "gCO2e/kWh", source, basis=basis)
+
+
+def _described(source: IntensitySource) -> str:
+    age = f", up to {source.age_min} min old" if source.age_min else ""
+    return f"{source.name}{age}" + (f" as fall-back ({source.reason})" if source.is_fallback else "")

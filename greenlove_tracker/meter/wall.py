@@ -18,8 +18,6 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE
 from greenlove_tracker.logs.storage import LogPath
 
-METER_ERROR = 0.01  # of a meter of class 1 (IEC 62053-21), as in metered power strips of racks
-
 
 def measured_at_the_wall(
     run: Run, wall_kwh: float, *, meter_error: float, source: str, added_at: str

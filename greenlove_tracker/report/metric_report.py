@@ -160,8 +160,7 @@ def _words(name: str) -> list[str]:
 
 def overhead(run: Run) -> float:
     """Return the energy of a run in that of its components: the rest of the node, PUE, and its calibration."""
-    summary = run.summary if run.calibration is None else run.metered_summary
-    metered_kwh, energy_kwh = run.metered_summary.energy_kwh, run.summary.energy_kwh
+    summary, metered_kwh, energy_kwh = run.summary, run.metered_summary.energy_kwh, run.summary.energy_kwh
     calibration = energy_kwh / metered_kwh if run.calibration and metered_kwh and energy_kwh is not None else 1.0
     return run.terms.node_factor(summary.energy) * summary.pue * calibration
 

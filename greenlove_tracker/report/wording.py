@@ -249,7 +249,7 @@ def measured_sentence(run: Run) -> str:
 def node_text(run: Run) -> str:
     """Write what the energy beyond the meters stands for: ``assumed for the rest of the node (1.25 × its GPUs)``."""
     if run.calibration is not None:
-        return "beyond the components, from a wall meter"
+        return "difference to a wall meter"
     factor = run.factor("node_overhead")
     times = f" ({fmt.significant(factor.value)} × its GPUs)" if factor else ""
     return f"{method(Method.ASSUMED)} for the rest of the node{times}"
