@@ -94,6 +94,14 @@ def test_the_file_is_no_run(tmp_path) -> None:
     assert found.total.energy_kwh_upper == pytest.approx(1.56 * 1.01)
 
 
+def test_a_file_of_before_has_a_column_more(tmp_path) -> None:
+    run = gpu_run(tmp_path)
+    calibrate(run, 1.3)
+    path = tmp_path / CALIBRATION_FILE
+    path.write_text(path.read_text().replace("wall_kwh", "counted_kwh,wall_kwh").replace(",1.3,", ",1.0,1.3,"))
+    assert again(run).summary.energy_kwh == pytest.approx(1.56)
+
+
 def test_the_days_of_a_calibrated_run_add_up_to_it(tmp_path) -> None:
     rows = [epoch_row(n, 3600.0, METERED) for n in (1, 2)]
     run = write_run(tmp_path, rows, fields={**GPU, "started_at": "2026-11-20T23:00:00Z"})
