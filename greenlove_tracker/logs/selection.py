@@ -252,8 +252,8 @@ def parts_of(run: Run, bounds_utc_s: Sequence[float]) -> Iterator[Run]:
     """Yield a run as of each stretch of time between adjacent bounds, where it does not lie outside.
 
     A part has the rows of its time, of one across a bound the share of its time; it begins and ends with the stretch,
-    and is else the run. The run itself is yielded where it lies within, and where no rows say when it took what it did:
-    then it counts where it ended.
+    and is else the run. A row that does not say when it began is in none. The run itself is yielded where it lies
+    within, and where no rows say when it took what it did: then it counts where it ended.
 
     Args:
         run: the run.
@@ -263,17 +263,18 @@ def parts_of(run: Run, bounds_utc_s: Sequence[float]) -> Iterator[Run]:
         LogError: where it is not known when the run began.
     """
     began_s, ended_s = _times_s(run)
-    streams: Mapping[int | str, Sequence[Row]] = dict(run.rows) | {COMMAND_STREAM: run.command_rows or ()}
-    timed = {stream: [one for row in rows if (one := _timed(row)) is not None] for stream, rows in streams.items()}
-    has_times = any(timed.values()) and Flag.PREDICTED not in run.values["flags"]
-    for from_s, to_s in pairwise(bounds_utc_s):
-        if began_s >= to_s or (ended_s <= from_s and began_s < from_s):
-            continue
-        has_begin, has_end = began_s >= from_s, ended_s <= to_s
-        if has_end and (has_begin or not has_times):
-            yield run
-        elif has_times:
-            yield _part(run, timed, -math.inf if has_begin else from_s, math.inf if has_end else to_s)
+    stretches = list(pairwise(bounds_utc_s))
+    if any(from_s <= began_s < to_s and ended_s <= to_s for from_s, to_s in stretches):
+        yield run  # whose rows are not read
+        return
+    timed = _timed_streams(run)
+    if not timed and any(from_s < ended_s <= to_s for from_s, to_s in stretches):
+        yield run
+    last_s = max((end_s for of_stream in timed.values() for _, _, end_s, _ in of_stream), default=ended_s)
+    for from_s, to_s in stretches:
+        has_rows = any(start_s < to_s and from_s < end_s for rows in timed.values() for start_s, _, end_s, _ in rows)
+        if has_rows and began_s < to_s:  # rows note their beginning to the millisecond: it may lie before the run's
+            yield _part(run, timed, -math.inf if from_s <= began_s else from_s, math.inf if last_s <= to_s else to_s)
 
 
 def part_of(run: Run, from_utc_s: float, to_utc_s: float = math.inf) -> Run | None:
@@ -291,6 +292,18 @@ def _timed(row: Row) -> _Timed | None:
         return None
     begin_s = at_s + row.gap_before_s if row.kind in (RowKind.GAP, RowKind.TAIL) else at_s
     return begin_s - row.gap_before_s, begin_s, begin_s + row.duration_s, row
+
+
+def _timed_streams(run: Run) -> Mapping[int | str, Sequence[_Timed]]:
+    """Return the rows of each stream with their times; nothing where they do not say when the run did what it did."""
+    if Flag.PREDICTED in run.values["flags"]:
+        return {}
+    streams: tuple[tuple[int | str, Sequence[Row]], ...] = (
+        (COMMAND_STREAM, run.command_rows or ()),
+        *run.rows.items(),
+    )
+    timed = {stream: [one for row in rows if (one := _timed(row)) is not None] for stream, rows in streams}
+    return timed if any(timed.values()) else {}
 
 
 def _times_s(run: Run) -> tuple[float, float]:
