@@ -338,7 +338,7 @@ def logs_of(given: str | None, *, may_be_empty: bool = False, is_latest: bool = 
             ours = (run for run in reversed(logs.runs) if run.path.is_dir())
             newest = next(filter(is_readable, ours), None)
             logs = logs if newest is None else Logs(newest.path)
-    if may_be_empty or logs.has_runs:
+    if may_be_empty or next(logs.readable(), None) is not None:
         return logs
     if logs.problems:
         raise UsageError(f"{logs.path} holds no run that can be read: {'; '.join(map(str, logs.problems))}")

@@ -69,11 +69,6 @@ class Logs:
         explored = [run for run in self.readable() if has_trials(run)]
         return explored[-1] if explored else None
 
-    @property
-    def has_runs(self) -> bool:
-        """True where any run can be read; the first that can is enough, and the others are not read."""
-        return any(map(is_readable, map(copy, self.runs)))
-
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas frame of one row a run."""
         return records_frame(RunSummary, (run.summary for run in self.readable()))

@@ -96,7 +96,7 @@ class RunFiles:
             raise LogError(self.problems[0].message if self.problems else "is not a run: no run.csv")
 
     def refuse(self, error: Exception) -> None:
-        """Note why the run cannot be read."""
+        """Note why the run, or a part of it, cannot be read."""
         self._add_problem("", str(error).removeprefix(f"{self.path}: "))
 
     @cached_property
@@ -404,6 +404,7 @@ class Run(RunFiles):
             rank
             for rank, rows in self.rows.items()
             if rank and rank not in self.joined and all(row.kind is not RowKind.TAIL for row in rows)
+            if self.cut is None or self.cut.has_end
             if not _is_running(self.lines_by_stream.get(rank, {}), self.written_s)
         ]
 
@@ -571,8 +572,10 @@ class Run(RunFiles):
         return replace(summary, metrics=summarise_metrics(self.metric_values)) if self.metric_values else summary
 
     def replace(self, **known: Any) -> Self:
-        """Return the same run with these in place of what its files say."""
+        """Return the same run with these in place of what its files say, and its totals anew."""
         other = copy(self)
+        for name in ("metered_summary", "summary", "values", "epochs"):
+            vars(other).pop(name, None)
         other._know(**known)
         return other
 

@@ -3,6 +3,9 @@
 A period begins with its first moment and ends before its last, in UTC. Of a run that crosses an end of it only what
 lies within counts: whole rows, and of the row that lies across the end the share of its time. So adjacent periods add
 up to the whole. The same holds for the days and months that runs are grouped by.
+
+Time without a meter counts at the mean power of the part that it lies in. A part of which nothing was metered has no
+known energy.
 """
 
 from __future__ import annotations
@@ -264,16 +267,19 @@ def parts_of(run: Run, bounds_utc_s: Sequence[float]) -> Iterator[Run]:
     """
     began_s, ended_s = _times_s(run)
     stretches = list(pairwise(bounds_utc_s))
-    if any(from_s <= began_s < to_s and ended_s <= to_s for from_s, to_s in stretches):
-        yield run  # whose rows are not read
+    is_outside = began_s >= bounds_utc_s[-1] or (began_s < bounds_utc_s[0] and ended_s <= bounds_utc_s[0])
+    is_within = any(from_s <= began_s < to_s and ended_s <= to_s for from_s, to_s in stretches)
+    if is_outside or is_within:  # its rows are not read
+        yield from [run] if is_within else []
         return
     timed = _timed_streams(run)
     if not timed and any(from_s < ended_s <= to_s for from_s, to_s in stretches):
         yield run
-    last_s = max((end_s for of_stream in timed.values() for _, _, end_s, _ in of_stream), default=ended_s)
+    counted = [one for stream in timed for one in timed[stream] if stream == COMMAND_STREAM or not run.command_rows]
+    last_s = max((end_s for _, _, end_s, _ in counted), default=ended_s)
     for from_s, to_s in stretches:
-        has_rows = any(start_s < to_s and from_s < end_s for rows in timed.values() for start_s, _, end_s, _ in rows)
-        if has_rows and began_s < to_s:  # rows note their beginning to the millisecond: it may lie before the run's
+        # rows note their beginning to the millisecond: it may lie before the run's
+        if began_s < to_s and any(_lies_in(one, from_s, to_s) for one in counted):
             yield _part(run, timed, -math.inf if from_s <= began_s else from_s, math.inf if last_s <= to_s else to_s)
 
 
@@ -294,6 +300,12 @@ def _timed(row: Row) -> _Timed | None:
     return begin_s - row.gap_before_s, begin_s, begin_s + row.duration_s, row
 
 
+def _lies_in(timed: _Timed, from_s: float, to_s: float) -> bool:
+    """Return True where a part of a row lies between two times; of one without a duration, behind the first."""
+    start_s, _, end_s, _ = timed
+    return (start_s < to_s and from_s < end_s) or from_s < end_s <= to_s
+
+
 def _timed_streams(run: Run) -> Mapping[int | str, Sequence[_Timed]]:
     """Return the rows of each stream with their times; nothing where they do not say when the run did what it did."""
     if Flag.PREDICTED in run.values["flags"]:
@@ -303,7 +315,12 @@ def _timed_streams(run: Run) -> Mapping[int | str, Sequence[_Timed]]:
         *run.rows.items(),
     )
     timed = {stream: [one for row in rows if (one := _timed(row)) is not None] for stream, rows in streams}
-    return timed if any(timed.values()) else {}
+    if not any(timed.values()):
+        return {}
+    in_rows, whole = run.added_up(), run.metered_summary
+    if not math.isclose(in_rows.energy_kwh or in_rows.duration_s, whole.energy_kwh or whole.duration_s, rel_tol=1e-6):
+        run.refuse(LogError("its rows are not all there: days, months and periods hold less than the run"))
+    return timed
 
 
 def _times_s(run: Run) -> tuple[float, float]:
@@ -320,25 +337,20 @@ def _times_s(run: Run) -> tuple[float, float]:
 
 
 def _part(run: Run, timed: Mapping[int | str, Sequence[_Timed]], from_s: float, to_s: float) -> Run:
-    rows = {
-        stream: [_cut(one, from_s, to_s) for one in of_stream if one[0] < to_s and from_s < one[2]]
+    rows: dict[Any, Sequence[Row]] = {
+        stream: [_cut(one, from_s, to_s) for one in of_stream if _lies_in(one, from_s, to_s)]
         for stream, of_stream in timed.items()
     }
     inner = [(start_s + TIMESTAMP_S, end_s - TIMESTAMP_S) for found in timed.values() for start_s, _, end_s, _ in found]
     splits = any(start_s < at_s < end_s for start_s, end_s in inner for at_s in (from_s, to_s))
     started_at = run.started_at if from_s == -math.inf else timestamp(from_s)
-    part = Run(
-        run.place,
-        run_id=run.run_id,
-        file_names=run.file_names,
+    part = run.replace(
         lines={**run.lines, "started_at": (started_at, "")},
-        own_lines=run.own_lines,
-        lines_by_stream=run.lines_by_stream,
         command_rows=rows.pop(COMMAND_STREAM) or None,
         rows=rows,
+        metric_values=run.metric_values,
         terms=replace(run.terms, started_at=started_at),
         stated=None,
-        calibration=run.calibration,
         cut=Cut(to_s == math.inf, splits),
     )
     whole = run.metered_summary
@@ -358,6 +370,7 @@ def _cut(timed: _Timed, from_s: float, to_s: float) -> Row:
     grams = row.emissions_gco2e
     part = replace(
         row,
+        started_at=timestamp(from_s) if begin_s < from_s < end_s else row.started_at,
         gap_before_s=row.gap_before_s * of_gap,
         gap_before=part_of_energy(row.gap_before, of_gap),
         duration_s=row.duration_s * of_row,

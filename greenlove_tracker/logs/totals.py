@@ -333,7 +333,7 @@ def utc(text: str) -> datetime:
 def utc_s(text: str) -> float | None:
     """Return a time of the log in seconds since the Unix epoch; None where it is none."""
     try:
-        return datetime.fromisoformat(text).timestamp()
+        return utc(text).timestamp()
     except ValueError:
         return None
 

@@ -34,7 +34,8 @@ def measured_at_the_wall(
     Raises:
         UsageError: where the run was of several hosts, goes on, or metered nothing; or the energies cannot be.
     """
-    hosts, metered_kwh = sorted(run.hosts), metered_before_pue_kwh(run.metered_summary) or 0.0
+    summary, hosts = run.metered_summary, sorted(run.hosts)
+    metered_kwh, measured_kwh = metered_before_pue_kwh(summary) or 0.0, summary.measured_kwh or 0.0
     refusals = {
         f"ran on {', '.join(hosts) or 'no host'}: a calibration is of one host that the run names": len(hosts) != 1,
         "has not ended, or was cut off: its time at the wall is not known": not run.has_summary,
@@ -42,6 +43,8 @@ def measured_at_the_wall(
         "is simulated: there is no machine to calibrate": run.is_simulated,
         "had a share of its machine: the wall's meter sees the whole machine": run.text("cpu_share")
         not in ("", "1", "1.0"),
+        f"has counters that alone measured {measured_kwh:.3g} kWh, and the wall saw {wall_kwh:.3g} kWh. Is it "
+        "the same machine and time?": 0 < wall_kwh < 0.9 * measured_kwh,  # counters are not off by more than that
     }
     for why, holds in refusals.items():
         if holds:

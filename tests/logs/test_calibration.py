@@ -68,10 +68,10 @@ def test_an_assumed_overhead_gives_way_to_what_was_measured(tmp_path) -> None:
 
 def test_the_wall_may_see_less_than_models_show(tmp_path) -> None:
     run = gpu_run(tmp_path, energy=Energy(0.5, 1.5, 0.5, Method.TDP_MODEL, Method.COUNTER, Method.CONSTANT))
-    calibrate(run, 1.2)
+    calibrate(run, 1.6)
     summary = again(run).summary
-    assert (summary.energy, summary.node_assumed_kwh) == (run.metered_summary.energy, pytest.approx(-1.3))
-    assert summary.energy_kwh == pytest.approx(1.2 * 1.2) and summary.measured_share == pytest.approx(1.0)
+    assert (summary.energy, summary.node_assumed_kwh) == (run.metered_summary.energy, pytest.approx(-0.9))
+    assert summary.energy_kwh == pytest.approx(1.6 * 1.2) and summary.measured_share == pytest.approx(1.5 / 1.6)
 
 
 def test_several_measurements_are_one_factor_and_one_of_the_same_run_is_replaced(tmp_path) -> None:
@@ -116,6 +116,7 @@ def test_the_days_of_a_calibrated_run_add_up_to_it(tmp_path) -> None:
         (0.0, 0.01, "not 0.2 to 10 times"),
         (float("nan"), 0.01, "not 0.2 to 10 times"),
         (1300.0, 0.01, "in kWh"),
+        (0.8, 0.01, "counters that alone measured 1 kWh"),
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path, wall_kwh, meter_error, match) -> None:

@@ -1,4 +1,5 @@
 import math
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -87,8 +88,8 @@ def test_a_part_is_a_run_that_begins_and_ends_with_the_period(make_run):
     (part,) = aggregate(logs_dir, since="2026-11-01T00:01", until="2026-11-01T00:05").runs
     assert (part.started_at, part.summary.ended_at) == ("2026-11-01T00:01:00.000Z", "2026-11-01T00:05:00.000Z")
     assert part.summary.energy_kwh == pytest.approx(0.3 + 0.7 + 0.4)  # half of the sixth and of the eighth
-    assert part.summary.epochs_done == 2  # the sixth ended in it, and the eighth behind it
-    assert (part.summary.counts.steps, part.run_id) == (10, "crossing")
+    # the sixth ended in it, and the eighth behind it
+    assert (part.summary.epochs_done, part.summary.counts.steps, part.run_id) == (2, 10, "crossing")
 
 
 def test_unmetered_time_counts_at_the_mean_power_of_its_part(make_run):
@@ -109,9 +110,12 @@ def test_emissions_and_cost_are_cut_at_the_rates_of_their_time(tmp_path):
     assert behind.emissions_kgco2e == pytest.approx(0.2 * behind.energy_kwh)
 
 
-def test_a_run_without_rows_counts_where_it_ended(make_run):
+def test_rows_that_are_lost_are_told_and_without_any_the_run_counts_where_it_ended(make_run):
     logs_dir = crossing(make_run, TWENTY_MINUTES)
-    (logs_dir / "crossing" / "epochs-0.csv").write_text("")
+    rows = logs_dir / "crossing" / "epochs-0.csv"
+    rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:-1]))
+    assert "not all there" in str(aggregate(logs_dir, since="2026-11").problems)
+    rows.write_text("")
     assert aggregate(logs_dir, since="2026-11").total.energy_kwh == pytest.approx(5.5)
     assert aggregate(logs_dir, until="2026-11").total.n_runs == 0
 
@@ -205,8 +209,12 @@ def test_a_ledger_has_the_part_of_a_run_with_its_ends(make_run):
     assert row["energy_kwh"] == pytest.approx(4.0)
 
 
-def test_a_run_of_another_tool_is_cut_too(tmp_path):
+def test_a_run_of_another_tool_is_cut_too(tmp_path, monkeypatch):
     write_rows(tmp_path, "2026-11-01T00:30:00,p,r,3600,0.4,0.5,0,0.5,1.0")  # written at its end
-    before, behind = aggregate(tmp_path, until="2026-11").total, aggregate(tmp_path, since="2026-11").total
-    assert (before.energy_kwh, behind.energy_kwh) == (pytest.approx(0.5), pytest.approx(0.5))
-    assert (behind.emissions_kgco2e, behind.duration_s, behind.n_split) == (pytest.approx(0.2), 1800.0, 1)
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "America/Los_Angeles")  # its times have no zone: they count as UTC everywhere
+        time.tzset()
+        before, behind = aggregate(tmp_path, until="2026-11").total, aggregate(tmp_path, since="2026-11").total
+        assert before.energy_kwh == behind.energy_kwh == pytest.approx(0.5)
+        assert (behind.emissions_kgco2e, behind.duration_s, behind.n_split) == (pytest.approx(0.2), 1800.0, 1)
+    time.tzset()
