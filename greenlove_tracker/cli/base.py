@@ -328,9 +328,9 @@ def logs_of(given: str | None, *, may_be_empty: bool = False, is_latest: bool = 
 
     directory = load_settings().log_dir
     if given not in (None, "last") or (given == "last" and Path(given).exists()):
-        is_path = "/" in str(given) or Path(str(given)).exists()
-        # Pages show a part of an id.
-        named = [] if is_path else sorted(Path(directory).glob(f"*{glob.escape(str(given))}*"))
+        is_path = "://" in str(given) or Path(str(given)).exists()
+        # Pages show a part of an id, and screens the project before it.
+        named = [] if is_path else sorted(Path(directory).glob(f"*{glob.escape(Path(str(given)).name)}*"))
         logs = read_logs(named[0] if len(named) == 1 else str(given))
     else:
         logs = read_logs(directory)

@@ -19,7 +19,6 @@ from greenlove_tracker.records import COMPONENTS
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
 
-EXPORT_VERSION = 1
 
 COLUMNS = (
     *("run_id", "project", "tags", "status", "host"),
@@ -34,8 +33,10 @@ COLUMNS = (
 
 @cli.command(short_help="Export every epoch as a row for other programs.")
 @click.argument("log_dir", required=False)
-@click.option("-o", "--output", metavar="FILE", help="file to write: .json or .csv; default epochs.json")
-def export(log_dir: str | None, output: str | None) -> None:
+@click.option(
+    "-o", "--output", metavar="FILE", default="epochs.json", help="file to write: .json or .csv; default epochs.json"
+)
+def export(log_dir: str | None, output: str) -> None:
     """Export every epoch of a run, or of all runs in a directory, as a row: JSON or CSV.
 
     Simulated runs are left out beside others, as in reports. The totals of runs, with what lies outside their epochs,
@@ -44,14 +45,16 @@ def export(log_dir: str | None, output: str | None) -> None:
     from greenlove_tracker.files import write_report
     from greenlove_tracker.logs.aggregate import aggregate
 
-    path = output or "epochs.json"
-    suffix = Path(path).suffix.lower()
+    suffix = Path(output).suffix.lower()
     if suffix not in (".json", ".csv"):
-        raise UsageError(f"{path}: epochs are exported to .json and .csv, which pandas turns into other formats")
+        raise UsageError(f"{output}: epochs are exported to .json and .csv, which pandas turns into other formats")
     chosen = aggregate(logs_of(log_dir))
-    rows = epoch_rows(chosen.each())
-    written = write_report(path, exported(rows, suffix))
-    print_problems(chosen.problems)
+    rows, problems = list[dict[str, Any]](), dict.fromkeys(chosen.problems)
+    for run in chosen.each():
+        rows += epoch_rows([run])
+        problems |= dict.fromkeys(run.problems)  # totals are read without their rows
+    written = write_report(output, exported(rows, suffix))
+    print_problems(list(problems))
     runs, n_without = plural(chosen.total.n_runs, "run"), chosen.total.n_runs - len({row["run_id"] for row in rows})
     without = f", {n_without:,} of which have no epochs" if n_without else ""
     click.echo(f"wrote {plural(len(rows), 'row')} of {runs}{without}, to {written}", err=True)
@@ -105,7 +108,7 @@ def exported(rows: Sequence[Mapping[str, Any]], suffix: str) -> str:
         suffix: ``.json`` or ``.csv``.
     """
     if suffix == ".json":
-        whole = {"schema_version": EXPORT_VERSION, "epochs": list(rows)}
+        whole = {"schema_version": 1, "epochs": list(rows)}
         return f"{json.dumps(whole, indent=1, allow_nan=False)}\n"
     from greenlove_tracker.logs.csvio import csv_text
     from greenlove_tracker.logs.schema import cell

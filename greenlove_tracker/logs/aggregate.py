@@ -253,10 +253,6 @@ class Aggregate:
             if (run.place, run.run_id) in chosen:
                 yield self._part(copy(run))
 
-    def run(self, run_id: str) -> Run:
-        """Return one of the runs, by its name; of one that crosses an end of the period, what lies within."""
-        return self._part(copy(next(run for run in self._source.runs if run.run_id == run_id)))
-
     def _part(self, run: Run) -> Run:
         return self.selection.part(run) or run
 

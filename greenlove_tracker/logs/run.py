@@ -388,8 +388,7 @@ class Run(RunFiles):
     @property
     def hosts(self) -> frozenset[str]:
         """The machines that it ran on, as their processes call them."""
-        found = (value_of(fields, "host") for fields in (self.own_lines, *self.lines_by_stream.values()))
-        return frozenset(found) - {""}
+        return frozenset(value_of(lines, "host") for lines in (self.own_lines, *self.lines_by_stream.values())) - {""}
 
     @cached_property
     def joined(self) -> Mapping[int, int]:

@@ -83,9 +83,7 @@ _TEXTS = (  # of run.csv
 
 def kind_of(run: Run) -> str:
     """Return ``TRAINING``, ``EXPLORATION`` or ``COMPARISON``."""
-    if run.is_exploration:
-        return COMPARISON if run.is_comparison else EXPLORATION
-    return TRAINING
+    return COMPARISON if run.is_comparison else EXPLORATION if run.is_exploration else TRAINING
 
 
 def intensity_of(run: Run) -> str:

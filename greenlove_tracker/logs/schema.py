@@ -40,7 +40,6 @@ from greenlove_tracker.logs.csvio import (
 from greenlove_tracker.logs.csvio import RUN_COLUMNS as RUN_COLUMNS
 from greenlove_tracker.logs.storage import LogFile
 from greenlove_tracker.records import Energy, Factor, Field, MetricSummary, Row, RunSummary
-from greenlove_tracker.secret_masking import mask_secrets
 from greenlove_tracker.units import GRAMS_PER_KG, h_from_s
 
 if TYPE_CHECKING:
@@ -109,12 +108,7 @@ def any_cell(value: float | None) -> str:
     return "" if value is None else repr(float(value))
 
 
-def without_secrets(name: str, value: str) -> str:
-    """Return the value of a field of ``run.csv`` with the passwords, tokens and keys in it masked."""
-    return mask_secrets(value) if name in _FROM_OUTSIDE else value
-
-
-_FROM_OUTSIDE = ("command", "meter_note")  # the others are names and numbers that somebody chose to have in the log
+FROM_OUTSIDE = ("command", "meter_note")  # of run.csv: may hold secrets; the others are what somebody chose to log
 
 
 def unit_of(column: str) -> str:

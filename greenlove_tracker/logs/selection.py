@@ -4,8 +4,7 @@ A period begins with its first moment and ends before its last, in UTC. Of a run
 lies within counts: whole rows, and of the row that lies across the end the share of its time. So adjacent periods add
 up to the whole. The same holds for the days and months that runs are grouped by.
 
-Time without a meter counts at the mean power of the part that it lies in. A part of which nothing was metered has no
-known energy.
+Time without a meter counts at the mean power of the run, wherever it is cut.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from greenlove_tracker.logs.run import Cut, Run
 from greenlove_tracker.logs.schema import COMMAND_STREAM
 from greenlove_tracker.logs.totals import TIMESTAMP_S, Ending, part_of_energy, utc, utc_s
 from greenlove_tracker.logs.writer import timestamp
-from greenlove_tracker.records import Counts, Flag, Row, RowKind
+from greenlove_tracker.records import Counts, Flag, Row, RowKind, RunSummary
 
 _NAMES = ("project", "user", "job", "host")
 DAY, MONTH = "day", "month"
@@ -356,9 +355,29 @@ def _part(run: Run, timed: Mapping[int | str, Sequence[_Timed]], from_s: float, 
     whole = run.metered_summary
     ended_at = whole.ended_at if to_s == math.inf else timestamp(to_s)
     summary = part.added_up(Ending(whole.status, whole.exit_code, ended_at))
-    return part.replace(
-        metered_summary=summary if whole.measured_kwh is not None else replace(summary, measured_kwh=None)
+    return part.replace(metered_summary=_estimated(summary, whole))
+
+
+def _estimated(part: RunSummary, whole: RunSummary) -> RunSummary:
+    """Return the totals of a part whose time without a meter counts as in the whole run, so that parts add up to it."""
+    part = part if whole.measured_kwh is not None else replace(part, measured_kwh=None)
+    unmetered_s, metered_kwh = whole.duration_s - whole.metered_s, whole.energy.total_kwh
+    if not metered_kwh or not whole.unmetered_estimate_kwh or unmetered_s <= 0:
+        return part
+    estimate_kwh = whole.unmetered_estimate_kwh * (part.duration_s - part.metered_s) / unmetered_s
+    more = (estimate_kwh - (part.unmetered_estimate_kwh or 0.0)) / (metered_kwh + whole.unmetered_estimate_kwh)
+    return replace(
+        part,
+        unmetered_estimate_kwh=estimate_kwh,
+        node_assumed_kwh=_plus(part.node_assumed_kwh, whole.node_assumed_kwh, more),
+        energy_kwh=_plus(part.energy_kwh, whole.energy_kwh, more),
+        emissions_kgco2e=_plus(part.emissions_kgco2e, whole.emissions_kgco2e, more),
+        cost_usd=part.cost_usd if whole.cost_basis == "machine" else _plus(part.cost_usd, whole.cost_usd, more),
     )
+
+
+def _plus(of_part: float | None, of_whole: float | None, share: float) -> float | None:
+    return None if of_whole is None else (of_part or 0.0) + of_whole * share
 
 
 def _cut(timed: _Timed, from_s: float, to_s: float) -> Row:

@@ -23,6 +23,7 @@ from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.schema import LogTable, R, log_lines
 from greenlove_tracker.logs.tables import FORECASTS, forecasts_file
 from greenlove_tracker.records import Field, Row, RunSummary
+from greenlove_tracker.secret_masking import mask_secrets
 
 T = TypeVar("T")
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
@@ -179,7 +180,7 @@ class RunWriter:
 
     def write_fields(self, fields: Iterable[Field]) -> None:
         """Append what is new, without secrets; of several lines of one field the last counts."""
-        shown = [replace(f, value=schema.without_secrets(f.name, f.value)) for f in fields]
+        shown = [replace(f, value=mask_secrets(f.value)) if f.name in schema.FROM_OUTSIDE else f for f in fields]
         new = {f.name: f for f in shown if self.fields.get(f.name) != f}
         self.fields |= new
         self._append(self._info, schema.RUN_COLUMNS, _field_cells(new.values()))

@@ -45,24 +45,25 @@ def billed(sizes: Sequence[int], wanted: int) -> int:
 
 
 def offers_of(provider: str | None, prices: Path | str | None) -> tuple[Offer, ...]:
-    """Return the offers of a provider, or of ``all``; of those in the file and Crusoe's where none is named.
+    """Return the offers of providers, ``lambda,runpod``, or of ``all``; else of those in the file and Crusoe's.
 
     A provider in the file stands for itself: its rows in the package's own table are then left out.
 
     Raises:
-        UsageError: where nobody of that name has an offer.
+        UsageError: where somebody of these names has no offer.
     """
     from_file = read_offers(prices) if prices is not None else ()
     in_file = {offer.provider for offer in from_file}
     everything = (*(o for o in bundled_offers() if o.provider not in in_file), *from_file)
-    wanted = {DEFAULT_PROVIDER, *in_file} if provider is None else {provider.lower()}
+    known = {offer.provider for offer in everything}
+    wanted = {DEFAULT_PROVIDER, *in_file} if provider is None else set(provider.lower().replace(",", " ").split())
     if wanted == {ALL_PROVIDERS}:
-        wanted = {offer.provider for offer in everything}
+        wanted = known
     found = tuple(offer for offer in everything if offer.provider in wanted)
-    if not found:
-        known = ", ".join(sorted({offer.provider for offer in everything}))
+    if not found or not wanted <= known:
         raise UsageError(
-            f"no offers of provider {provider!r} are known, only of {known} (greenlove project --list names them): "
+            f"no offers of provider {provider!r} are known, only of {', '.join(sorted(known))} (greenlove project "
+            "--list names them): "
             "give its prices in a file, {argument=}",
             argument="prices",
         )

@@ -55,7 +55,7 @@ class ProjectionOptions:
         local_memory_gb: memory that the driver shows of one; tells cards of one name apart.
         gpus: further GPUs to look at, offered or not; one that nobody offers is counted as if it stood here.
             ``8 × L40S`` means eight, whatever ``target_gpus`` is.
-        provider: the providers to compare, or ``all``; None for Crusoe and all providers in ``prices``.
+        provider: the providers to compare, with commas, or ``all``; None for Crusoe and all providers in ``prices``.
         prices: a CSV file of offers.
         target_gpus: GPUs wanted elsewhere; None for as many as here.
         scaling: efficiency of eight GPUs against one, over 0.125 to 1; None for what was measured of such trainings.
@@ -95,7 +95,7 @@ class ProjectionOptions:
     )
     country: str | None = option(None, flag="--country", help="where this machine is: DE, Germany, US-CA, us-east-1")
     provider: str | None = option(
-        None, flag="--provider", help="providers to compare, or all; default crusoe and those in --prices"
+        None, flag="--provider", help="providers to compare, with commas, or all; default crusoe and those in --prices"
     )
     target_gpus: int | None = option(
         None, flag="--gpus", must_be="number", type=int, help="GPUs wanted there; default: as many as here"

@@ -96,6 +96,10 @@ def _share(run: Run) -> float | None:
     return min(1.0, (run.first_step + done_steps) / (run.first_step + steps)) if steps else None
 
 
+def _tilde(run: Run) -> str:
+    return "" if run.summary.energy_kwh is None else wording.tilde(run)
+
+
 def _row(run: Run, progress: RunProgress, now_utc_s: float) -> tuple[str, ...]:
     """Return the cells of a run that goes on."""
     left = progress.left
@@ -107,7 +111,7 @@ def _row(run: Run, progress: RunProgress, now_utc_s: float) -> tuple[str, ...]:
     if left is not None:
         text = fmt.interval(left, fmt.brief_duration) if left.has_interval else fmt.brief_duration(left.point)
     ends = "" if left is None else fmt.clock_time(now_utc_s + left.point, now_utc_s)
-    energy = fmt.energy(run.summary.energy_kwh)
+    energy = f"{_tilde(run)}{fmt.energy(run.summary.energy_kwh)}"
     return (wording.run_label(run.run_id, run.summary.project), f"{share}{done}", text, ends, energy)
 
 
@@ -212,7 +216,8 @@ def _ended_table(ended: Sequence[tuple[Run, RunProgress]]) -> doc.Table:
         if run.is_exploration:
             done = "compared" if run.is_comparison else "explored"
         code = f", exit {summary.exit_code}" if summary.exit_code else ""
-        figures = (fmt.duration(summary.duration_s), fmt.energy(summary.energy_kwh), fmt.mass(run.emissions_kgco2e))
+        used = (fmt.energy(summary.energy_kwh), fmt.mass(run.emissions_kgco2e))
+        figures = (fmt.duration(summary.duration_s), *(f"{_tilde(run)}{text}" for text in used))
         rows.append((run.title(34), f"{progress.status}{code}", done, *figures))
     heads = ("ended, latest first", "", "", "time", "energy", "CO2e")
     return doc.Table(tuple(doc.Column(head, is_number=head in heads[3:]) for head in heads), tuple(rows), is_whole=True)

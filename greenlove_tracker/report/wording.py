@@ -234,6 +234,8 @@ def measured_sentence(run: Run) -> str:
     """Say how much of the energy hardware measured, and what of the machine could not be; without a full stop."""
     share, note = run.summary.measured_share, field_text(run, "meter_note")
     doctor = "" if run.text("meter") in SIMULATED_METERS else ". See greenlove doctor"
+    if run.calibration is not None:
+        return f"Calibrated, PUE included: {run.calibration.text}"
     if share is None and run.summary.energy_kwh is not None:
         return f"how much of this energy was measured is not known: {note or 'its log does not say'}"
     if share is None:
@@ -443,7 +445,7 @@ def sum_notes(totals: Totals) -> list[str]:
     mock = (
         f"! MOCK: the carbon intensity of {fmt.plural(totals.n_mock_intensity, 'run')} is invented, and so is the CO2e."
     )
-    assumed = "The energy includes an assumed node_overhead, or is calibrated with a wall meter."
+    calibrated = f"The energy of {fmt.plural(totals.n_calibrated, 'run')} is calibrated with a wall meter."
     said = {
         "* without the runs for which it is unknown.": lacks,
         f"{TILDE} Energy is modelled: no hardware measured it.": is_all_modelled(totals),
@@ -451,6 +453,7 @@ def sum_notes(totals: Totals) -> list[str]:
         mock: totals.n_mock_intensity,
         "The CO2e mixes direct and lifecycle carbon intensities.": "+" in totals.intensity_coverage,
         "The sums hold carbontracker's prediction for epochs that it did not monitor.": totals.n_predicted,
-        assumed: totals.node_assumed_kwh or totals.n_calibrated,
+        calibrated: totals.n_calibrated,
+        "The energy includes an assumed node_overhead.": totals.node_assumed_kwh and not totals.n_calibrated,
     }
     return [text for text, is_so in said.items() if is_so]

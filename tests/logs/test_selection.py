@@ -92,7 +92,7 @@ def test_a_part_is_a_run_that_begins_and_ends_with_the_period(make_run):
     assert (part.summary.epochs_done, part.summary.counts.steps, part.run_id) == (2, 10, "crossing")
 
 
-def test_unmetered_time_counts_at_the_mean_power_of_its_part(make_run):
+def test_unmetered_time_counts_at_the_mean_power_of_the_run_wherever_it_is_cut(make_run):
     rows = [row(1, 0, 500.0, None), row(2, 500, 100.0, 0.1), row(3, 600, 400.0, 0.4)]
     logs_dir = crossing(make_run, rows)
     before = aggregate(logs_dir, until="2026-11").total
@@ -153,7 +153,7 @@ def test_runs_are_chosen(make_run, chosen, runs):
     assert found.selection.is_everything is (not chosen)
 
 
-energies = st.floats(1e-9, 5)
+energies = st.one_of(st.none(), st.floats(1e-9, 5))
 rates = st.one_of(st.none(), st.floats(0, 900))
 gaps_s = st.one_of(st.just(0.0), st.floats(0.01, 900))
 row_values = st.tuples(st.floats(0.5, 4000), gaps_s, energies, energies, rates, st.floats(-0.2, 0.6))
@@ -170,9 +170,10 @@ def test_adjacent_periods_add_up_to_the_whole(tmp_path_factory, ranks, cuts, is_
     run = _run_of(tmp_path_factory.mktemp("run"), ranks, is_rented=is_rented)
     parts = list(parts_of(run, [-math.inf, *(BEGIN.timestamp() + cut for cut in sorted(set(cuts))), math.inf]))
     whole, summed = Totals([run_row(run)]), Totals([run_row(part, run) for part in parts])
-    of_time = ("duration_s", "gpu_hours", *(["cost_usd"] if is_rented else []))  # of the slowest rank, in each part
+    by_rates = ("emissions_kgco2e", "cost_usd") if whole.sum("unmetered_estimate_kwh") else ()  # of each part's time
     for name in (*SUMS, "cost_usd"):
-        if len(ranks) == 1 or name not in of_time:
+        # of several ranks the time is that of the slowest in each part, and what was not metered goes by it
+        if (len(ranks) == 1 and name not in by_rates) or name in ("cpu_kwh", "gpu_kwh", "ram_kwh", "measured_kwh"):
             assert (summed.sum(name) or 0.0) == pytest.approx(whole.sum(name) or 0.0, rel=1e-9, abs=1e-9), name
 
 

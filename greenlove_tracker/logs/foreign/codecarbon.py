@@ -133,6 +133,7 @@ def _read(readings: Sequence[Reading], ended_at: datetime | None, notes: Problem
             "meter_note": _UNKNOWN_METHODS,
             "location": " ".join(filter(None, place)),
             "pue": schema.cell(last.pue),
+            "pue.source": f"as {meter} counted it" if last.pue > 1 else "",
         },
         factors=[Factor("carbon_intensity", kilograms * GRAMS_PER_KG / last.total_kwh, "gCO2e/kWh", source)]
         if kilograms is not None and last.total_kwh
