@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from greenlove_tracker.records import COMPONENTS
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
-
 
 COLUMNS = (
     *("run_id", "project", "tags", "status", "host"),
@@ -51,7 +50,7 @@ def export(log_dir: str | None, output: str) -> None:
     chosen = aggregate(logs_of(log_dir))
     rows, problems = list[dict[str, Any]](), dict.fromkeys(chosen.problems)
     for run in chosen.each():
-        rows += epoch_rows([run])
+        rows += epoch_rows(run)
         problems |= dict.fromkeys(run.problems)  # totals are read without their rows
     written = write_report(output, exported(rows, suffix))
     print_problems(list(problems))
@@ -60,33 +59,32 @@ def export(log_dir: str | None, output: str) -> None:
     click.echo(f"wrote {plural(len(rows), 'row')} of {runs}{without}, to {written}", err=True)
 
 
-def epoch_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
+def epoch_rows(run: Run) -> list[dict[str, Any]]:
     """Return a row for each epoch and rank, in the order of ``COLUMNS``; behind these, ``metrics``: a mapping."""
     from greenlove_tracker.logs.schema import cell, flat_values
 
     rows = []
-    for run in runs:
-        intensity = run.carbon_intensity if run.knows_carbon_intensity else None
-        for rank in run.rows:
-            metrics = _metrics_by_epoch(run, rank)
-            for epoch in run.epochs_of(rank):
-                energy_kwh, grams = epoch.energy.total_kwh, epoch.emissions_gco2e
-                values = {
-                    **{name: run.text(name) or None for name in ("project", "tags", "host")},
-                    **flat_values(epoch),
-                    "run_id": run.run_id,
-                    "status": run.summary.status,
-                    "is_complete": epoch.is_complete,
-                    "energy_kwh": energy_kwh,
-                    "gap_before_kwh": epoch.gap_before.total_kwh,
-                    "pue": run.summary.pue,
-                    "carbon_intensity_gco2e_per_kwh": intensity and intensity.value,
-                    "carbon_intensity_source": intensity and intensity.source,
-                    "flags": cell(epoch.flags),
-                }
-                if run.intensity_sources and energy_kwh and grams is not None:  # that of the epoch's own time
-                    values["carbon_intensity_gco2e_per_kwh"] = grams / (energy_kwh * run.summary.pue)
-                rows.append({name: values[name] for name in COLUMNS} | {"metrics": metrics.get(epoch.epoch, {})})
+    intensity = run.carbon_intensity if run.knows_carbon_intensity else None
+    for rank in run.rows:
+        metrics = _metrics_by_epoch(run, rank)
+        for epoch in run.epochs_of(rank):
+            energy_kwh, grams = epoch.energy.total_kwh, epoch.emissions_gco2e
+            values = {
+                **{name: run.text(name) or None for name in ("project", "tags", "host")},
+                **flat_values(epoch),
+                "run_id": run.run_id,
+                "status": run.summary.status,
+                "is_complete": epoch.is_complete,
+                "energy_kwh": energy_kwh,
+                "gap_before_kwh": epoch.gap_before.total_kwh,
+                "pue": run.summary.pue,
+                "carbon_intensity_gco2e_per_kwh": intensity and intensity.value,
+                "carbon_intensity_source": intensity and intensity.source,
+                "flags": cell(epoch.flags),
+            }
+            if run.intensity_sources and energy_kwh and grams is not None:  # that of the epoch's own time
+                values["carbon_intensity_gco2e_per_kwh"] = grams / (energy_kwh * run.summary.pue)
+            rows.append({name: values[name] for name in COLUMNS} | {"metrics": metrics.get(epoch.epoch, {})})
     return rows
 
 

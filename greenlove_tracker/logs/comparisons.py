@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,18 +11,12 @@ from greenlove_tracker.errors import LogError
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs.csvio import OnProblem
 from greenlove_tracker.logs.tables import COMPARISON, COMPARISON_TRIALS, RATIOS, WHOLE_RUN, ComparisonLine
-from greenlove_tracker.records import Field
 
 COMPARED = "compared"  # of run.csv: what the run compared with the baseline
 
 _NUMBERS = ("duration_s_per_sample", "peak_memory_gb", "one_off_s", "final_loss", "budget_s")
 _OF_ARM = (*_NUMBERS, "reason", "notes", "learns_otherwise")
 _OF_ALL = ("spent_s", "residual_cv", "energy_method", "left_changed", "is_of_runs")
-
-
-def comparison_field(names: Sequence[str]) -> Field:
-    """Return the line of ``run.csv`` that makes a run a comparison."""
-    return Field(COMPARED, ", ".join(names))
 
 
 def write_comparison(run_dir: Path, comparison: Comparison) -> Path:

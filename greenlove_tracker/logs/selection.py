@@ -268,9 +268,10 @@ def parts_of(run: Run, bounds_utc_s: Sequence[float]) -> Iterator[Run]:
     stretches = list(pairwise(bounds_utc_s))
     is_outside = began_s >= bounds_utc_s[-1] or (began_s < bounds_utc_s[0] and ended_s <= bounds_utc_s[0])
     is_within = any(from_s <= began_s < to_s and ended_s <= to_s for from_s, to_s in stretches)
-    if is_outside or is_within:  # its rows are not read
-        yield from [run] if is_within else []
-        return
+    if is_within:
+        yield run
+    if is_outside or is_within:
+        return  # its rows are not read
     timed = _timed_streams(run)
     if not timed and any(from_s < ended_s <= to_s for from_s, to_s in stretches):
         yield run
@@ -306,7 +307,10 @@ def _lies_in(timed: _Timed, from_s: float, to_s: float) -> bool:
 
 
 def _timed_streams(run: Run) -> Mapping[int | str, Sequence[_Timed]]:
-    """Return the rows of each stream with their times; nothing where they do not say when the run did what it did."""
+    """Return the rows of each stream with their times; nothing where they do not say when the run did what it did.
+
+    Where they are not all that the run says it took, that becomes a problem of the run.
+    """
     if Flag.PREDICTED in run.values["flags"]:
         return {}
     streams: tuple[tuple[int | str, Sequence[Row]], ...] = (
@@ -316,7 +320,8 @@ def _timed_streams(run: Run) -> Mapping[int | str, Sequence[_Timed]]:
     timed = {stream: [one for row in rows if (one := _timed(row)) is not None] for stream, rows in streams}
     if not any(timed.values()):
         return {}
-    in_rows, whole = run.added_up(), run.metered_summary
+    whole = run.metered_summary
+    in_rows = whole if run.stated is None else run.added_up()
     if not math.isclose(in_rows.energy_kwh or in_rows.duration_s, whole.energy_kwh or whole.duration_s, rel_tol=1e-6):
         run.refuse(LogError("its rows are not all there: days, months and periods hold less than the run"))
     return timed

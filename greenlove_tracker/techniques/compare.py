@@ -33,9 +33,9 @@ from greenlove_tracker.extrapolation.draws import student_quantile
 from greenlove_tracker.extrapolation.ratios import RatioFit, budget_needed_s, fit_ratios, rounded_budget_s, verdict_of
 from greenlove_tracker.forecasting import LEAST_ENERGY_S, LEVEL, Estimate, Kind, TrainingPlan
 from greenlove_tracker.format import duration, plural
-from greenlove_tracker.logs.comparisons import comparison_field, write_comparison
+from greenlove_tracker.logs.comparisons import COMPARED, write_comparison
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.records import COMPONENTS, Clock, Method, RunStatus, SystemClock, joined_methods
+from greenlove_tracker.records import COMPONENTS, Clock, Field, Method, RunStatus, SystemClock, joined_methods
 from greenlove_tracker.techniques.arm import Task, arm_of, check_is_new, parts_of, plan_of_parts
 from greenlove_tracker.techniques.arm_training import ArmRecord, ArmTraining, CutOffError, process_states
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Technique, technique_named
@@ -101,7 +101,7 @@ def compare(
         with preserved(()):
             parts = parts_of(task, seed)
             of_task = {name: parts[name] for name in setting_names() if name in parts}
-            fields = [comparison_field([technique.name for technique in named])]
+            fields = [Field(COMPARED, ", ".join(technique.name for technique in named))]
             run = _ComparisonRun(load_settings({**of_task, **given}), budget_s, clock, meter, fields, began_s)
             with run:
                 run.train(task, named, parts, seed, sleep)

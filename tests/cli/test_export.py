@@ -103,7 +103,7 @@ def test_other_files_are_refused(log_dir, name, said):
 
 def test_runs_without_epochs_are_an_empty_table(clock, tmp_path):
     make_tracker(clock, tmp_path).stop()
-    rows = epoch_rows(read_logs(tmp_path).readable())
+    rows = epoch_rows(next(read_logs(tmp_path).readable()))
     assert rows == [] and json.loads(exported(rows, ".json"))["epochs"] == []
     assert exported(rows, ".csv").strip() == ",".join(COLUMNS)
 

@@ -74,7 +74,7 @@ def test_what_is_drawn_and_exported_comes_to_the_total(run):
     table = run.terms.carbon_intensity.value
     kilograms = KWH * 1.5 * (100 + 300 + table) / 1000
     assert run.summary.emissions_kgco2e == pytest.approx(kilograms)
-    exported = epoch_rows([run])
+    exported = epoch_rows(run)
     assert [row["carbon_intensity_gco2e_per_kwh"] for row in exported] == pytest.approx([100, 300, table])
     assert sum(row["emissions_gco2e"] for row in exported) == pytest.approx(kilograms * 1000)
 
@@ -90,7 +90,7 @@ def test_a_mock_is_called_one_wherever_it_appears(clock, tmp_path):
     total = aggregate(read_logs(tmp_path / "logs"))
     for declared in (model_card(total), sci(total, "epoch"), cite(total)):
         assert "MOCK: the carbon intensity of 1 run is invented, and so is the CO2e" in declared
-    assert all(row["carbon_intensity_source"].startswith("MOCK") for row in epoch_rows(total.runs))
+    assert all(row["carbon_intensity_source"].startswith("MOCK") for run in total.runs for row in epoch_rows(run))
     assert "MOCK" in ledger_csv(list(map(ledger_row, total.runs)))
     assert "! MOCK: the carbon intensity of 1 run" in terminal.render(summary_document(total, ["project"]))
     assert flat_totals(total.total)["mock_intensity"] == 1
