@@ -27,8 +27,8 @@ from pathlib import Path
 from greenlove_tracker.logs.schema import RUN_FILE, SUMMARY_FILE, epochs_file, factor_fields
 from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
 from greenlove_tracker.logs.writer import RunWriter, timestamp
-from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Method, Row, RowKind
-from greenlove_tracker.units import kwh_from_w_s
+from greenlove_tracker.vocabulary.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Method, Row, RowKind
+from greenlove_tracker.vocabulary.units import kwh_from_w_s
 
 ASKED = 8.0  # times carbontracker's parser
 N_TEMPLATES = 24

@@ -22,8 +22,8 @@ from scoring import markdown, tell_of_recordings
 
 from greenlove_tracker import Forecast, Phase
 from greenlove_tracker.meter import MeterInfo
-from greenlove_tracker.records import Energy, Method
-from greenlove_tracker.units import kwh_from_w_s
+from greenlove_tracker.vocabulary.records import Energy, Method
+from greenlove_tracker.vocabulary.units import kwh_from_w_s
 
 BEGIN, END = "<!-- node energy begin -->", "<!-- node energy end -->"
 BENCHMARKS = ("resnet", "unet3d", "ssd", "llama2_70b_lora")  # the others have a single epoch

@@ -25,8 +25,8 @@ from scoring import markdown, tell_of_recordings
 
 from greenlove_tracker import Forecast, Phase, Tracker
 from greenlove_tracker.extrapolation import live
-from greenlove_tracker.forecasting import Estimate, Progress
 from greenlove_tracker.tracker.session import open_run
+from greenlove_tracker.vocabulary.forecasting import Estimate, Progress
 
 TENTHS = (1, 2, 3, 5, 7, 9)
 BEGIN, END = "<!-- GPU runs begin -->", "<!-- GPU runs end -->"

@@ -19,10 +19,10 @@ from scoring import COLUMNS, LEVELS, Intervals, Score, coverage, markdown
 
 from greenlove_tracker import read_logs
 from greenlove_tracker.extrapolation.live import outlook
-from greenlove_tracker.forecasting import LEVEL, Block, Progress
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.records import RowKind
 from greenlove_tracker.tracker.forecaster import ProgressLog
+from greenlove_tracker.vocabulary.forecasting import LEVEL, Block, Progress
+from greenlove_tracker.vocabulary.records import RowKind
 
 RUNS = Path(__file__).parents[1] / "tests" / "recorded" / "cpu-trainings.zip"
 EPOCHS = 100

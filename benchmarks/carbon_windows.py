@@ -35,7 +35,7 @@ from greenlove_tracker.scheduling.intensity_forecast import (
     PastFeatures,
     WindowMeans,
 )
-from greenlove_tracker.scheduling.windows import (
+from greenlove_tracker.scheduling.start_windows import (
     _LEAST_CHOICES,
     LEAST_PROBABILITY,
     LEAST_SAVING,

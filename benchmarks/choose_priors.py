@@ -22,8 +22,9 @@ from backtest_live import EPOCHS, SCENARIOS, recorded, virtual_progress
 from numpy.typing import NDArray
 from scoring import tell_of_recordings
 
-from greenlove_tracker.extrapolation import draws, level, live
-from greenlove_tracker.forecasting import LEVEL, Estimate, Progress
+from greenlove_tracker.extrapolation import draws, live
+from greenlove_tracker.extrapolation import future_mean as level
+from greenlove_tracker.vocabulary.forecasting import LEVEL, Estimate, Progress
 
 BEGIN, END = "<!-- priors begin -->", "<!-- priors end -->"
 QUIET = (CONSTANT, DRIFTS, WARMS_UP)

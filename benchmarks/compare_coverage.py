@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scoring import coverage, markdown, told
 
-from greenlove_tracker.comparisons import BASELINE, ArmTrial, Verdict
 from greenlove_tracker.extrapolation.ratios import RatioFit, fit_ratios, verdict_of
+from greenlove_tracker.vocabulary.comparisons import BASELINE, ArmTrial, Verdict
 
 BEGIN, END = "<!-- compare_coverage begins -->", "<!-- compare_coverage ends -->"
 BUSY_BEGIN, BUSY_END = "<!-- compare_coverage busy begins -->", "<!-- compare_coverage busy ends -->"

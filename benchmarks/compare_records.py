@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 from scoring import coverage, markdown, tell_of_recordings
 
-from greenlove_tracker.comparisons import BASELINE, ArmTrial, Verdict
 from greenlove_tracker.extrapolation.ratios import RatioFit, fit_ratios, verdict_of
-from greenlove_tracker.format import significant
+from greenlove_tracker.text.format import significant
+from greenlove_tracker.vocabulary.comparisons import BASELINE, ArmTrial, Verdict
 
 BEGIN, END = "<!-- compare_records begins -->", "<!-- compare_records ends -->"
 TRACK = "track_1_short"

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from greenlove_tracker.extrapolation.expected_stop import expected_stop
 from greenlove_tracker.extrapolation.live import forecast_run
-from greenlove_tracker.forecasting import Block, Progress
-from greenlove_tracker.stopping import StoppingRule
+from greenlove_tracker.vocabulary.forecasting import Block, Progress
+from greenlove_tracker.vocabulary.stopping import StoppingRule
 
 CURVES = Path(__file__).parent / "data" / "digit_curves.csv"
 EPOCHS, TRAININGS, VALIDATION = 60, 96, 500

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from scoring import markdown, told
 
-from greenlove_tracker.stopping import StoppingRule
+from greenlove_tracker.vocabulary.stopping import StoppingRule
 
 DIGITS = "<!-- early_stopping digits begins -->", "<!-- early_stopping digits ends -->"
 SIMULATED = "<!-- early_stopping simulated begins -->", "<!-- early_stopping simulated ends -->"

@@ -37,8 +37,8 @@ from greenlove_tracker.logs.run_rows import run_row
 from greenlove_tracker.logs.schema import SUMMARY_FILE
 from greenlove_tracker.logs.uncertainty import LEVEL, error_of, run_interval
 from greenlove_tracker.meter.wall import add_measurement, measured_at_the_wall
-from greenlove_tracker.records import Counts, Energy, Factor, Method, Row, RowKind, RunStatus
-from greenlove_tracker.units import kwh_from_w_s
+from greenlove_tracker.vocabulary.records import Counts, Energy, Factor, Method, Row, RowKind, RunStatus
+from greenlove_tracker.vocabulary.units import kwh_from_w_s
 
 Array = NDArray[np.float64]
 BEGIN, END = "<!-- energy errors begin -->", "<!-- energy errors end -->"

@@ -33,8 +33,8 @@ from greenlove_tracker.projection import power
 from greenlove_tracker.projection.speedup_model import SpeedModel
 from greenlove_tracker.projection.uncertain import Uncertain
 from greenlove_tracker.tables.gpus import gpus
-from greenlove_tracker.units import kwh_from_w_s, w_from_kwh_s
-from greenlove_tracker.workloads import WORKLOADS
+from greenlove_tracker.vocabulary.units import kwh_from_w_s, w_from_kwh_s
+from greenlove_tracker.vocabulary.workloads import WORKLOADS
 
 Array = NDArray[np.float64]
 DATA = Path(__file__).parents[1] / "greenlove_tracker" / "data"

@@ -39,7 +39,7 @@ from greenlove_tracker.projection.scaling import (
     interconnect_of,
 )
 from greenlove_tracker.tables.gpus import gpus
-from greenlove_tracker.workloads import WORKLOADS
+from greenlove_tracker.vocabulary.workloads import WORKLOADS
 
 Array = NDArray[np.float64]
 DATA = Path(__file__).parents[1] / "greenlove_tracker" / "data"

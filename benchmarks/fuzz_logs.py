@@ -37,12 +37,12 @@ from pathlib import Path
 from scoring import markdown, told
 
 from greenlove_tracker import read_logs
-from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.forecasts import headline_forecast, scored_forecasts
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import exploration_of, explored_plan, has_trials
-from greenlove_tracker.records import Method, RowKind
+from greenlove_tracker.vocabulary.errors import GreenloveError
+from greenlove_tracker.vocabulary.records import Method, RowKind
 
 RECORDED = Path(__file__).parents[1] / "tests" / "recorded"
 BEGIN, END = "<!-- fuzzed logs begin -->", "<!-- fuzzed logs end -->"
@@ -96,8 +96,8 @@ def _hours(run: Run) -> float:
 
 def _with_forecasts(folder: str) -> dict[str, bytes]:
     """Return the files of a run that was forecast, and of an exploration, as the writer writes them."""
-    from greenlove_tracker.forecasting import Estimate
     from greenlove_tracker.logs.tables import FORECASTS, TRIALS, IssuedForecast, TrialRow
+    from greenlove_tracker.vocabulary.forecasting import Estimate
 
     estimates = {
         "duration_s": Estimate(100.0, 90.0, 115.0, 0.95, "s"),

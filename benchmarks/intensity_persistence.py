@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from carbon_windows import read_series
 
-from greenlove_tracker.pricing import persistence_error
+from greenlove_tracker.vocabulary.pricing import persistence_error
 
 DONE_H = (1, 2, 4, 8, 12, 24, 48)
 LEFT_H = (1, 2, 4, 8, 12, 24, 48, 72)

@@ -28,8 +28,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # it is measured as in the test
 from techniques.memory_samples import profiled_peak_bytes, with_optimizer  # noqa: E402
 from techniques.task_samples import digits_task  # noqa: E402
 
-from greenlove_tracker.format import memory  # noqa: E402
 from greenlove_tracker.techniques.memory import estimate_memory  # noqa: E402
+from greenlove_tracker.text.format import memory  # noqa: E402
 
 BEGIN, END = "<!-- table of benchmarks/memory.py: begin -->", "<!-- end -->"
 HEAD = ("training", "optimizer", "measured", "estimate", "error", "as on a GPU")

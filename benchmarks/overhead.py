@@ -130,12 +130,12 @@ LOOPS = """
 import sys, time
 import torch
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
-from greenlove_tracker.config import load_settings
+from greenlove_tracker.settings.config import load_settings
 from greenlove_tracker.integrations.pytorch import PyTorchHooks
 from greenlove_tracker.integrations.training_loops import LoopDetector
-from greenlove_tracker.job import Ranks
+from greenlove_tracker.machine.job import Ranks
 from greenlove_tracker.tracker.session import Session
-from greenlove_tracker.phases import Plan
+from greenlove_tracker.vocabulary.phases import Plan
 from greenlove_tracker.tracker.state import RunMode
 
 torch.set_num_threads(1)

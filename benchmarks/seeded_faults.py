@@ -63,7 +63,7 @@ FAULTS = (
     # -- the root --
     Fault(
         "root",
-        "records.py",
+        "vocabulary/records.py",
         "return math.fsum(known) if known else None",
         "return max(known) if known else None",
         "the energy is that of the largest component",
@@ -71,7 +71,7 @@ FAULTS = (
     ),
     Fault(
         "root",
-        "records.py",
+        "vocabulary/records.py",
         "return self.highest if self.higher_is_better else self.lowest",
         "return self.lowest if self.higher_is_better else self.highest",
         "the worst value of a metric counts as its best",
@@ -79,7 +79,7 @@ FAULTS = (
     ),
     Fault(
         "root",
-        "pricing.py",
+        "vocabulary/pricing.py",
         "return energy_kwh * intensity / GRAMS_PER_KG",
         "return energy_kwh * intensity",
         "grams of CO2e are called kilograms",
@@ -87,7 +87,7 @@ FAULTS = (
     ),
     Fault(
         "root",
-        "pricing.py",
+        "vocabulary/pricing.py",
         'return per_gpu_hour * (gpu_count * h_from_s(duration_s)), "machine"',
         'return per_gpu_hour * h_from_s(duration_s), "machine"',
         "a machine of several GPUs costs what one does",
@@ -95,15 +95,15 @@ FAULTS = (
     ),
     Fault(
         "root",
-        "phases.py",
+        "vocabulary/phases.py",
         "return (1.0 / work, 1.0) if is_same_data else (1.0, work)",
         "return (1.0, work)",
         "epochs of larger batches are forecast as if they had as many steps",
-        ("tests/test_phases.py",),
+        ("tests/vocabulary/test_phases.py",),
     ),
     Fault(
         "root",
-        "format.py",
+        "text/format.py",
         '(1, "kWh"), (1e3, "Wh")',
         '(1, "kWh"), (1e2, "Wh")',
         "energies are shown as a tenth of what they are",
@@ -111,7 +111,7 @@ FAULTS = (
     ),
     Fault(
         "root",
-        "files.py",
+        "machine/files.py",
         "draft.replace(path)",
         "path.write_bytes(draft.read_bytes())",
         "a report or a summary can be seen half written",
@@ -119,7 +119,7 @@ FAULTS = (
     ),
     Fault(
         "root",
-        "stopping.py",
+        "vocabulary/stopping.py",
         "return value - other if self.higher_is_better else other - value",
         "return other - value if self.higher_is_better else value - other",
         "early stopping follows the metric the wrong way",
@@ -433,7 +433,7 @@ FAULTS = (
     # -- scheduling, grid --
     Fault(
         "scheduling",
-        "scheduling/windows.py",
+        "scheduling/start_windows.py",
         "least = sums <= float(sums.min()) * (1 + 1e-9)",
         "least = sums >= float(sums.max()) * (1 - 1e-9)",
         "the advice is to start when the grid is dirtiest",
@@ -441,7 +441,7 @@ FAULTS = (
     ),
     Fault(
         "scheduling",
-        "scheduling/windows.py",
+        "scheduling/start_windows.py",
         "max(0.0, point + min(0.0, lower)), point + max(0.0, upper))",
         "max(0.0, point + min(0.0, lower)), point)",
         "hours ahead are shown as if they were known",

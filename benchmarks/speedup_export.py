@@ -25,7 +25,7 @@ from greenlove_tracker.projection.speedup_model import (
     features,
 )
 from greenlove_tracker.tables.gpus import gpus
-from greenlove_tracker.workloads import PRECISIONS, WORKLOADS
+from greenlove_tracker.vocabulary.workloads import PRECISIONS, WORKLOADS
 
 # Kinds that no forecast knows a level of.
 NUISANCE = ("gpu|task", "architecture|task", "compute|task", "bandwidth|task", "gpu|edition")

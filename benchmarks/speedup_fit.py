@@ -21,7 +21,7 @@ from speedup_tables import Observation
 
 from greenlove_tracker.projection.speedup_model import architecture_of, features
 from greenlove_tracker.tables.gpus import gpus
-from greenlove_tracker.workloads import PRECISIONS
+from greenlove_tracker.vocabulary.workloads import PRECISIONS
 
 Array = NDArray[np.float64]
 _SLOPE_SD = 2.0  # of the two common slopes: a prior that says next to nothing

@@ -23,7 +23,7 @@ from speedup_tables import SOURCES, Observation
 
 from greenlove_tracker.projection.speedup_model import LogSpeeds, SpeedModel, features
 from greenlove_tracker.tables.gpus import gpus
-from greenlove_tracker.workloads import PRECISIONS
+from greenlove_tracker.vocabulary.workloads import PRECISIONS
 
 Z90 = 1.6448536269514722  # quantile of the normal distribution that a 90% interval reaches to
 FOLDS: dict[str, tuple[Callable[[Observation], str], bool]] = {

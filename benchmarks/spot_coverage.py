@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from scoring import coverage, markdown, told
 
-from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.projection.spot import SpotAdvice, spot_advice
+from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast
 
 BEGIN, END = "<!-- spot_coverage begins -->", "<!-- spot_coverage ends -->"
 HOUR = 3600.0

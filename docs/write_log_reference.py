@@ -13,8 +13,8 @@ from typing import Any
 from greenlove_tracker.logs import schema, tables
 from greenlove_tracker.logs.schema import EPOCHS, SCHEMA_VERSION, SUMMARY, LogTable
 from greenlove_tracker.logs.tables import SpanFlag
-from greenlove_tracker.records import Flag, Method, RowKind, RunStatus
-from greenlove_tracker.workloads import PRECISIONS, WORKLOADS
+from greenlove_tracker.vocabulary.records import Flag, Method, RowKind, RunStatus
+from greenlove_tracker.vocabulary.workloads import PRECISIONS, WORKLOADS
 
 RUN = {
     "schema_version, greenlove_version": "of what wrote the run",

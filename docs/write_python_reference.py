@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import greenlove_tracker
-from greenlove_tracker.config import Settings, setting_names
+from greenlove_tracker.settings.config import Settings, setting_names
 
 PYTHON = Path(__file__).parent / "reference" / "python.md"
 SETTINGS = Path(__file__).parent / "reference" / "settings.md"

@@ -14,24 +14,20 @@ if TYPE_CHECKING:
     from typing import Any
 
     from greenlove_tracker.checkpointing.checkpointer import Checkpointer, TrainingInterrupted
-    from greenlove_tracker.comparisons import Comparison
-    from greenlove_tracker.errors import BudgetExceeded
     from greenlove_tracker.exploration.callables import explore_callable
     from greenlove_tracker.exploration.estimator import Estimator
     from greenlove_tracker.exploration.exploration_run import Estimation
     from greenlove_tracker.extrapolation.extrapolate import extrapolate
-    from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
     from greenlove_tracker.logs.aggregate import aggregate
     from greenlove_tracker.logs.directory import read_logs
-    from greenlove_tracker.phases import Phase
     from greenlove_tracker.projection.options import ProjectionOptions
     from greenlove_tracker.projection.project import project
     from greenlove_tracker.projection.speedup import Speedup, speedup
     from greenlove_tracker.projection.spot import SpotAdvice, spot_advice
     from greenlove_tracker.projection.types import Projection
     from greenlove_tracker.report.build import write_html, write_pdf
+    from greenlove_tracker.scheduling.start_windows import StartAdvice, best_start
     from greenlove_tracker.scheduling.wait_loop import WaitResult, wait_for_low_carbon
-    from greenlove_tracker.scheduling.windows import StartAdvice, best_start
     from greenlove_tracker.techniques.compare import compare
     from greenlove_tracker.techniques.curriculum import Curriculum
     from greenlove_tracker.techniques.early_stopping import EarlyStopping
@@ -39,33 +35,37 @@ if TYPE_CHECKING:
     from greenlove_tracker.techniques.technique import Technique
     from greenlove_tracker.tracker import Tracker
     from greenlove_tracker.tracker.tracker import track
+    from greenlove_tracker.vocabulary.comparisons import Comparison
+    from greenlove_tracker.vocabulary.errors import BudgetExceeded
+    from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, TrainingPlan, Trial
+    from greenlove_tracker.vocabulary.phases import Phase
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "BudgetExceeded": "greenlove_tracker.errors",
+    "BudgetExceeded": "greenlove_tracker.vocabulary.errors",
     "Checkpointer": "greenlove_tracker.checkpointing.checkpointer",
-    "Comparison": "greenlove_tracker.comparisons",
+    "Comparison": "greenlove_tracker.vocabulary.comparisons",
     "Curriculum": "greenlove_tracker.techniques.curriculum",
     "EarlyStopping": "greenlove_tracker.techniques.early_stopping",
     "Estimation": "greenlove_tracker.exploration.exploration_run",
     "Estimator": "greenlove_tracker.exploration.estimator",
-    "Estimate": "greenlove_tracker.forecasting",
-    "Forecast": "greenlove_tracker.forecasting",
-    "Phase": "greenlove_tracker.phases",
+    "Estimate": "greenlove_tracker.vocabulary.forecasting",
+    "Forecast": "greenlove_tracker.vocabulary.forecasting",
+    "Phase": "greenlove_tracker.vocabulary.phases",
     "Projection": "greenlove_tracker.projection.types",
     "ProjectionOptions": "greenlove_tracker.projection.options",
     "Speedup": "greenlove_tracker.projection.speedup",
     "SpotAdvice": "greenlove_tracker.projection.spot",
-    "StartAdvice": "greenlove_tracker.scheduling.windows",
+    "StartAdvice": "greenlove_tracker.scheduling.start_windows",
     "Technique": "greenlove_tracker.techniques.technique",
     "Tracker": "greenlove_tracker.tracker",
     "TrainingInterrupted": "greenlove_tracker.checkpointing.checkpointer",
-    "TrainingPlan": "greenlove_tracker.forecasting",
+    "TrainingPlan": "greenlove_tracker.vocabulary.forecasting",
     "WaitResult": "greenlove_tracker.scheduling.wait_loop",
-    "Trial": "greenlove_tracker.forecasting",
+    "Trial": "greenlove_tracker.vocabulary.forecasting",
     "aggregate": "greenlove_tracker.logs.aggregate",
-    "best_start": "greenlove_tracker.scheduling.windows",
+    "best_start": "greenlove_tracker.scheduling.start_windows",
     "compare": "greenlove_tracker.techniques.compare",
     "explore_callable": "greenlove_tracker.exploration.callables",
     "extrapolate": "greenlove_tracker.extrapolation.extrapolate",

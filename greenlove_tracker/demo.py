@@ -19,14 +19,10 @@ from sklearn.neural_network import MLPClassifier
 from threadpoolctl import threadpool_limits
 
 from greenlove_tracker import Tracker, TrainingPlan, explore_callable
-from greenlove_tracker import format as fmt
-from greenlove_tracker.config import load_settings
-from greenlove_tracker.console import say
-from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
-from greenlove_tracker.projection.comparison import compare_run
 from greenlove_tracker.projection.decision import decide
+from greenlove_tracker.projection.from_log import compare_run
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.rendering.document import Heading, Paragraph
 from greenlove_tracker.rendering.terminal import columns, wrap
@@ -35,6 +31,10 @@ from greenlove_tracker.report.exploration_report import exploration_document
 from greenlove_tracker.report.projection_report import advice, projection_blocks
 from greenlove_tracker.report.run_report import run_document
 from greenlove_tracker.report.wording import tilde
+from greenlove_tracker.settings.config import load_settings
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.text.console import say
+from greenlove_tracker.vocabulary.errors import GreenloveError
 
 EPOCHS = 12
 BUDGET_S = 7.0  # of the exploration

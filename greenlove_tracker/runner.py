@@ -19,17 +19,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from greenlove_tracker.config import Settings
-from greenlove_tracker.console import say
-from greenlove_tracker.errors import BudgetExceeded, NoSuchScriptError, UsageError
 from greenlove_tracker.integrations.script_loops import watched_loops
-from greenlove_tracker.job import RUN_DIR_VARIABLE, find_ranks, outer_run_dir
-from greenlove_tracker.phases import Plan
-from greenlove_tracker.records import Field, RunStatus, status_of
-from greenlove_tracker.signals import wait_and_forward
+from greenlove_tracker.machine.job import RUN_DIR_VARIABLE, find_ranks, outer_run_dir
+from greenlove_tracker.machine.signals import wait_and_forward
+from greenlove_tracker.settings.config import Settings
+from greenlove_tracker.text.console import say
+from greenlove_tracker.text.warn_once import WarnOnce
 from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.state import RunMode
-from greenlove_tracker.warn_once import WarnOnce
+from greenlove_tracker.vocabulary.errors import BudgetExceeded, NoSuchScriptError, UsageError
+from greenlove_tracker.vocabulary.phases import Plan
+from greenlove_tracker.vocabulary.records import Field, RunStatus, status_of
 
 _LAUNCHER = re.compile(r"(?:.*[/\\])?(?:python[\d.]*|torchrun|accelerate|deepspeed)$|.*\.py$")
 

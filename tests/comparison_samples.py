@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import random
 
-from greenlove_tracker.comparisons import BASELINE, ArmTrial, Comparison, ComparisonRow, Verdict, WholeRun
-from greenlove_tracker.forecasting import Estimate, Kind
+from greenlove_tracker.vocabulary.comparisons import BASELINE, ArmTrial, Comparison, ComparisonRow, Verdict, WholeRun
+from greenlove_tracker.vocabulary.forecasting import Estimate, Kind
 
 
 def ratio(point: float, half: float = 0.0) -> Estimate:

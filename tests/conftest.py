@@ -14,8 +14,18 @@ from hypothesis import HealthCheck, settings
 from greenlove_tracker.logs.schema import factor_fields
 from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
 from greenlove_tracker.logs.writer import RunWriter
-from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Method, Row, RowKind, RunStatus
 from greenlove_tracker.tracker.shutdown import guard
+from greenlove_tracker.vocabulary.records import (
+    UNKNOWN_ENERGY,
+    Counts,
+    Energy,
+    Factor,
+    Field,
+    Method,
+    Row,
+    RowKind,
+    RunStatus,
+)
 
 INTENSITY = Factor("carbon_intensity", 400.0, "gCO2e/kWh", "a test", "2025", "location-based, lifecycle")
 

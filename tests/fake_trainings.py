@@ -19,8 +19,8 @@ from typing import Any
 from report_samples import epoch_row, write_run
 
 from greenlove_tracker.experiments.definition import Experiment, ExperimentBudget, PlannedRun, StartPolicy
-from greenlove_tracker.records import Energy, Factor, Method
-from greenlove_tracker.waits import wait_before
+from greenlove_tracker.vocabulary.records import Energy, Factor, Method
+from greenlove_tracker.vocabulary.waits import wait_before
 
 EPOCHS = 4  # of each training
 EPOCH_S, EPOCH_KWH = 900.0, 0.25  # a training is an hour, and 1 kWh

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from greenlove_tracker import Tracker, read_logs
-from greenlove_tracker.errors import MeterError
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.meter import Meter, MeterInfo, SimulatedMeter
-from greenlove_tracker.records import Energy, Field, Method
 from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.status import StatusPrinter
+from greenlove_tracker.vocabulary.errors import MeterError
+from greenlove_tracker.vocabulary.records import Energy, Field, Method
 
 
 class FakeClock:

@@ -8,12 +8,12 @@ from typing import Any
 
 from report_samples import GERMANY, GPU_FIELDS, PRICE, gpu_rows, write_run
 
-from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import plan_fields, write_trials
-from greenlove_tracker.projection.comparison import MachineComparison, compare_log
+from greenlove_tracker.projection.from_log import MachineComparison, compare_log
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.project import Projection, project
+from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, TrainingPlan, Trial
 
 PLAN = TrainingPlan(samples=50_000, batch_size=128, epochs=100)
 LAPTOP = "GeForce RTX 3060 Laptop GPU"

@@ -9,13 +9,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import factor_fields
 from greenlove_tracker.logs.tables import FORECASTS, IssuedForecast
 from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
 from greenlove_tracker.logs.writer import RunWriter
-from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Flag, Row, RowKind
+from greenlove_tracker.vocabulary.forecasting import Estimate
+from greenlove_tracker.vocabulary.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Flag, Row, RowKind
 
 WORLD = Factor(
     "carbon_intensity",

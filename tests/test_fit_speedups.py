@@ -12,7 +12,7 @@ from statsmodels.regression.mixed_linear_model import MixedLM
 
 from greenlove_tracker.projection.speedup_model import COVARIANCE_TABLE, EFFECTS_TABLE, SpeedModel, features
 from greenlove_tracker.tables.gpus import gpus
-from greenlove_tracker.workloads import PRECISIONS, WORKLOADS
+from greenlove_tracker.vocabulary.workloads import PRECISIONS, WORKLOADS
 from tests.test_benchmarks import BENCHMARKS
 
 NAMES = [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import greenlove_tracker
-from greenlove_tracker.config import setting_names
+from greenlove_tracker.settings.config import setting_names
 
 
 @pytest.fixture

@@ -76,7 +76,11 @@ def test_stdout_is_the_scripts_own_and_the_screen_goes_to_stderr():
         ("raise SystemExit", 0, "finished"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM, "terminated"),
         ("raise KeyboardInterrupt", -signal.SIGINT, "interrupted"),
-        ("from greenlove_tracker.errors import TerminatedExit; raise TerminatedExit(143)", 143, "terminated"),
+        (
+            "from greenlove_tracker.vocabulary.errors import TerminatedExit; raise TerminatedExit(143)",
+            143,
+            "terminated",
+        ),
     ],
 )
 def test_exit_codes_and_signals_pass_through(script, code, status):

@@ -20,9 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from greenlove_tracker.checkpoints import MANIFEST, CheckpointFile, CheckpointKind, Manifest, TrainingPosition
-from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.logs.storage import LogPath, forget_listings, place, read_bytes
+from greenlove_tracker.vocabulary.checkpoints import (
+    MANIFEST,
+    CheckpointFile,
+    CheckpointKind,
+    Manifest,
+    TrainingPosition,
+)
+from greenlove_tracker.vocabulary.errors import UsageError, whole_number
 
 MARK = ".training"
 _FORMAT = 1  # of the manifest

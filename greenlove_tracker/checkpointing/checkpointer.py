@@ -18,7 +18,6 @@ from typing import Any
 import torch
 
 import greenlove_tracker
-from greenlove_tracker import console
 from greenlove_tracker.checkpointing.checkpoint_files import (
     Checkpoint,
     CheckpointStore,
@@ -30,7 +29,13 @@ from greenlove_tracker.checkpointing.data_position import PositionedBatches, dra
 from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line, write_together
 from greenlove_tracker.checkpointing.termination import TerminationNotices
 from greenlove_tracker.checkpointing.training_state import TrainingState, copied, named, read_plain
-from greenlove_tracker.checkpoints import (
+from greenlove_tracker.exploration.random_state import put_back_random_state_values, random_state_values
+from greenlove_tracker.logs.metrics import direction_of, number_of
+from greenlove_tracker.logs.writer import timestamp
+from greenlove_tracker.text import console
+from greenlove_tracker.text.warn_once import WarnOnce
+from greenlove_tracker.tracker import Tracker
+from greenlove_tracker.vocabulary.checkpoints import (
     CheckpointAction,
     CheckpointEvent,
     CheckpointFile,
@@ -39,13 +44,8 @@ from greenlove_tracker.checkpoints import (
     NotIdentical,
     TrainingPosition,
 )
-from greenlove_tracker.errors import BudgetExceeded, TerminatedExit, UsageError, whole_number
-from greenlove_tracker.exploration.random_state import put_back_random_state_values, random_state_values
-from greenlove_tracker.logs.metrics import direction_of, number_of
-from greenlove_tracker.logs.writer import timestamp
-from greenlove_tracker.records import Clock, RunStatus, SystemClock
-from greenlove_tracker.tracker import Tracker
-from greenlove_tracker.warn_once import WarnOnce
+from greenlove_tracker.vocabulary.errors import BudgetExceeded, TerminatedExit, UsageError, whole_number
+from greenlove_tracker.vocabulary.records import Clock, RunStatus, SystemClock
 
 _MODEL_FILE = "model.pt"
 _RANK_FILE = "rank-{}.pt"  # what is a rank's own: random states, its position in the data

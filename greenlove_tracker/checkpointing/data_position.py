@@ -20,7 +20,6 @@ from typing import Any
 from torch.utils import data
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from greenlove_tracker.checkpoints import NotIdentical
 from greenlove_tracker.exploration.random_state import (
     generators_within,
     host_random_states,
@@ -30,6 +29,7 @@ from greenlove_tracker.exploration.random_state import (
     random_state_values,
     saved_generator,
 )
+from greenlove_tracker.vocabulary.checkpoints import NotIdentical
 
 # Their order is drawn at the beginning of a pass.
 _KNOWN_SAMPLERS = {"torch.utils.data.sampler", "torch.utils.data.distributed"}

@@ -15,7 +15,7 @@ import torch
 from torch import distributed
 
 from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint, Draft
-from greenlove_tracker.checkpoints import CheckpointFile, Manifest
+from greenlove_tracker.vocabulary.checkpoints import CheckpointFile, Manifest
 
 
 class RankAgreement:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Self
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.tracker.shutdown import guard
+from greenlove_tracker.vocabulary.errors import UsageError
 
 
 class TerminationNotices:

@@ -25,8 +25,8 @@ from torch.utils._pytree import tree_map
 
 from greenlove_tracker.checkpointing.checkpoint_files import Draft
 from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line
-from greenlove_tracker.checkpoints import CheckpointFile, NotIdentical
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.vocabulary.checkpoints import CheckpointFile, NotIdentical
+from greenlove_tracker.vocabulary.errors import UsageError
 
 _FORMAT = 6  # of the state of a training
 # What arrays and numbers of NumPy's, which hold no objects, are made of.

@@ -6,16 +6,21 @@ import sys
 
 # The verbs add themselves.
 from greenlove_tracker.cli import (  # noqa: F401
+    calibrate,
     checkpoints,
     compare,
+    config,
+    demo,
+    doctor,
     experiment,
     explore,
     export,
-    machine,
+    import_logs,
     plan,
     project,
     report,
     run,
+    watch,
 )
 from greenlove_tracker.cli.base import cli
 

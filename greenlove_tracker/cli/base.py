@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 import greenlove_tracker
-from greenlove_tracker import console
-from greenlove_tracker.config import DEFAULT_LOG_DIR, load_settings, setting_names
-from greenlove_tracker.errors import GreenloveError, NoSuchScriptError, UsageError
+from greenlove_tracker.settings.config import DEFAULT_LOG_DIR, load_settings, setting_names
+from greenlove_tracker.text import console
+from greenlove_tracker.text.format import plural
+from greenlove_tracker.vocabulary.errors import GreenloveError, NoSuchScriptError, UsageError
 
 if TYPE_CHECKING:
+    from greenlove_tracker.logs.csvio import Problem
     from greenlove_tracker.logs.directory import Logs
     from greenlove_tracker.rendering.document import Document
 
@@ -237,7 +239,7 @@ def _check_output(given: Mapping[str, Any]) -> None:
     if given.get("as_json") and given.get("as_csv"):
         raise UsageError("--json and --csv: choose one")
     if path := given.get("page") or given.get("output"):
-        from greenlove_tracker.files import target_of
+        from greenlove_tracker.machine.files import target_of
         from greenlove_tracker.report.build import checked_suffix
 
         target_of(path)
@@ -288,6 +290,13 @@ def show_screen(screen: str) -> None:
         console.say(screen, sys.stdout)
     else:
         click.echo(screen)
+
+
+def print_problems(problems: Sequence[Problem], n_left_out: int = 0) -> None:
+    """Print on stderr what is not in a table, which has no room to say so."""
+    left_out = f"{plural(n_left_out, 'simulated run')} left out; --include-simulated counts them, marked"
+    for line in (*([left_out] if n_left_out else []), *problems):
+        click.echo(f"! {line}", err=True)
 
 
 def show_json(data: Any) -> None:
@@ -353,7 +362,7 @@ def needs_torch(who: str) -> None:
     """
     from importlib.util import find_spec
 
-    from greenlove_tracker.errors import MissingExtraError
+    from greenlove_tracker.vocabulary.errors import MissingExtraError
 
     if find_spec("torch") is None:
         raise MissingExtraError(f'{who} needs torch: pip install "greenlove-tracker[torch]"')

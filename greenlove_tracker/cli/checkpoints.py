@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker import format as fmt
 from greenlove_tracker.cli.base import answer, cli, json_option, show_json, verbose_option
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.rendering.document import Column, Document, Paragraph, Table
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
     from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint

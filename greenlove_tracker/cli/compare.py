@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from greenlove_tracker.cli import base
-from greenlove_tracker.comparisons import Comparison
-from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.settings.config import load_settings
 from greenlove_tracker.techniques.technique import TECHNIQUES  # which loads no torch
+from greenlove_tracker.vocabulary.comparisons import Comparison
+from greenlove_tracker.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run

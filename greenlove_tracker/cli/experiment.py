@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker import console
-from greenlove_tracker import format as fmt
 from greenlove_tracker.cli.base import Verb, cli, show, wrote
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.rendering.document import Column, Document, Paragraph, Table
+from greenlove_tracker.text import console
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
     from greenlove_tracker.experiments.definition import Experiment
     from greenlove_tracker.experiments.dry_run import ExperimentForecast, GroupForecast
     from greenlove_tracker.experiments.progress import ExperimentProgress
-    from greenlove_tracker.forecasting import Estimate
     from greenlove_tracker.report.comparison import ExperimentRecord
+    from greenlove_tracker.vocabulary.forecasting import Estimate
 
 
 class _WrongUsage(click.ClickException):

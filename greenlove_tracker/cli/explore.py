@@ -20,9 +20,9 @@ from greenlove_tracker.cli.base import (
     within_option,
     within_s,
 )
-from greenlove_tracker.config import setting_names
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.units import SECONDS_PER_HOUR
+from greenlove_tracker.settings.config import setting_names
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
 
 @cli.command(

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker.cli.base import cli, logs_of
-from greenlove_tracker.cli.report import print_problems
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.format import plural
-from greenlove_tracker.records import COMPONENTS
+from greenlove_tracker.cli.base import cli, logs_of, print_problems
+from greenlove_tracker.text.format import plural
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.records import COMPONENTS
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
@@ -41,8 +40,8 @@ def export(log_dir: str | None, output: str) -> None:
     Simulated runs are left out beside others, as in reports. The totals of runs, with what lies outside their epochs,
     are in greenlove report --format ledger.
     """
-    from greenlove_tracker.files import write_report
     from greenlove_tracker.logs.aggregate import aggregate
+    from greenlove_tracker.machine.files import write_report
 
     suffix = Path(output).suffix.lower()
     if suffix not in (".json", ".csv"):

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from greenlove_tracker import console
-from greenlove_tracker import format as fmt
 from greenlove_tracker.cli import base
-from greenlove_tracker.config import Settings, load_settings
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import P99, Estimate, Forecast
+from greenlove_tracker.settings.config import Settings, load_settings
+from greenlove_tracker.text import console
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import P99, Estimate, Forecast
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
-    from greenlove_tracker.scheduling.windows import Price
+    from greenlove_tracker.scheduling.start_windows import Price
 
 _OPTIONS = {
     "regions": "--country",
@@ -80,7 +80,7 @@ def plan(
     greenlove plan --threshold 200 --max-wait 6h --country GB -- python train.py
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.report.plan_report import headline, plan_document, plan_record
-    from greenlove_tracker.scheduling.windows import best_start
+    from greenlove_tracker.scheduling.start_windows import best_start
 
     command = click.get_current_context().meta["command"]
     if threshold is not None:

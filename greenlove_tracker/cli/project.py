@@ -23,7 +23,6 @@ from greenlove_tracker.cli.base import (
     with_options,
     within_s,
 )
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.projection.options import (
     ORDINARY_PRECISION,
     CustomSpeedup,
@@ -31,6 +30,7 @@ from greenlove_tracker.projection.options import (
     option_names,
 )
 from greenlove_tracker.projection.preemptions import SpotTerms
+from greenlove_tracker.vocabulary.errors import UsageError
 
 _OF_A_CHOICE = ("within_s", "max_cost_usd")
 _SPOT_TERMS = option_names(SpotTerms)
@@ -106,7 +106,7 @@ def _project(
     log_dir: str | None, hours: float | None, chosen: ProjectionOptions, spot_terms: dict[str, Any] | None
 ) -> None:
     """Show a training here and elsewhere, or one row of it on a spot machine."""
-    from greenlove_tracker.projection import comparison
+    from greenlove_tracker.projection import from_log as comparison
     from greenlove_tracker.report import projection_report
 
     of_hours, of_log = comparison.compare_hours, comparison.compare_log
@@ -149,7 +149,7 @@ def _show_speedups(options: dict[str, Any]) -> None:
     from greenlove_tracker.projection.catalogue import recognise
     from greenlove_tracker.projection.speedup import speedups
     from greenlove_tracker.report.gpu_report import speedup_document, speedup_record
-    from greenlove_tracker.workloads import precision_named, workload_named
+    from greenlove_tracker.vocabulary.workloads import precision_named, workload_named
 
     if options["local_gpu"] is None or not options["gpus"]:
         raise UsageError('--speedups needs both GPUs: --gpu "RTX 3090" --target L40S')

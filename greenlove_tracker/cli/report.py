@@ -1,34 +1,29 @@
-"""``report``, ``import`` and ``calibrate``: what was measured."""
+"""``report``: what was measured, of a run, a month or a directory."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker import format as fmt
 from greenlove_tracker.cli.base import (
     answer,
     cli,
     csv_option,
     json_option,
     logs_of,
-    show,
+    print_problems,
     show_json,
-    show_screen,
     verbose_option,
     with_options,
     wrote,
 )
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.format import plural
+from greenlove_tracker.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.aggregate import Aggregate
-    from greenlove_tracker.logs.csvio import Problem
     from greenlove_tracker.logs.directory import Logs
 
 _SELECTION = ("since", "until", "project", "user", "job", "host", "simulated")  # the arguments that choose runs
@@ -164,7 +159,7 @@ def _refuse_foreign_options(given: dict[str, Any], form: str) -> None:
 
 
 def _give_text(text: str, output: str | None) -> None:
-    from greenlove_tracker.files import write_report
+    from greenlove_tracker.machine.files import write_report
 
     if output is None:
         click.echo(text)
@@ -288,70 +283,3 @@ def _declaration(
         case "sci":
             return declarations.sci(added_up, unit, embodied)
     return declarations.cite(added_up, latex=form == "latex")
-
-
-def print_problems(problems: Sequence[Problem], n_left_out: int = 0) -> None:
-    """Print on stderr what is not in a table, which has no room to say so."""
-    left_out = f"{plural(n_left_out, 'simulated run')} left out; --include-simulated counts them, marked"
-    for line in (*([left_out] if n_left_out else []), *problems):
-        click.echo(f"! {line}", err=True)
-
-
-@cli.command("import", short_help="Read logs of carbontracker and CodeCarbon.")
-@click.argument("directory", metavar="DIR")
-def import_logs(directory: str) -> None:
-    """Read the logs of carbontracker and CodeCarbon in a directory, and add them up.
-
-    Nothing is copied: every verb reads such a directory as it is, with our own logs among them.
-    """
-    from greenlove_tracker.logs.aggregate import aggregate
-    from greenlove_tracker.report.directory_report import summary_document
-
-    show(summary_document(aggregate(logs_of(directory)), ("project",)))
-    click.echo(f"\nnext    greenlove report {shlex.quote(directory)} -o report.html", err=True)
-
-
-@cli.command(short_help="Calibrate a machine's energy with a wall meter.")
-@click.argument("run_dir", metavar="RUN")
-@click.option("--wall-kwh", type=float, required=True, help="energy at the wall from the run's start to its end, kWh")
-@click.option(
-    "--meter-error",
-    type=click.FloatRange(0, 1, max_open=True),
-    default=0.01,  # of a meter of class 1 (IEC 62053-21), as in metered power strips of racks
-    show_default=True,
-    help="error of the meter as a share, at 95%",
-)
-@click.option("--note", help="name of the meter, kept beside the figure")
-def calibrate(run_dir: str, wall_kwh: float, meter_error: float, note: str | None) -> None:
-    """Calibrate a machine: compare a finished run with a wall meter, and scale the machine's runs by the factor.
-
-    \b
-    greenlove calibrate last --wall-kwh 3.35
-
-    The meter must see only this machine, and the run must have had the machine to itself. The factor is kept in
-    greenlove_calibration.csv in the log directory and applies to all runs of that host with the same GPUs, earlier
-    and later ones. Measuring the run again replaces its line; delete the line to undo it.
-    """  # noqa: D301  # click wants the backspace itself
-    from greenlove_tracker.logs.schema import CALIBRATION_FILE
-    from greenlove_tracker.logs.writer import timestamp
-    from greenlove_tracker.meter import wall
-    from greenlove_tracker.records import SystemClock
-
-    logs = logs_of(run_dir)
-    if len(logs.runs) != 1 or logs.runs[0].path != logs.path:
-        raise UsageError(f"{run_dir} is not one run: a calibration needs the run that was measured")
-    (run,) = logs.runs
-    measurement = wall.measured_at_the_wall(
-        run,
-        wall_kwh,
-        meter_error=meter_error,
-        source="; ".join(filter(None, (note, "given"))),
-        added_at=timestamp(SystemClock().utc_s()),
-    )
-    found = wall.add_measurement(run.log_dir, measurement)
-    gpus = measurement.gpu_models or "no GPU"
-    metered = f"{fmt.energy(measurement.wall_kwh)} at the wall, {fmt.energy(measurement.metered_kwh)} metered"
-    show_screen(
-        f"{run.run_id}: {metered}\nRuns on {found.host} with {gpus} are now calibrated: {found.text}.\n"
-        f"It is kept in {run.log_dir / CALIBRATION_FILE}."
-    )

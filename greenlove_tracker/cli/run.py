@@ -1,15 +1,13 @@
-"""``run`` and ``watch``: what is run under a tracker, now or later, and what runs already."""
+"""``run``: a script or a command under a tracker, now or later."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,18 +15,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from greenlove_tracker.cli import base
-from greenlove_tracker.config import DEFAULT_LOG_DIR, is_strict, load_settings
-from greenlove_tracker.errors import UsageError, whole_number
-from greenlove_tracker.records import RunStatus
-from greenlove_tracker.units import SECONDS_PER_HOUR
-from greenlove_tracker.waits import deadline_after_wait
+from greenlove_tracker.settings.config import DEFAULT_LOG_DIR, is_strict, load_settings
+from greenlove_tracker.vocabulary.errors import UsageError, whole_number
+from greenlove_tracker.vocabulary.records import RunStatus
+from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
+from greenlove_tracker.vocabulary.waits import deadline_after_wait
 
 if TYPE_CHECKING:
     from greenlove_tracker.runner import ScriptOutcome
-
-_OTHER_LINES = 9  # of the screen of watch, beside its runs
-_LOOK_S = 2.0  # between two looks at what runs
-_MOST_TIME_SHARE = 0.1  # of a core, which may be a training's, for looking at it
 
 
 class _Run(base.Verb):
@@ -136,7 +130,7 @@ def run(
     other setting is a variable GREENLOVE_<NAME> or a line in greenlove.toml.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker import runner
-    from greenlove_tracker.warn_once import WarnOnce
+    from greenlove_tracker.text.warn_once import WarnOnce
 
     is_command = ctx.meta["is_command"]
     if epochs is not None:
@@ -236,33 +230,3 @@ def _leave(outcome: ScriptOutcome) -> NoReturn:
             signal.signal(outcome.by_signal, signal.SIG_DFL)
         os.kill(os.getpid(), outcome.by_signal)
     sys.exit(outcome.exit_code)
-
-
-@base.cli.command(short_help="Show what is running now.")
-@click.argument("log_dir", required=False)
-@click.option("--once", is_flag=True, help="print once and exit; the default where stdout is no terminal")
-def watch(log_dir: str | None, once: bool) -> None:
-    """Watch the running trainings of a directory: progress, time left, power and energy so far.
-
-    Ctrl-C ends the view, not the runs. It shows what they log: at least a row a minute.
-    """
-    from greenlove_tracker.console import can_draw, live_screen
-    from greenlove_tracker.logs.storage import place
-    from greenlove_tracker.rendering import terminal
-    from greenlove_tracker.report.watch import MOST_ENDED, look, watch_document
-
-    path = place(load_settings().log_dir if log_dir is None else log_dir)
-    is_live = can_draw() and not once
-    if path.exists() != path.is_dir() or not (is_live or path.exists()):
-        raise UsageError(f"{path} is not a directory of logs; by default, a run writes to {DEFAULT_LOG_DIR}")
-    if not is_live:
-        base.show(watch_document(look(path, MOST_ENDED), time.time()))
-        return
-    with live_screen() as draw:
-        while True:  # until Ctrl-C
-            begun_s, n_lines = time.monotonic(), shutil.get_terminal_size().lines  # it may be drawn larger
-            most = max(1, n_lines - MOST_ENDED - _OTHER_LINES)
-            seen = watch_document(look(path, MOST_ENDED), time.time(), most=most)
-            draw(terminal.render(seen))
-            took_s = time.monotonic() - begun_s
-            time.sleep(max(_LOOK_S, took_s / _MOST_TIME_SHARE))

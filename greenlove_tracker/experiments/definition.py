@@ -23,12 +23,12 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.resolver import VersionedResolver
 
-from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import SettingError, UsageError
 from greenlove_tracker.grid.place import resolve_place
 from greenlove_tracker.scheduling.times import parse_span_s
+from greenlove_tracker.settings.config import load_settings
 from greenlove_tracker.techniques.technique import TECHNIQUES, Technique, combined, nearest, technique_with
-from greenlove_tracker.units import SECONDS_PER_HOUR
+from greenlove_tracker.vocabulary.errors import SettingError, UsageError
+from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
 EXPERIMENTS_DIR = "greenlove_experiments"  # beside the file, where it names no other
 _MOST_SEEDS, _MOST_SEED = 1000, 2**32 - 1  # the latter is the largest that numpy.random.seed takes
@@ -74,7 +74,7 @@ class PlannedRun:
         epochs: None: as the task says.
         steps: likewise.
         batch_size: likewise.
-        settings: fields of ``greenlove_tracker.config.Settings``, by name.
+        settings: fields of ``greenlove_tracker.settings.config.Settings``, by name.
         task_sha256: of the task's file as it was when the experiment was read. It is no part of the key: who trains
             can say that the code has changed since a run, and the user decides.
     """

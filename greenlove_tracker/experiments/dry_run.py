@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.console import StatusLine
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.experiments import one_run
 from greenlove_tracker.experiments.definition import Experiment, PlannedRun
 from greenlove_tracker.experiments.progress import ExperimentProgress, PlannedRunState
 from greenlove_tracker.experiments.runner import check_runnable
-from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.text.console import StatusLine
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import Estimate
 
 DEFAULT_BUDGET_S = 60.0
 _LEAST_GROUP_S = 5.0  # under it no meter is up, and a mean power is noise

@@ -18,13 +18,13 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.config import setting_names
-from greenlove_tracker.errors import BudgetExceeded, UsageError
 from greenlove_tracker.experiments.definition import Experiment, PlannedRun, expanded, technique_of
-from greenlove_tracker.forecasting import LEVEL, stop_estimate
-from greenlove_tracker.records import Field
-from greenlove_tracker.secret_masking import mask_secrets
+from greenlove_tracker.settings.config import setting_names
+from greenlove_tracker.settings.secret_masking import mask_secrets
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.errors import BudgetExceeded, UsageError
+from greenlove_tracker.vocabulary.forecasting import LEVEL, stop_estimate
+from greenlove_tracker.vocabulary.records import Field
 
 COMMAND = (sys.executable, "-P", "-m", "greenlove_tracker.experiments.one_run")  # file, key and answer follow
 _SAVED = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"

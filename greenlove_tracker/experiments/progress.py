@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from greenlove_tracker import format as fmt
 from greenlove_tracker.checkpointing.checkpoint_files import live_mark
-from greenlove_tracker.errors import LogDirError, UsageError
 from greenlove_tracker.experiments.definition import Experiment, PlannedRun
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.records import RunStatus
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.errors import LogDirError, UsageError
+from greenlove_tracker.vocabulary.records import RunStatus
 
 
 class PlannedRunState(StrEnum):

@@ -16,10 +16,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.config import load_settings
-from greenlove_tracker.console import say
-from greenlove_tracker.errors import MissingExtraError, UsageError
 from greenlove_tracker.experiments import one_run
 from greenlove_tracker.experiments.definition import Experiment, PlannedRun, expanded
 from greenlove_tracker.experiments.progress import (
@@ -28,12 +24,16 @@ from greenlove_tracker.experiments.progress import (
     outputs_lock,
 )
 from greenlove_tracker.grid.live.fallback import opened_intensity
-from greenlove_tracker.job import outer_run_dir
-from greenlove_tracker.records import RunStatus
+from greenlove_tracker.machine.job import outer_run_dir
+from greenlove_tracker.machine.signals import wait_and_forward
 from greenlove_tracker.scheduling.wait_loop import wait_for_low_carbon
-from greenlove_tracker.signals import wait_and_forward
-from greenlove_tracker.units import SECONDS_PER_HOUR
-from greenlove_tracker.waits import WAIT_VARIABLE
+from greenlove_tracker.settings.config import load_settings
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.text.console import say
+from greenlove_tracker.vocabulary.errors import MissingExtraError, UsageError
+from greenlove_tracker.vocabulary.records import RunStatus
+from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
+from greenlove_tracker.vocabulary.waits import WAIT_VARIABLE
 
 _ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _LIVE = "live"  # who is asked for the intensity where no setting says it: a wait needs a network

@@ -27,7 +27,7 @@ from enum import StrEnum
 import numpy as np
 from scipy import optimize
 
-from greenlove_tracker.forecasting import LEAST_ENERGY_S, Trial
+from greenlove_tracker.vocabulary.forecasting import LEAST_ENERGY_S, Trial
 
 _LEAST_TRIALS = 6  # before an early stop; fewer do not show how runs differ (docs/method/forecasts.md)
 

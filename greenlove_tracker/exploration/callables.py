@@ -10,15 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from greenlove_tracker import devices
-from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import UsageError, is_whole, whole_number
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
-from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.logs.trials import ExplorationRecord
+from greenlove_tracker.machine import devices
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.options import ProjectionOptions
-from greenlove_tracker.records import Clock
+from greenlove_tracker.settings.config import load_settings
+from greenlove_tracker.vocabulary.errors import UsageError, is_whole, whole_number
+from greenlove_tracker.vocabulary.forecasting import TrainingPlan, Trial
+from greenlove_tracker.vocabulary.records import Clock
 
 _LEAST_SIZES = 3
 _CUDA_DEVICES = {"/dev/nvidia-uvm", "/dev/dxg"}  # the second in the Windows Subsystem for Linux
@@ -67,7 +67,7 @@ def explore_callable(
         on_no_terminal: ``continue`` or ``stop``.
         clock: read for all times.
         meter: measures the energy; default CodeCarbon.
-        **settings: fields of ``greenlove_tracker.config.Settings``.
+        **settings: fields of ``greenlove_tracker.settings.config.Settings``.
 
     Raises:
         UsageError: on a bad argument, or where the budget held fewer than three sizes.

@@ -14,9 +14,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from greenlove_tracker import devices
-from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import UsageError, is_whole
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
 from greenlove_tracker.exploration.peak_memory import TrainingStep, counted_updates, peak_of_steps
@@ -31,23 +28,26 @@ from greenlove_tracker.exploration.trials import (
     step_of,
 )
 from greenlove_tracker.extrapolation.extrapolate import extrapolate
-from greenlove_tracker.forecasting import Estimate, TrainingPlan, WarningCode
-from greenlove_tracker.format import duration
-from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.trials import ExplorationRecord
-from greenlove_tracker.meter import Meter
-from greenlove_tracker.phases import Phase
-from greenlove_tracker.projection.options import ProjectionOptions
-from greenlove_tracker.records import Clock
-from greenlove_tracker.stopping import StoppingRule, unknown_stop
-from greenlove_tracker.training_kind import (
+from greenlove_tracker.machine import devices
+from greenlove_tracker.machine.job import find_ranks
+from greenlove_tracker.machine.training_kind import (
     autocast_logged,
     is_mostly_under_autocast,
     precision_of,
     workload_of,
 )
-from greenlove_tracker.units import BYTES_PER_GB
-from greenlove_tracker.workloads import Seen
+from greenlove_tracker.meter import Meter
+from greenlove_tracker.projection.options import ProjectionOptions
+from greenlove_tracker.settings.config import load_settings
+from greenlove_tracker.text.format import duration
+from greenlove_tracker.vocabulary.errors import UsageError, is_whole
+from greenlove_tracker.vocabulary.forecasting import Estimate, TrainingPlan, WarningCode
+from greenlove_tracker.vocabulary.phases import Phase
+from greenlove_tracker.vocabulary.records import Clock
+from greenlove_tracker.vocabulary.stopping import StoppingRule, unknown_stop
+from greenlove_tracker.vocabulary.units import BYTES_PER_GB
+from greenlove_tracker.vocabulary.workloads import Seen
 
 _MEMORY_S = 3.0  # that the estimate of GPU memory may take, within what trials leave of the budget
 _MEMORY_SHARE = 0.1  # of the budget on a CPU, that trials leave to that estimate
@@ -95,8 +95,8 @@ class Estimator:
         comparison: options of the comparison with other GPUs.
         clock: read for all times.
         meter: measures the energy; default CodeCarbon.
-        **settings: fields of ``greenlove_tracker.config.Settings``, such as ``country``, ``log_dir``, ``project``;
-            ``phases``, as in ``Tracker``; or ``precision`` and ``workload`` for the comparison with other GPUs, else
+        **settings: fields of ``greenlove_tracker.settings.config.Settings``, such as ``country``, ``log_dir``,
+            ``project``; ``phases``, as in ``Tracker``; or ``precision`` and ``workload`` for the comparison with other GPUs, else
             guessed from the model and its first step.
 
     Raises:

@@ -5,28 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.config import Settings, time_limit
-from greenlove_tracker.console import confirm, open_page, say
-from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.exploration.trial_session import TrialSession
 from greenlove_tracker.extrapolation.extrapolate import forecast_exploration, forecast_from_log
 from greenlove_tracker.extrapolation.time_fit import time_fit
-from greenlove_tracker.files import write_report
-from greenlove_tracker.forecasting import LEAST_ENERGY_S, LEAST_S, MOST_S, Forecast, TimeFit, TrainingPlan, Trial
 from greenlove_tracker.logs import trials as trials_log
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
+from greenlove_tracker.machine.files import write_report
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.projection.comparison import compare_run
+from greenlove_tracker.projection.from_log import compare_run
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.types import Projection
-from greenlove_tracker.records import Clock, Field, RunStatus
 from greenlove_tracker.rendering import html, terminal
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.exploration_report import exploration_document, progress_line
-from greenlove_tracker.units import w_from_kwh_s
-from greenlove_tracker.workloads import Seen
+from greenlove_tracker.settings.config import Settings, time_limit
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.text.console import confirm, open_page, say
+from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
+from greenlove_tracker.vocabulary.forecasting import (
+    LEAST_ENERGY_S,
+    LEAST_S,
+    MOST_S,
+    Forecast,
+    TimeFit,
+    TrainingPlan,
+    Trial,
+)
+from greenlove_tracker.vocabulary.records import Clock, Field, RunStatus
+from greenlove_tracker.vocabulary.units import w_from_kwh_s
+from greenlove_tracker.vocabulary.workloads import Seen
 
 
 @dataclass(frozen=True, slots=True)

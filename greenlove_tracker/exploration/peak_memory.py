@@ -17,8 +17,8 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from greenlove_tracker.comparisons import MEASURED_STEP, META, MemoryRow
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.vocabulary.comparisons import MEASURED_STEP, META, MemoryRow
+from greenlove_tracker.vocabulary.errors import UsageError
 
 N_STEPS = 2  # the states of the optimizer exist from the second on
 MOST_BATCHES = 64  # until the optimizer has stepped twice: that many are accumulated at most

@@ -24,8 +24,6 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.optim.swa_utils import AveragedModel
 
-from greenlove_tracker.devices import machine_share
-from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.exploration.random_state import (
     SavedState,
     generators_within,
@@ -34,8 +32,10 @@ from greenlove_tracker.exploration.random_state import (
     switches,
 )
 from greenlove_tracker.exploration.task import each_of
-from greenlove_tracker.format import significant
-from greenlove_tracker.units import BYTES_PER_GB
+from greenlove_tracker.machine.devices import machine_share
+from greenlove_tracker.text.format import significant
+from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
+from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 
 _HOST_SHARE = 0.8  # of the host's free memory, that copies may take
 _CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, deque, set)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.vocabulary.errors import UsageError
 
 _RETURNS = "The function returns model, optimizer, criterion and train_dataset: docs/guides/explore.md"
 _PIECES = ("model", "optimizer", "criterion", "train_dataset")

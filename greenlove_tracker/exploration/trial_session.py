@@ -8,15 +8,23 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from greenlove_tracker.config import Settings
-from greenlove_tracker.console import StatusLine
-from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR
+from greenlove_tracker.machine.job import find_ranks
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.phases import Plan
-from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Energy, Field, RunStatus, SystemClock, sum_energies
+from greenlove_tracker.settings.config import Settings
+from greenlove_tracker.text.console import StatusLine
 from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.state import RunMode
+from greenlove_tracker.vocabulary.phases import Plan
+from greenlove_tracker.vocabulary.records import (
+    UNKNOWN_ENERGY,
+    Clock,
+    Energy,
+    Field,
+    RunStatus,
+    SystemClock,
+    sum_energies,
+)
 
 _METER_S = 5.0  # the meter takes 1 to 2 s to start, and steps beside that take up to three times as long
 _METER_SHARE = 0.2  # of a small budget, that is waited for it at most

@@ -14,9 +14,9 @@ import torch
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, IterableDataset
 
-from greenlove_tracker.errors import UsageError, is_whole
 from greenlove_tracker.exploration.adaptive import TrialRequest, TrialResult
-from greenlove_tracker.format import plural
+from greenlove_tracker.text.format import plural
+from greenlove_tracker.vocabulary.errors import UsageError, is_whole
 
 Step = Callable[[Any], Any]  # takes a batch, may return its loss
 _SYNCHRONISE_EVERY_S = 0.5  # a GPU runs behind: without this a deadline would be noticed too late

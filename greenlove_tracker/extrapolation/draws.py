@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from greenlove_tracker.forecasting import Estimate, Kind
+from greenlove_tracker.vocabulary.forecasting import Estimate, Kind
 
 Array = NDArray[np.float64]
 

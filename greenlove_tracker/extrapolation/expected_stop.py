@@ -21,9 +21,9 @@ import numpy as np
 from scipy import special
 
 from greenlove_tracker.extrapolation.draws import NORMAL, SPREAD, Array, split_normal
-from greenlove_tracker.forecasting import P99, WIDE_RELATIVE_WIDTH, Estimate, Forecast, WarningCode
-from greenlove_tracker.phases import spans
-from greenlove_tracker.stopping import ExpectedStop, StoppingRule, unknown_stop
+from greenlove_tracker.vocabulary.forecasting import P99, WIDE_RELATIVE_WIDTH, Estimate, Forecast, WarningCode
+from greenlove_tracker.vocabulary.phases import spans
+from greenlove_tracker.vocabulary.stopping import ExpectedStop, StoppingRule, unknown_stop
 
 _MOST_PATHS, _FEWEST_PATHS = 300, 60
 _MOST_LOOKED_AT = 60_000  # values that the rule looks at in all: beyond, there are fewer paths

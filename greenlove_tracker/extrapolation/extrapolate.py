@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from greenlove_tracker.errors import UsageError, is_whole
 from greenlove_tracker.extrapolation.draws import (
     NORMAL,
     Array,
@@ -23,7 +22,7 @@ from greenlove_tracker.extrapolation.draws import (
     with_point,
 )
 from greenlove_tracker.extrapolation.expected_stop import forecast_over_stops
-from greenlove_tracker.extrapolation.level import ASSUMED_SHARE, planned_costs
+from greenlove_tracker.extrapolation.future_mean import ASSUMED_SHARE, planned_costs
 from greenlove_tracker.extrapolation.pauses import TOLD_SPREAD
 from greenlove_tracker.extrapolation.regression import (
     Observations,
@@ -33,7 +32,12 @@ from greenlove_tracker.extrapolation.regression import (
     observe,
     power_law,
 )
-from greenlove_tracker.forecasting import (
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.totals import RunFactors
+from greenlove_tracker.logs.trials import ExplorationRecord, exploration_of, explored_plan
+from greenlove_tracker.text.format import plural
+from greenlove_tracker.vocabulary.errors import UsageError, is_whole
+from greenlove_tracker.vocabulary.forecasting import (
     LEAST_ENERGY_S,
     LEAST_S,
     LEVEL,
@@ -48,13 +52,9 @@ from greenlove_tracker.forecasting import (
     Trial,
     WarningCode,
 )
-from greenlove_tracker.format import plural
-from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.totals import RunFactors
-from greenlove_tracker.logs.trials import ExplorationRecord, exploration_of, explored_plan
-from greenlove_tracker.phases import pauses_between, spans
-from greenlove_tracker.pricing import Rates
-from greenlove_tracker.units import GRAMS_PER_KG
+from greenlove_tracker.vocabulary.phases import pauses_between, spans
+from greenlove_tracker.vocabulary.pricing import Rates
+from greenlove_tracker.vocabulary.units import GRAMS_PER_KG
 
 # An assumption: how far one evaluation or checkpoint may be from the mean of all, relative, where only one was timed.
 _ONE_TIMING = 0.3

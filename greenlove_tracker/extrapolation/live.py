@@ -14,7 +14,7 @@ from scipy import special
 
 from greenlove_tracker.extrapolation.draws import Array, N, above_zero, estimate, lognormal, student_quantile
 from greenlove_tracker.extrapolation.expected_stop import forecast_over_stops
-from greenlove_tracker.extrapolation.level import (
+from greenlove_tracker.extrapolation.future_mean import (
     ASSUMED_SHARE,
     NEXT_LEVEL,
     Cost,
@@ -29,7 +29,8 @@ from greenlove_tracker.extrapolation.pauses import (
     planned_pauses,
     with_interval,
 )
-from greenlove_tracker.forecasting import (
+from greenlove_tracker.text.format import plural
+from greenlove_tracker.vocabulary.forecasting import (
     LEVEL,
     P99,
     WIDE_RELATIVE_WIDTH,
@@ -42,10 +43,9 @@ from greenlove_tracker.forecasting import (
     Progress,
     WarningCode,
 )
-from greenlove_tracker.format import plural
-from greenlove_tracker.phases import Phase, phase_at, phases_until, spans
-from greenlove_tracker.pricing import Rates
-from greenlove_tracker.units import kwh_from_w_s
+from greenlove_tracker.vocabulary.phases import Phase, phase_at, phases_until, spans
+from greenlove_tracker.vocabulary.pricing import Rates
+from greenlove_tracker.vocabulary.units import kwh_from_w_s
 
 _MOST_BLOCKS = 96  # of a series; older ones are joined, which keeps a forecast at some 30 ms
 # Assumptions: that something comes at the ends of epochs, a validation or a checkpoint, where none was seen; its share

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from greenlove_tracker.extrapolation.draws import Array, N, estimate, lognormal
-from greenlove_tracker.extrapolation.level import future_mean
-from greenlove_tracker.forecasting import Estimate, Forecast, ForecastWarning, Progress, WarningCode
-from greenlove_tracker.format import duration, percent, plural
-from greenlove_tracker.phases import Phase, pauses_between, spans
+from greenlove_tracker.extrapolation.future_mean import future_mean
+from greenlove_tracker.text.format import duration, percent, plural
+from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, ForecastWarning, Progress, WarningCode
+from greenlove_tracker.vocabulary.phases import Phase, pauses_between, spans
 
 # Assumptions, named where they count. An evaluation of unknown length, as a share of the training between two:
 _UNKNOWN_SHARE = 0.15  # median of a lognormal distribution,

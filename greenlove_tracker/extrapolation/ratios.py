@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import statsmodels.api as sm
 
-from greenlove_tracker.comparisons import BASELINE, ArmTrial, Verdict
 from greenlove_tracker.extrapolation.draws import Array, student_quantile
-from greenlove_tracker.forecasting import LEVEL, Estimate, Kind
+from greenlove_tracker.vocabulary.comparisons import BASELINE, ArmTrial, Verdict
+from greenlove_tracker.vocabulary.forecasting import LEVEL, Estimate, Kind
 
 # The smallest effect worth having: less than 5% is soon outweighed by another machine, driver or grid hour.
 WORTH_HAVING = 0.05

@@ -18,9 +18,9 @@ import numpy as np
 import statsmodels.api as sm
 from scipy import special, stats
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.draws import NORMAL, SPREAD, Array, with_point
-from greenlove_tracker.forecasting import (
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import (
     LEAST_SIZES,
     P99,
     WIDE_RELATIVE_WIDTH,

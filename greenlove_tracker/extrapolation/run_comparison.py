@@ -18,16 +18,16 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.comparisons import ArmTrial, Comparison, ComparisonRow, Verdict, is_modelled
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.draws import SPREAD
 from greenlove_tracker.extrapolation.ratios import RatioFit, fit_ratios, times_the_trials, verdict_of
 from greenlove_tracker.extrapolation.regression import cold_epochs_of, variance_of_mean
-from greenlove_tracker.forecasting import LEVEL, Estimate, Kind
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
-from greenlove_tracker.records import COMPONENTS, EpochRecord, joined_methods
-from greenlove_tracker.units import BYTES_PER_GB
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.comparisons import ArmTrial, Comparison, ComparisonRow, Verdict, is_modelled
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import LEVEL, Estimate, Kind
+from greenlove_tracker.vocabulary.records import COMPONENTS, EpochRecord, joined_methods
+from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 
 _LEAST_WARM_EPOCHS = 3  # of a run: fewer show no noise of their own
 _LEAST_KNOWN_SHARE = 0.5  # of a run's epochs: one that was interrupted may lack the energy of an epoch

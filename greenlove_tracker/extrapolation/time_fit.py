@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from greenlove_tracker.forecasting import FITS, Estimate, Forecast, Position, TimeFit
+from greenlove_tracker.vocabulary.forecasting import FITS, Estimate, Forecast, Position, TimeFit
 
 _MOST_TIMES = 1e6  # the planned length: what would fit beyond is not worth a word
 

@@ -10,9 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.grid.place import PROVINCES, Place, package_file
-from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.electricity import (
     BUSINESS,
     HOUSEHOLD,
@@ -23,7 +21,9 @@ from greenlove_tracker.tables.electricity import (
     world_intensity,
 )
 from greenlove_tracker.tables.reading import table_sha256
-from greenlove_tracker.units import g_per_kwh_from_lb_per_mwh
+from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
+from greenlove_tracker.vocabulary.records import Factor
+from greenlove_tracker.vocabulary.units import g_per_kwh_from_lb_per_mwh
 
 _INTENSITY = "carbon_intensity"
 _INTENSITY_UNIT = "gCO2e/kWh"

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.tables.electricity import SITES_TABLE
 from greenlove_tracker.tables.reading import rows
+from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
 
 ZONES_TABLE = "grid_zones.csv"
 REGIONS_TABLE = "cloud_regions.csv"

@@ -15,9 +15,9 @@ from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.intensity import checked_range
 from greenlove_tracker.grid.time_series import TimedValue, read_series
+from greenlove_tracker.vocabulary.errors import UsageError
 
 PRICE_COLUMN = "usd_per_kwh"
 # Beyond these it is another unit, USD/MWh or cents. The highest price of a market is 9 USD/kWh (Texas, February 2021);

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.intensity import utc_time
 from greenlove_tracker.logs.csvio import read_table
+from greenlove_tracker.vocabulary.errors import UsageError
 
 TIME_COLUMN = "utc"
 _ONE_ROW = timedelta(hours=1)  # how long the only row of a file counts

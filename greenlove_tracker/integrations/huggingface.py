@@ -11,9 +11,9 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from greenlove_tracker.errors import needing
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 from greenlove_tracker.tracker import Tracker
+from greenlove_tracker.vocabulary.errors import needing
 
 with needing("the Hugging Face callback", ("transformers", "torch"), "greenlove-tracker[huggingface]"):
     from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK

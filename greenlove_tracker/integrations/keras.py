@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenlove_tracker.errors import needing, whole_number
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 from greenlove_tracker.tracker import Tracker
+from greenlove_tracker.vocabulary.errors import needing, whole_number
 
 with needing("the Keras callback", ("keras",), "greenlove-tracker[keras]"):  # a missing backend says more itself
     from keras.callbacks import Callback

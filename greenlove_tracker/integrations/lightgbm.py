@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from greenlove_tracker.errors import needing
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 from greenlove_tracker.tracker import Tracker
+from greenlove_tracker.vocabulary.errors import needing
 
 with needing("the LightGBM callback", ("lightgbm",), "greenlove-tracker[lightgbm]"):
     from lightgbm.callback import CallbackEnv, EarlyStopException

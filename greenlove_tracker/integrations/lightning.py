@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from greenlove_tracker.errors import needing
 from greenlove_tracker.integrations.pytorch import samples_by_batch
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 from greenlove_tracker.logs.metrics import number_of
-from greenlove_tracker.records import status_of
 from greenlove_tracker.tracker import Tracker
+from greenlove_tracker.vocabulary.errors import needing
+from greenlove_tracker.vocabulary.records import status_of
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer

@@ -15,9 +15,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Self
 
-from greenlove_tracker.errors import BudgetExceeded
 from greenlove_tracker.integrations.automatic import ImportWatcher
 from greenlove_tracker.integrations.training_loops import LoopDetector
+from greenlove_tracker.vocabulary.errors import BudgetExceeded
 
 _LOADERS, _OPTIMIZERS = "torch.utils.data.dataloader", "torch.optim.optimizer"
 _FOLLOWED = "_greenlove_followed"  # in a loader's iterator: its pass, and what tells the samples of a batch

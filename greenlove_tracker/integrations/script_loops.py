@@ -9,14 +9,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from greenlove_tracker.errors import BudgetExceeded
 from greenlove_tracker.integrations.automatic import AutomaticCallbacks
 from greenlove_tracker.integrations.pytorch import PyTorchHooks
 from greenlove_tracker.integrations.training_loops import LoopDetector
-from greenlove_tracker.phases import Plan
-from greenlove_tracker.records import Field
 from greenlove_tracker.tracker.loop_length import LoopLength, loop_length
 from greenlove_tracker.tracker.session import Session
+from greenlove_tracker.vocabulary.errors import BudgetExceeded
+from greenlove_tracker.vocabulary.phases import Plan
+from greenlove_tracker.vocabulary.records import Field
 
 _ARGUMENT = re.compile(r"--(?:n|num|max|num[_-]train)?[_-]?(?:epochs?|niter)(?:=(?P<number>\d+))?")
 

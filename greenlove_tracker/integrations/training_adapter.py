@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from greenlove_tracker.errors import BudgetExceeded, UsageError
 from greenlove_tracker.logs.metrics import number_of
-from greenlove_tracker.records import RunStatus
+from greenlove_tracker.text.warn_once import WarnOnce
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.session import Session, open_run
-from greenlove_tracker.warn_once import WarnOnce
+from greenlove_tracker.vocabulary.errors import BudgetExceeded, UsageError
+from greenlove_tracker.vocabulary.records import RunStatus
 
 _log = logging.getLogger("greenlove_tracker")
 
@@ -179,7 +179,7 @@ class TrainingAdapter:
             model: a module of torch.
             is_mixed: it is trained under autocast to 16 bits.
         """
-        from greenlove_tracker.training_kind import precision_of, workload_of  # torch is loaded by now
+        from greenlove_tracker.machine.training_kind import precision_of, workload_of  # torch is loaded by now
 
         run = self.run
         if run is not None:

@@ -25,7 +25,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from greenlove_tracker.records import Counts
+from greenlove_tracker.vocabulary.records import Counts
 
 if TYPE_CHECKING:
     from greenlove_tracker.tracker.session import Session

@@ -10,8 +10,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.csvio import Problem, csv_text
 from greenlove_tracker.logs.directory import Logs, read_logs
 from greenlove_tracker.logs.run import Run
@@ -19,7 +17,9 @@ from greenlove_tracker.logs.run_rows import KEYS, RunRow, read_rows
 from greenlove_tracker.logs.schema import frame
 from greenlove_tracker.logs.selection import DAY, MONTH, Chosen, Selection
 from greenlove_tracker.logs.uncertainty import QUANTITIES, interval
-from greenlove_tracker.records import UNKNOWN_ENERGY, Energy, sum_energies
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import Estimate
+from greenlove_tracker.vocabulary.records import UNKNOWN_ENERGY, Energy, sum_energies
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.schema import CALIBRATION_FILE, LogTable
 from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s
 from greenlove_tracker.logs.uncertainty import measurement_errors
-from greenlove_tracker.records import RunSummary
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.records import RunSummary
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run

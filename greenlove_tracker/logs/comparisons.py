@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from greenlove_tracker.comparisons import Comparison, ComparisonRow, WholeRun
-from greenlove_tracker.errors import LogError
-from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs.csvio import OnProblem
 from greenlove_tracker.logs.tables import COMPARISON, COMPARISON_TRIALS, RATIOS, WHOLE_RUN, ComparisonLine
+from greenlove_tracker.machine.files import write_atomically
+from greenlove_tracker.vocabulary.comparisons import Comparison, ComparisonRow, WholeRun
+from greenlove_tracker.vocabulary.errors import LogError
 
 COMPARED = "compared"  # of run.csv: what the run compared with the baseline
 

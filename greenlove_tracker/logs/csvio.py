@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from greenlove_tracker.errors import pass_on_from_handler
-from greenlove_tracker.format import escape_formula
 from greenlove_tracker.logs.storage import LogFile, LogPath, open_binary, read_bytes
+from greenlove_tracker.text.format import escape_formula
+from greenlove_tracker.vocabulary.errors import pass_on_from_handler
 
 MAX_SMALL_BYTES = 4 * 1024**2  # of run.csv and summary.csv, which are kept whole and have some thousand bytes
 OnProblem = Callable[[str], None]  # takes a sentence on a part that could not be read and is left out

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from greenlove_tracker.forecasting import Estimate, WarningCode
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run, stopped_after, units_done
 from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.logs.totals import Ending, summarise, training_rows
+from greenlove_tracker.vocabulary.forecasting import Estimate, WarningCode
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from greenlove_tracker.format import shortened
-from greenlove_tracker.records import INTENSITY_COVERAGES, Factor
-from greenlove_tracker.secret_masking import mask_secrets
+from greenlove_tracker.settings.secret_masking import mask_secrets
+from greenlove_tracker.text.format import shortened
+from greenlove_tracker.vocabulary.records import INTENSITY_COVERAGES, Factor
 
 MOCK = "mock"
 TABLE = "table"

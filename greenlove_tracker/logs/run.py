@@ -13,10 +13,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from greenlove_tracker.checkpoints import CheckpointEvent
-from greenlove_tracker.errors import LogError, UsageError
-from greenlove_tracker.forecasting import Trial
-from greenlove_tracker.format import shortened
 from greenlove_tracker.logs import schema, totals, trials
 from greenlove_tracker.logs.calibration import Calibration, calibrated, calibration_of, measurements_in
 from greenlove_tracker.logs.comparisons import COMPARED
@@ -42,7 +38,11 @@ from greenlove_tracker.logs.tables import (
     SpanRow,
     forecasts_file,
 )
-from greenlove_tracker.records import (
+from greenlove_tracker.text.format import shortened
+from greenlove_tracker.vocabulary.checkpoints import CheckpointEvent
+from greenlove_tracker.vocabulary.errors import LogError, UsageError
+from greenlove_tracker.vocabulary.forecasting import Trial
+from greenlove_tracker.vocabulary.records import (
     EpochRecord,
     Factor,
     Field,

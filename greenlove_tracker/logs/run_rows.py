@@ -19,7 +19,6 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
-from greenlove_tracker.errors import LogError, MissingExtraError, UsageError
 from greenlove_tracker.logs.calibration import Calibration, is_uncalibrated
 from greenlove_tracker.logs.csvio import Line
 from greenlove_tracker.logs.forecasts import headline_forecast
@@ -30,8 +29,9 @@ from greenlove_tracker.logs.schema import before_pue_kwh
 from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_parts, job_id_of, job_of
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, PLAN_NAMES
 from greenlove_tracker.logs.uncertainty import run_deviations
-from greenlove_tracker.records import Factor, Flag, RunStatus
-from greenlove_tracker.units import kgco2e_from_kwh
+from greenlove_tracker.vocabulary.errors import LogError, MissingExtraError, UsageError
+from greenlove_tracker.vocabulary.records import Factor, Flag, RunStatus
+from greenlove_tracker.vocabulary.units import kgco2e_from_kwh
 
 _PART = 500  # runs that are read by one process at a time
 _RUNS_OF_A_PROCESS = 2_500  # fewer are read while it starts

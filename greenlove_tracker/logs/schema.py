@@ -39,8 +39,8 @@ from greenlove_tracker.logs.csvio import (
 )
 from greenlove_tracker.logs.csvio import RUN_COLUMNS as RUN_COLUMNS
 from greenlove_tracker.logs.storage import LogFile
-from greenlove_tracker.records import Energy, Factor, Field, MetricSummary, Row, RunSummary
-from greenlove_tracker.units import GRAMS_PER_KG, h_from_s
+from greenlove_tracker.vocabulary.records import Energy, Factor, Field, MetricSummary, Row, RunSummary
+from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, h_from_s
 
 if TYPE_CHECKING:
     import pandas as pd

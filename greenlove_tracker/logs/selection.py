@@ -17,12 +17,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any, TypedDict, Unpack
 
-from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.run import Cut, Run
 from greenlove_tracker.logs.schema import COMMAND_STREAM
 from greenlove_tracker.logs.totals import TIMESTAMP_S, Ending, part_of_energy, utc, utc_s
 from greenlove_tracker.logs.writer import timestamp
-from greenlove_tracker.records import Counts, Flag, Row, RowKind, RunSummary
+from greenlove_tracker.vocabulary.errors import LogError, UsageError
+from greenlove_tracker.vocabulary.records import Counts, Flag, Row, RowKind, RunSummary
 
 _NAMES = ("project", "user", "job", "host")
 DAY, MONTH = "day", "month"

@@ -11,7 +11,7 @@ import stat
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias
 
-from greenlove_tracker.errors import MissingExtraError, UsageError
+from greenlove_tracker.vocabulary.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     from upath import UPath

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from greenlove_tracker.checkpoints import CheckpointEvent
-from greenlove_tracker.comparisons import ArmTrial, Verdict
-from greenlove_tracker.forecasting import LEVEL, Estimate, Forecast, Kind, stop_estimate
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.schema import LogColumn, LogTable, Part, amount, any_cell, any_number, cell, finite
-from greenlove_tracker.records import DescribedStr, Energy
+from greenlove_tracker.vocabulary.checkpoints import CheckpointEvent
+from greenlove_tracker.vocabulary.comparisons import ArmTrial, Verdict
+from greenlove_tracker.vocabulary.forecasting import LEVEL, Estimate, Forecast, Kind, stop_estimate
+from greenlove_tracker.vocabulary.records import DescribedStr, Energy
 
 _LEVEL = "of the intervals"
 

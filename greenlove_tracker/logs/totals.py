@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from functools import cache
 from itertools import chain
 
-from greenlove_tracker.pricing import Rates
-from greenlove_tracker.records import (
+from greenlove_tracker.vocabulary.pricing import Rates
+from greenlove_tracker.vocabulary.records import (
     COMPONENTS,
     MEASURED_METHODS,
     UNKNOWN_ENERGY,
@@ -27,7 +27,7 @@ from greenlove_tracker.records import (
     joined_methods,
     sum_energies,
 )
-from greenlove_tracker.units import h_from_s, w_from_kwh_s
+from greenlove_tracker.vocabulary.units import h_from_s, w_from_kwh_s
 
 LEAST_METERED_S = 0.1  # no counter moves sooner: nothing read of less is not known to be nothing
 

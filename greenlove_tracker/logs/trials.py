@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.files import write_atomically
-from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.logs.csvio import Line, value_of
 from greenlove_tracker.logs.schema import LogColumn, LogTable, Part, cell, finite, unit_of
 from greenlove_tracker.logs.tables import TRIALS, TrialRow
-from greenlove_tracker.phases import phases_from, phases_text
-from greenlove_tracker.records import Field
-from greenlove_tracker.stopping import ExpectedStop
+from greenlove_tracker.machine.files import write_atomically
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import TrainingPlan, Trial
+from greenlove_tracker.vocabulary.phases import phases_from, phases_text
+from greenlove_tracker.vocabulary.records import Field
+from greenlove_tracker.vocabulary.stopping import ExpectedStop
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run

@@ -17,9 +17,9 @@ from functools import cache, lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from greenlove_tracker.forecasting import Estimate, Forecast, Kind
-from greenlove_tracker.records import COMPONENTS
 from greenlove_tracker.tables.reading import record, rows
+from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, Kind
+from greenlove_tracker.vocabulary.records import COMPONENTS
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run

@@ -17,13 +17,13 @@ from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
-from greenlove_tracker.errors import LogDirError, pass_on_from_handler
-from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.schema import LogTable, R, log_lines
 from greenlove_tracker.logs.tables import FORECASTS, forecasts_file
-from greenlove_tracker.records import Field, Row, RunSummary
-from greenlove_tracker.secret_masking import mask_secrets
+from greenlove_tracker.machine.files import write_atomically
+from greenlove_tracker.settings.secret_masking import mask_secrets
+from greenlove_tracker.vocabulary.errors import LogDirError, pass_on_from_handler
+from greenlove_tracker.vocabulary.records import Field, Row, RunSummary
 
 T = TypeVar("T")
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from greenlove_tracker.errors import MeterError
-from greenlove_tracker.records import COMPONENTS, UNKNOWN_ENERGY, Clock, Energy, Field, Method, sum_energies
-from greenlove_tracker.units import kwh_from_w_s
+from greenlove_tracker.vocabulary.errors import MeterError
+from greenlove_tracker.vocabulary.records import COMPONENTS, UNKNOWN_ENERGY, Clock, Energy, Field, Method, sum_energies
+from greenlove_tracker.vocabulary.units import kwh_from_w_s
 
 
 @dataclass(frozen=True, slots=True)

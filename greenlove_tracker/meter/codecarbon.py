@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 from uuid import UUID
 
-from greenlove_tracker.config import Settings
-from greenlove_tracker.devices import (
+from greenlove_tracker.logs.schema import CODECARBON_PREFIX
+from greenlove_tracker.machine.devices import (
     Gpu,
     GpuSelection,
     Share,
@@ -31,12 +31,12 @@ from greenlove_tracker.devices import (
     nvml_gpus,
     select_gpus,
 )
-from greenlove_tracker.errors import MeterError, UsageError
-from greenlove_tracker.forks import forks_wait
-from greenlove_tracker.job import Ranks
-from greenlove_tracker.logs.schema import CODECARBON_PREFIX
+from greenlove_tracker.machine.forks import forks_wait
+from greenlove_tracker.machine.job import Ranks
 from greenlove_tracker.meter.base import Meter, MeterInfo, NullMeter, SimulatedMeter
-from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Clock, Energy, Field, Method
+from greenlove_tracker.settings.config import Settings
+from greenlove_tracker.vocabulary.errors import MeterError, UsageError
+from greenlove_tracker.vocabulary.records import COMPONENTS, MEASURED_METHODS, Clock, Energy, Field, Method
 
 # Only our reads may measure: CodeCarbon takes deltas without a lock against its own periodic thread.
 _MEASURE_BY_ITSELF_S = 86400.0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs.calibration import (
     TABLE,
     Calibration,
@@ -17,6 +15,8 @@ from greenlove_tracker.logs.calibration import (
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE
 from greenlove_tracker.logs.storage import LogPath
+from greenlove_tracker.machine.files import write_atomically
+from greenlove_tracker.vocabulary.errors import UsageError
 
 
 def measured_at_the_wall(

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from greenlove_tracker.errors import MeterError
 from greenlove_tracker.meter.base import Meter, MeterInfo
-from greenlove_tracker.records import Energy
+from greenlove_tracker.vocabulary.errors import MeterError
+from greenlove_tracker.vocabulary.records import Energy
 
 TIMEOUT_S = 5.0  # CodeCarbon's reading takes a millisecond; a driver that resets a GPU takes some seconds
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.tables.gpus import GpuSpec, gpus
+from greenlove_tracker.vocabulary.errors import UsageError
 
 # What a driver shows of the nominal memory: 15.0 of 16 GiB on a T4, 268 of 288 on a B300 (ECC and reserves); in 10⁹
 # bytes 7% more than nominal. The smallest difference between two cards of one name is 20% (RTX 3080, 10 and 12 GB).

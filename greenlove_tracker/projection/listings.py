@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.projection import speedup_model
 from greenlove_tracker.projection.catalogue import recognise
 from greenlove_tracker.tables.gpus import GpuSpec, gpus
 from greenlove_tracker.tables.offers import Offer, bundled_offers, read_offers
+from greenlove_tracker.vocabulary.errors import UsageError
 
 DEFAULT_PROVIDER, DEFAULT_PROVIDER_NAME = "crusoe", "Crusoe Cloud"
 ALL_PROVIDERS = "all"

@@ -6,20 +6,20 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from greenlove_tracker import grid
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.grid.place import Place
-from greenlove_tracker.pricing import Rates
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.power import PowerDraw, draw_elsewhere, draw_of_machine, node_overhead, usual_draw
 from greenlove_tracker.projection.types import Caveat, Claim
 from greenlove_tracker.projection.uncertain import Uncertain
-from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.electricity import BUSINESS, EGRID_TABLE, SITES_TABLE, CloudSite, pue, sites
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.offers import Offer
 from greenlove_tracker.tables.reading import table_sha256
-from greenlove_tracker.units import GRAMS_PER_KG, kwh_from_w_s, w_from_kwh_s
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast
+from greenlove_tracker.vocabulary.pricing import Rates
+from greenlove_tracker.vocabulary.records import Factor
+from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, kwh_from_w_s, w_from_kwh_s
 
 
 @dataclass(frozen=True, slots=True)

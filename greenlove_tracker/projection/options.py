@@ -10,11 +10,11 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from greenlove_tracker.errors import UsageError, is_whole
 from greenlove_tracker.projection.scaling import check_efficiency_of_eight
 from greenlove_tracker.projection.speedup import given_speedup
-from greenlove_tracker.records import Factor
-from greenlove_tracker.workloads import precision_named, workload_named
+from greenlove_tracker.vocabulary.errors import UsageError, is_whole
+from greenlove_tracker.vocabulary.records import Factor
+from greenlove_tracker.vocabulary.workloads import precision_named, workload_named
 
 CustomSpeedup = float | tuple[float, float, float]  # a figure, or (figure, lower, upper)
 ORDINARY_PRECISION = "bf16"  # assumed where nobody says and no log tells

@@ -18,7 +18,7 @@ from functools import cache
 from greenlove_tracker.projection.uncertain import Uncertain, propagated
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.reading import rows
-from greenlove_tracker.workloads import workload_named
+from greenlove_tracker.vocabulary.workloads import workload_named
 
 TABLE = "gpu_power.csv"
 LEAST_ACTIVITY = 0.02  # of a GPU whose draw says that it does nothing at all: no training does

@@ -20,10 +20,10 @@ from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate, Kind
 from greenlove_tracker.projection.options import option
-from greenlove_tracker.units import SECONDS_PER_HOUR
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import PROJECTION_LEVEL, Estimate, Kind
+from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
 # Where only the rate is given, it may be half or twice as much: an assumption. Clouds tell of it in wide classes at
 # most (AWS's Spot Instance Advisor: under 5%, 5-10%, … over 20% of instances in a month), and it changes with demand.

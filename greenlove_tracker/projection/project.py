@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.projection import listings
 from greenlove_tracker.projection.catalogue import counted, recognise
 from greenlove_tracker.projection.listings import Target
@@ -17,6 +15,8 @@ from greenlove_tracker.projection.rows import local_row, target_row
 from greenlove_tracker.projection.speedup import given_speedup, speedups
 from greenlove_tracker.projection.types import Caveat, Projection, Projections
 from greenlove_tracker.tables.gpus import GpuSpec, gpus
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import Forecast
 
 __all__ = ["Projection", "project"]
 WITHDRAWN = "not offered any more"

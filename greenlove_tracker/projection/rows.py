@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.projection import speedup as speedups
 from greenlove_tracker.projection.listings import Target
 from greenlove_tracker.projection.machines import Machine, machine_elsewhere
@@ -19,8 +18,9 @@ from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.scaling import BETWEEN_NODES, interconnect_of, scaling_gain
 from greenlove_tracker.projection.types import Caveat, Projection
 from greenlove_tracker.projection.uncertain import Uncertain, at_level, uncertain
-from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import ESTIMATE_ERROR, GpuSpec
+from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast
+from greenlove_tracker.vocabulary.records import Factor
 
 TIME_HERE = "time here"  # the error of the forecast, which every row has
 

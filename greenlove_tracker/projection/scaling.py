@@ -17,11 +17,11 @@ import math
 from dataclasses import dataclass, replace
 from functools import cache
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.projection.uncertain import Deviations, Uncertain
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.reading import rows
-from greenlove_tracker.workloads import workload_named
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.workloads import workload_named
 
 TABLE = "gpu_scaling.csv"
 INTERCONNECTS = ("nvlink", "pcie", "ethernet")

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from numbers import Real
 from statistics import NormalDist
 
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate, Kind
 from greenlove_tracker.projection.catalogue import recognise, software_notes
 from greenlove_tracker.projection.speedup_model import LogSpeeds, shipped_model
 from greenlove_tracker.projection.uncertain import Uncertain, uncertain
 from greenlove_tracker.tables.gpus import GpuSpec
-from greenlove_tracker.workloads import precision_named, workload_named
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import PROJECTION_LEVEL, Estimate, Kind
+from greenlove_tracker.vocabulary.workloads import precision_named, workload_named
 
 UNIT = "×"
 # Eight cores at 3.5 GHz with two 256-bit fused multiply-adds each: 0.9 TFLOPS; two channels of DDR4-3200: 51 GB/s.

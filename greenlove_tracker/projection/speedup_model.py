@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.tables.gpus import GpuSpec, gpus
 from greenlove_tracker.tables.reading import rows
+from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np

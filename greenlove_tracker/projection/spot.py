@@ -14,9 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from greenlove_tracker.errors import UsageError, whole_number
-from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate, Forecast, Kind
-from greenlove_tracker.pricing import Rates
 from greenlove_tracker.projection.catalogue import counted, recognise
 from greenlove_tracker.projection.preemptions import (
     SpotTerms,
@@ -28,7 +25,10 @@ from greenlove_tracker.projection.preemptions import (
     young_interval_s,
 )
 from greenlove_tracker.projection.uncertain import at_level
-from greenlove_tracker.units import SECONDS_PER_HOUR
+from greenlove_tracker.vocabulary.errors import UsageError, whole_number
+from greenlove_tracker.vocabulary.forecasting import PROJECTION_LEVEL, Estimate, Forecast, Kind
+from greenlove_tracker.vocabulary.pricing import Rates
+from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

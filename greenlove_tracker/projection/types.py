@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.projection.uncertain import Uncertain
-from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.offers import Offer
-from greenlove_tracker.units import SECONDS_PER_DAY, h_from_s
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import Estimate
+from greenlove_tracker.vocabulary.records import Factor
+from greenlove_tracker.vocabulary.units import SECONDS_PER_DAY, h_from_s
 
 if TYPE_CHECKING:
     from greenlove_tracker.projection.speedup import Speedup

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate, Kind
+from greenlove_tracker.vocabulary.forecasting import PROJECTION_LEVEL, Estimate, Kind
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from greenlove_tracker import format as fmt
 from greenlove_tracker.rendering.axes import plot
 from greenlove_tracker.rendering.document import Block, Document, Heading, unbroken
+from greenlove_tracker.text import format as fmt
 
 _WHOLE = re.compile(r"--[a-z][a-z-]*|\[[^][]{1,40}\]")  # which no line parts at its hyphens
 _MANY_SECTIONS = 4  # need contents

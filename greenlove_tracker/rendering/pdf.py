@@ -19,11 +19,11 @@ from reportlab.platypus import CondPageBreak, Flowable, SimpleDocTemplate
 from reportlab.platypus import Paragraph as Text
 from reportlab.platypus import Table as Grid
 
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.format import shortened
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering import pdf_text as style
 from greenlove_tracker.rendering.axes import plot
+from greenlove_tracker.text.format import shortened
+from greenlove_tracker.vocabulary.errors import UsageError
 
 PAGE_SIZES = {"A4": A4, "Letter": LETTER}
 

@@ -14,8 +14,8 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 
-from greenlove_tracker.format import shortened
 from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.text.format import shortened
 
 WIDTH = 100
 MARGIN = "  "

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.selection import part_of
 from greenlove_tracker.logs.totals import utc_s
-from greenlove_tracker.records import RunStatus
 from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind
+from greenlove_tracker.vocabulary.records import RunStatus
 
 _AFTER_ITS_END = frozenset({RunStatus.INTERRUPTED.value, RunStatus.RUNNING.value})  # what its rows do not hold
 

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.comparisons import Comparison, ComparisonRow, Verdict, is_modelled
-from greenlove_tracker.errors import LogError
 from greenlove_tracker.extrapolation.run_comparison import compare_runs, saving_order
-from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.comparisons import read_comparison
 from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.metric_report import final_value, is_learning_rate, number_text, rank_of_metric
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.comparisons import Comparison, ComparisonRow, Verdict, is_modelled
+from greenlove_tracker.vocabulary.errors import LogError
+from greenlove_tracker.vocabulary.forecasting import Estimate
 
 Groups = Sequence[tuple[str, Sequence[Run]]]
 """Runs by the name of their group; the first is the baseline."""

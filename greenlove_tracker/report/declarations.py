@@ -8,18 +8,18 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from greenlove_tracker import __version__
-from greenlove_tracker import format as fmt
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.aggregate import Aggregate, Totals
 from greenlove_tracker.logs.run_rows import INCOMPLETE, TRAINING, RunRow
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
-from greenlove_tracker.records import COMPONENTS, RunStatus
 from greenlove_tracker.rendering.html import fill
 from greenlove_tracker.rendering.markdown import in_markdown
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.wording import sentence, sum_cells
-from greenlove_tracker.units import GRAMS_PER_KG
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import Estimate
+from greenlove_tracker.vocabulary.records import COMPONENTS, RunStatus
+from greenlove_tracker.vocabulary.units import GRAMS_PER_KG
 
 _names = partial(wording.joined, most=10)  # of runs
 UNITS = ("run", "epoch", "step", "sample", "token")

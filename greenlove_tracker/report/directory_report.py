@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date, timedelta
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.format import mass_scale
 from greenlove_tracker.logs.aggregate import Aggregate, Totals
 from greenlove_tracker.logs.run import GOOD_ENDINGS
 from greenlove_tracker.logs.run_rows import COMPARISON, DETAILS, EXPLORATION, RunRow
 from greenlove_tracker.logs.selection import DAY, MONTH
 from greenlove_tracker.logs.uncertainty import QUANTITIES
-from greenlove_tracker.records import RunStatus
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.forecast_report import coverage_sentence
 from greenlove_tracker.report.method import METHODS, NO_ERROR_OF, factor_table
 from greenlove_tracker.report.metric_report import shared_metric_blocks
 from greenlove_tracker.report.wording import SUM_COLUMNS, sum_cells
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.text.format import mass_scale
+from greenlove_tracker.vocabulary.records import RunStatus
 
 NEEDS = (DAY, MONTH, DETAILS)  # what a report asks of the rows
 _GROUPED = (MONTH, "user", "device", "kind")  # beside the project; a key that all runs share has no table

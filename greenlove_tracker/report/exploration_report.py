@@ -6,9 +6,6 @@ import contextlib
 import statistics
 from collections.abc import Sequence
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, Trial, stop_estimate
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
 from greenlove_tracker.projection.types import Projection
@@ -16,6 +13,9 @@ from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.forecast_report import narrowing_chart
 from greenlove_tracker.report.projection_report import projection_blocks
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, TimeFit, Trial, stop_estimate
 
 _TALLEST = 3.0  # of a chart, times the forecast
 _EXTENDED = {

@@ -6,9 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from greenlove_tracker import format as fmt
 from greenlove_tracker.extrapolation.time_fit import run_time_fit
-from greenlove_tracker.forecasting import Estimate, Position, TimeFit
 from greenlove_tracker.logs.forecasts import Scored, headline, scored_forecasts
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.logs.tables import QUANTITIES, IssuedForecast
@@ -17,6 +15,8 @@ from greenlove_tracker.logs.uncertainty import with_meter_error
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import MAX_POINTS
 from greenlove_tracker.report import wording
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.forecasting import Estimate, Position, TimeFit
 
 _MOST_TIME_LIMITS = 5
 _TALLEST = 2.0  # times the outcome

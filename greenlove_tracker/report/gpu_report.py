@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.comparisons import MEASURED_STEP, MemoryRow
 from greenlove_tracker.projection.listings import KnownGpu
 from greenlove_tracker.projection.speedup import Speedup
 from greenlove_tracker.projection.uncertain import draws
@@ -16,7 +14,9 @@ from greenlove_tracker.report.projection_report import figure, interval_fields
 from greenlove_tracker.report.wording import sentence
 from greenlove_tracker.tables.gpus import CUDA_CONTEXT_GB, ESTIMATE_ERROR, USABLE_MEMORY, GpuSpec, gpus
 from greenlove_tracker.tables.offers import Offer
-from greenlove_tracker.units import BYTES_PER_GB
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.comparisons import MEASURED_STEP, MemoryRow
+from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 
 _N_DRAWS = 20_000  # the standard error of a probability is 0.35 points at most
 _KNOWN_FROM = {

@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import kind_of, market_kgco2e
 from greenlove_tracker.logs.uncertainty import run_interval
-from greenlove_tracker.records import COMPONENTS, Factor
 from greenlove_tracker.report.wording import scope_sentence
-from greenlove_tracker.units import kgco2e_from_kwh
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.records import COMPONENTS, Factor
+from greenlove_tracker.vocabulary.units import kgco2e_from_kwh
 
 OWN_METER, RENTED = 2, 3  # scopes of the GHG Protocol: purchased electricity, and somebody else's machine
 _YEAR = re.compile(r"[12][0-9]{3}")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.format import energy_scale
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import factors_of
 from greenlove_tracker.logs.uncertainty import errors_of
-from greenlove_tracker.records import Factor
 from greenlove_tracker.rendering.document import Block, Column, Heading, Paragraph, Table
 from greenlove_tracker.report import wording
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.text.format import energy_scale
+from greenlove_tracker.vocabulary.records import Factor
 
 METHODS = (
     "Time is read from a monotonic clock, after a GPU has finished. Counters and power readings are the hardware's own "

@@ -8,15 +8,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.metrics import LARGER_IS_BETTER, SMALLER_IS_BETTER, words_of
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import RunRow
 from greenlove_tracker.logs.tables import MetricRecord
-from greenlove_tracker.records import MetricSummary
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import thinned
 from greenlove_tracker.report.wording import run_label
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.records import MetricSummary
 
 _MAX_METRICS = 40  # of a run
 _MAX_SHARED = 6  # of a directory

@@ -5,16 +5,16 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.projection.types import Projection, Projections
-from greenlove_tracker.records import RunSummary
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.document import Document, Paragraph
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.directory_report import summary_document
 from greenlove_tracker.report.exploration_report import forecast_document
 from greenlove_tracker.report.projection_report import projection_document
+from greenlove_tracker.vocabulary.forecasting import Forecast
+from greenlove_tracker.vocabulary.records import RunSummary
 
 
 def register(formatter: Any) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report.wording import footer
-from greenlove_tracker.units import SECONDS_PER_HOUR
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.forecasting import Estimate
+from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from greenlove_tracker.scheduling.intensity_series import IntensityBasis
-    from greenlove_tracker.scheduling.windows import IntensityHour, StartAdvice
+    from greenlove_tracker.scheduling.start_windows import IntensityHour, StartAdvice
 
 _MOCK = "The intensities are invented, of no grid: for trying things out alone."
 _OFFLINE = ("csv", "table", "mock")  # providers that ask no network

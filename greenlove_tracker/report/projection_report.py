@@ -8,10 +8,6 @@ from dataclasses import asdict
 from datetime import date
 from typing import Any
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.errors import GreenloveError, UsageError
-from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.format import Scale, energy_scale, mass_scale, time_scale
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.catalogue import software_notes
 from greenlove_tracker.projection.decision import Decision, Faster, LeftOut, Limits, decide, machine_here
@@ -20,7 +16,11 @@ from greenlove_tracker.projection.options import ProjectionOptions, option_names
 from greenlove_tracker.projection.types import MINIMUM_TERM_DAYS, Projection
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report.wording import footer, grouped, sentence
-from greenlove_tracker.units import SECONDS_PER_HOUR
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.text.format import Scale, energy_scale, mass_scale, time_scale
+from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
+from greenlove_tracker.vocabulary.forecasting import Estimate
+from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
 _WIDE = 2.0  # relative width of the time here from which it is to be narrowed before anything is rented
 _NARROW = 0.2  # relative width of a range up to which three digits say something
@@ -95,7 +95,7 @@ def projection_blocks(
 
 def elsewhere_blocks(run: Run) -> tuple[doc.Block, ...]:
     """Return where the training of a run would best be done again, from its log; why where it cannot be compared."""
-    from greenlove_tracker.projection.comparison import compare_run  # an exploration needs statsmodels: over a second
+    from greenlove_tracker.projection.from_log import compare_run  # an exploration needs statsmodels: over a second
 
     try:
         day = date.fromisoformat(run.started_at[:10])  # not today: the same log gives the same report

@@ -8,14 +8,11 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.format import power_scale, time_scale
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.logs.run_rows import market_kgco2e
 from greenlove_tracker.logs.totals import LEAST_METERED_S
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.logs.uncertainty import run_interval
-from greenlove_tracker.records import EpochRecord, Row, RunStatus, sum_energies
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.axes import Points, thinned
@@ -26,7 +23,10 @@ from greenlove_tracker.report.method import method_blocks
 from greenlove_tracker.report.metric_report import final_value, learning_blocks, metric_blocks, number_text
 from greenlove_tracker.report.spans import span_blocks
 from greenlove_tracker.report.wording import sentence
-from greenlove_tracker.units import w_from_kwh_s
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.text.format import power_scale, time_scale
+from greenlove_tracker.vocabulary.records import EpochRecord, Row, RunStatus, sum_energies
+from greenlove_tracker.vocabulary.units import w_from_kwh_s
 
 _ELSEWHERE = "greenlove project compares this training with rented machines."
 _ALIKE = 1.1  # epochs that differ by no more than this are given as "n × duration"

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.tables import SpanFlag, SpanRow
-from greenlove_tracker.records import Energy, sum_energies
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report.metric_report import overhead
-from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.records import Energy, sum_energies
+from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, gco2e_from_kwh
 
 _MOST_SPANS = 40
 

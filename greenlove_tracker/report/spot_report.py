@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from greenlove_tracker import format as fmt
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report.projection_report import interval_fields
 from greenlove_tracker.report.wording import footer
-from greenlove_tracker.units import SECONDS_PER_HOUR
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from greenlove_tracker.projection.spot import SpotAdvice, SpotTotals

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from greenlove_tracker import format as fmt
 from greenlove_tracker.extrapolation.time_fit import time_fit
-from greenlove_tracker.forecasting import Estimate, Forecast, WarningCode, stop_estimate
-from greenlove_tracker.phases import Plan, phase_at
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, WarningCode, stop_estimate
+from greenlove_tracker.vocabulary.phases import Plan, phase_at
 
 
 def status_line(

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.csvio import Problem
 from greenlove_tracker.logs.directory import is_readable
 from greenlove_tracker.logs.run import SILENT_AFTER_S, Run
 from greenlove_tracker.logs.storage import LogPath, forget_listings
-from greenlove_tracker.records import RunStatus
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.run_report import ranks_sentence
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.forecasting import Estimate
+from greenlove_tracker.vocabulary.records import RunStatus
 
 MOST_ENDED = 5  # that are shown
 _MOST_PROBLEMS = 3

@@ -7,15 +7,15 @@ from datetime import datetime
 from typing import TypeVar
 
 from greenlove_tracker import __version__
-from greenlove_tracker import format as fmt
-from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.aggregate import Totals
 from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import SIMULATED_METERS, Run
 from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, TRAINING
-from greenlove_tracker.records import COMPONENTS, Factor, Flag, Method, RunStatus, RunSummary
 from greenlove_tracker.rendering.document import Column, KeyFigure
-from greenlove_tracker.workloads import WORKLOADS
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.forecasting import Estimate
+from greenlove_tracker.vocabulary.records import COMPONENTS, Factor, Flag, Method, RunStatus, RunSummary
+from greenlove_tracker.vocabulary.workloads import WORKLOADS
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.units import SECONDS_PER_HOUR
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
 Array = NDArray[np.float64]
 Hours = NDArray[np.int64]

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import LIVE, NAMES, SERVICES, IntensityFallbacks, opened_intensity
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import (
@@ -24,6 +23,7 @@ from greenlove_tracker.grid.live.intensity import (
 )
 from greenlove_tracker.grid.live.offline import CsvIntensity
 from greenlove_tracker.scheduling.intensity_forecast import MOST_HISTORY_H, HourlyIntensity, time_of
+from greenlove_tracker.vocabulary.errors import UsageError
 
 IntensitySource = HourlyIntensity | IntensityProvider | IntensityFallbacks | str | Path
 

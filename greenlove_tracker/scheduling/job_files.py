@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.vocabulary.errors import UsageError
 
 
 def slurm_file(

@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.config import Settings, time_limit
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import LIVE, IntensityAnswer, opened_intensity
 from greenlove_tracker.grid.live.intensity import IntensityUnavailable
 from greenlove_tracker.scheduling.times import parse_when
 from greenlove_tracker.scheduling.wait_loop import NextStart, Outlook, Wait, latest_point
+from greenlove_tracker.settings.config import Settings, time_limit
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
-    from greenlove_tracker.forecasting import Forecast
     from greenlove_tracker.logs.run import Run
-    from greenlove_tracker.scheduling.windows import StartAdvice
+    from greenlove_tracker.scheduling.start_windows import StartAdvice
+    from greenlove_tracker.vocabulary.forecasting import Forecast
 
 Planned = tuple["StartAdvice", IntensityAnswer | None]
 
@@ -56,7 +56,7 @@ class BestStart:
         Raises:
             UsageError: where the deadline or the duration is not known, or an intensity cannot be asked for.
         """
-        from greenlove_tracker.scheduling.windows import RunLength
+        from greenlove_tracker.scheduling.start_windows import RunLength
 
         deadline = _deadline(settings)
         if deadline is None:
@@ -72,7 +72,7 @@ class BestStart:
 
     def planned(self, now: datetime) -> Planned:
         """Return the best start as it stands at a moment, and the intensity then; a network may be asked."""
-        from greenlove_tracker.scheduling.windows import RunLength, best_start
+        from greenlove_tracker.scheduling.start_windows import RunLength, best_start
 
         source, answer = opened_intensity(self.intensity, self.country), None
         latest_end = self.latest + timedelta(hours=RunLength.of(self.duration).reserved_h)  # with the maximum wait
@@ -209,7 +209,7 @@ def logged_length(log_dir: str) -> tuple[Run, Forecast, str]:
     Raises:
         UsageError: where there is none to go by.
     """
-    from greenlove_tracker.projection.comparison import forecast_of, latest_run
+    from greenlove_tracker.projection.from_log import forecast_of, latest_run
 
     try:
         run = latest_run(log_dir)

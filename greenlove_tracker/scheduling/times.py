@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
 
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _MOST_SPAN_S = 1e7 * SECONDS_PER_HOUR  # a thousand years
@@ -26,7 +26,7 @@ _CLOCK = re.compile(r"(?:(?P<day>[a-z]+)\s+)?(?P<hour>\d{1,2}):(?P<minute>\d{2})
 def parse_span_s(text: str) -> float:
     """Return the seconds of a length of time such as ``6h``, ``90m``, ``1h30m``, ``2d`` or ``45s``.
 
-    What `greenlove_tracker.format.duration` writes is one, too: ``8 h 46 min``, ``1 d 5 h``, ``4.20 ms``.
+    What `greenlove_tracker.text.format.duration` writes is one, too: ``8 h 46 min``, ``1 d 5 h``, ``4.20 ms``.
 
     Raises:
         UsageError: for anything else; a number without a unit is none.

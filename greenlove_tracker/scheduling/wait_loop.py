@@ -17,16 +17,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.console import say
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forks import start_thread
 from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks, opened_intensity
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityProvider, PointKind
 from greenlove_tracker.logs.schema import cell
-from greenlove_tracker.records import Field
+from greenlove_tracker.machine.forks import start_thread
 from greenlove_tracker.scheduling.times import parse_span_s
-from greenlove_tracker.waits import hand_over_wait
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.text.console import say
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.records import Field
+from greenlove_tracker.vocabulary.waits import hand_over_wait
 
 LONGEST_SLEEP_S = 30.0  # a suspended machine that wakes, and a clock that is set, are seen this soon
 ANSWER_TIMEOUT_S = 60.0  # a question that takes longer counts as not answered

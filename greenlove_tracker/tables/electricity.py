@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from greenlove_tracker.tables.reading import record, rows
-from greenlove_tracker.units import g_per_kwh_from_lb_per_mwh
+from greenlove_tracker.vocabulary.units import g_per_kwh_from_lb_per_mwh
 
 PRICES_TABLE = "electricity_prices.csv"
 WORLD_TABLE = "carbon_intensity_world.csv"

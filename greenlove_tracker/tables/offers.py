@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.tables.reading import rows
+from greenlove_tracker.vocabulary.errors import UsageError
 
 OUR_COLUMNS = frozenset({"gpu", "price", "unit", "date_read"})
 GPU_HOUR, INSTANCE_HOUR = "USD/GPU-hour", "USD/instance-hour"

@@ -13,17 +13,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from greenlove_tracker.comparisons import BASELINE
-from greenlove_tracker.config import setting_names
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.estimator import Estimator, device_of, plan_of
 from greenlove_tracker.exploration.peak_memory import TrainingStep
 from greenlove_tracker.exploration.task import each_of, pieces_of
 from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, loss_of, samples_of, source_of
-from greenlove_tracker.forecasting import TrainingPlan
-from greenlove_tracker.phases import phases_from
+from greenlove_tracker.settings.config import setting_names
 from greenlove_tracker.techniques.step import OwnStep
 from greenlove_tracker.techniques.technique import Parts, Technique
+from greenlove_tracker.vocabulary.comparisons import BASELINE
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import TrainingPlan
+from greenlove_tracker.vocabulary.phases import phases_from
 
 Task = Callable[[], Any]  # returns (model, optimizer, criterion, train_dataset), or a mapping of them and of more
 

@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from greenlove_tracker import devices
-from greenlove_tracker.comparisons import ArmTrial
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.peak_memory import cuda_peak, peak_of_steps
 from greenlove_tracker.exploration.random_state import SavedState, random_states, switches
 from greenlove_tracker.exploration.trials import Deadline
+from greenlove_tracker.machine import devices
 from greenlove_tracker.techniques.arm import Arm
 from greenlove_tracker.techniques.trial_schedule import ArmCost
+from greenlove_tracker.vocabulary.comparisons import ArmTrial
+from greenlove_tracker.vocabulary.errors import UsageError
 
 _LEAST_STEPS = 3  # of a warm-up: the first is cold, and one more may be
 _STEADY_STEPS = 3  # that must agree

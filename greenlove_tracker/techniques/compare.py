@@ -14,8 +14,21 @@ from typing import Any
 
 import torch
 
-from greenlove_tracker import devices
-from greenlove_tracker.comparisons import (
+from greenlove_tracker.exploration.estimator import check_single_process
+from greenlove_tracker.exploration.snapshot import preserved
+from greenlove_tracker.exploration.trial_session import TrialSession
+from greenlove_tracker.extrapolation.draws import student_quantile
+from greenlove_tracker.extrapolation.ratios import RatioFit, budget_needed_s, fit_ratios, rounded_budget_s, verdict_of
+from greenlove_tracker.logs.comparisons import COMPARED, write_comparison
+from greenlove_tracker.machine import devices
+from greenlove_tracker.meter import Meter
+from greenlove_tracker.settings.config import load_settings, setting_names
+from greenlove_tracker.techniques.arm import Task, arm_of, check_is_new, parts_of, plan_of_parts
+from greenlove_tracker.techniques.arm_training import ArmRecord, ArmTraining, CutOffError, process_states
+from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Technique, technique_named
+from greenlove_tracker.techniques.trial_schedule import LEAST_BLOCKS, ArmCost, BlockPlan, TrialSchedule, budget_for
+from greenlove_tracker.text.format import duration, plural
+from greenlove_tracker.vocabulary.comparisons import (
     BASELINE,
     ArmTrial,
     Comparison,
@@ -24,23 +37,18 @@ from greenlove_tracker.comparisons import (
     WholeRun,
     is_modelled,
 )
-from greenlove_tracker.config import load_settings, setting_names
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.estimator import check_single_process
-from greenlove_tracker.exploration.snapshot import preserved
-from greenlove_tracker.exploration.trial_session import TrialSession
-from greenlove_tracker.extrapolation.draws import student_quantile
-from greenlove_tracker.extrapolation.ratios import RatioFit, budget_needed_s, fit_ratios, rounded_budget_s, verdict_of
-from greenlove_tracker.forecasting import LEAST_ENERGY_S, LEVEL, Estimate, Kind, TrainingPlan
-from greenlove_tracker.format import duration, plural
-from greenlove_tracker.logs.comparisons import COMPARED, write_comparison
-from greenlove_tracker.meter import Meter
-from greenlove_tracker.records import COMPONENTS, Clock, Field, Method, RunStatus, SystemClock, joined_methods
-from greenlove_tracker.techniques.arm import Task, arm_of, check_is_new, parts_of, plan_of_parts
-from greenlove_tracker.techniques.arm_training import ArmRecord, ArmTraining, CutOffError, process_states
-from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Technique, technique_named
-from greenlove_tracker.techniques.trial_schedule import LEAST_BLOCKS, ArmCost, BlockPlan, TrialSchedule, budget_for
-from greenlove_tracker.units import BYTES_PER_GB
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import LEAST_ENERGY_S, LEVEL, Estimate, Kind, TrainingPlan
+from greenlove_tracker.vocabulary.records import (
+    COMPONENTS,
+    Clock,
+    Field,
+    Method,
+    RunStatus,
+    SystemClock,
+    joined_methods,
+)
+from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 
 _WARM_SHARE = 0.25  # of the budget, that warming up may take; compiling may take longer, which no step can be told
 _COOL_DOWN_S = 0.5  # between arms on a GPU: its clocks and its power answer within some tenths of a second
@@ -85,7 +93,8 @@ def compare(
         clock: read for all times.
         meter: measures the energy; default CodeCarbon.
         sleep: waits so many seconds, between arms on a GPU.
-        **settings: fields of ``greenlove_tracker.config.Settings``, such as ``country``; before those of the task.
+        **settings: fields of ``greenlove_tracker.settings.config.Settings``, such as ``country``; before those of the
+            task.
 
     Raises:
         UsageError: for a technique that there is none of, or a bad argument, before anything runs.

@@ -15,13 +15,13 @@ import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint import checkpoint_wrapper as wrapping
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.estimator import device_of
 from greenlove_tracker.exploration.random_state import switches
 from greenlove_tracker.exploration.trials import map_tensors
-from greenlove_tracker.format import plural
 from greenlove_tracker.techniques.step import check_own_step, with_step
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
+from greenlove_tracker.text.format import plural
+from greenlove_tracker.vocabulary.errors import UsageError
 
 _BF16_BITS = "most of the model computes in bf16, with 8 bits of precision; weights and optimizer keep 24"
 _FP16_BITS = "most of the model computes in fp16, with 11 bits of precision and a scaled loss; weights keep 24"

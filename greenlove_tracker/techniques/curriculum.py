@@ -10,9 +10,9 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import Sampler
 
-from greenlove_tracker.errors import UsageError, whole_number
-from greenlove_tracker.job import torch_group
-from greenlove_tracker.phases import Phase
+from greenlove_tracker.machine.job import torch_group
+from greenlove_tracker.vocabulary.errors import UsageError, whole_number
+from greenlove_tracker.vocabulary.phases import Phase
 
 _PACINGS = ("linear", "exponential", "step")
 _STAIRS = 10  # of the share: a forecast sees so many kinds of epochs at most

@@ -18,20 +18,16 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from greenlove_tracker import console
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer
-from greenlove_tracker.config import setting_names
-from greenlove_tracker.errors import BudgetExceeded, UsageError, whole_number
 from greenlove_tracker.exploration.peak_memory import counted_updates
 from greenlove_tracker.exploration.random_state import saved_generator
 from greenlove_tracker.exploration.task import each_of
-from greenlove_tracker.files import write_atomically
-from greenlove_tracker.forecasting import TrainingPlan
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import cell
+from greenlove_tracker.machine.files import write_atomically
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.records import Clock, Field, RunStatus
-from greenlove_tracker.secret_masking import mask_secrets
+from greenlove_tracker.settings.config import setting_names
+from greenlove_tracker.settings.secret_masking import mask_secrets
 from greenlove_tracker.techniques.arm import (
     Arm,
     Task,
@@ -45,8 +41,12 @@ from greenlove_tracker.techniques.early_stopping import ACCURACY, TRAIN_LOSS, ev
 from greenlove_tracker.techniques.loading import with_batch_size
 from greenlove_tracker.techniques.step import OwnStep, settings_of
 from greenlove_tracker.techniques.technique import Parts, Technique
+from greenlove_tracker.text import console
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.session import open_run
+from greenlove_tracker.vocabulary.errors import BudgetExceeded, UsageError, whole_number
+from greenlove_tracker.vocabulary.forecasting import TrainingPlan
+from greenlove_tracker.vocabulary.records import Clock, Field, RunStatus
 
 _METER_S = 30.0  # that the meter is waited for, before the first epoch
 _SIGNALS = ("SIGTERM", "SIGUSR1", "SIGINT")  # Python's own SIGINT ends the training all the same, and saves nothing
@@ -97,7 +97,7 @@ def train_one(
         batch_size: instead of the task's own.
         weights: the file that the model's ``state_dict`` at the end is written to; None: it is kept nowhere.
         fields: written into ``run.csv``, beside ``technique``, ``seed`` and ``batch_size``.
-        settings: fields of ``greenlove_tracker.config.Settings``, before those of the task.
+        settings: fields of ``greenlove_tracker.settings.config.Settings``, before those of the task.
         clock: read for all times.
         meter: measures the energy; default CodeCarbon.
 

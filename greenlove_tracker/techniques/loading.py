@@ -8,11 +8,11 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.estimator import device_of
 from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, LoaderSource, copied_loader, source_of
 from greenlove_tracker.techniques.arm import batches_of
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
+from greenlove_tracker.vocabulary.errors import UsageError
 
 _OTHER_SIZE = "another batch size is another training: other steps an epoch, and a learning rate that is to be set anew"
 _USUAL_WORKERS = 4  # more seldom load faster, and each holds a copy of what the data set has in memory

@@ -9,12 +9,12 @@ from typing import Any, Literal
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from greenlove_tracker.errors import UsageError, is_whole, whole_number
 from greenlove_tracker.exploration.snapshot import find_lr_schedulers
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.techniques.arm import plan_of_parts
 from greenlove_tracker.techniques.step import check_own_step, with_step
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
+from greenlove_tracker.vocabulary.errors import UsageError, is_whole, whole_number
 
 _SHAPES = ("cosine", "linear", "step")
 _STEP_FACTOR = 0.1

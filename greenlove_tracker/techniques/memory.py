@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from greenlove_tracker.comparisons import BASELINE, MemoryRow
 from greenlove_tracker.exploration.peak_memory import MOST_BATCHES, peak_of_steps
 from greenlove_tracker.exploration.snapshot import preserved
 from greenlove_tracker.techniques.arm import Arm, Task, build_arm
 from greenlove_tracker.techniques.technique import NotApplicableError, Technique, technique_named
+from greenlove_tracker.vocabulary.comparisons import BASELINE, MemoryRow
 
 _COMPILED = "what compiling saves is only seen where it runs: greenlove compare measures it"
 

@@ -13,10 +13,10 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import nn
 
-from greenlove_tracker.devices import lowered_power_limit, nvml_gpus
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.estimator import device_of
+from greenlove_tracker.machine.devices import lowered_power_limit, nvml_gpus
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
+from greenlove_tracker.vocabulary.errors import UsageError
 
 
 def technique(name: str, value: str | None) -> Technique:

@@ -15,10 +15,10 @@ from typing import Any, cast
 
 import torch
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.exploration.trials import loss_of_pair, map_tensors, samples_of
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts
+from greenlove_tracker.vocabulary.errors import UsageError
 
 _OPAQUE = (
     "the task makes its steps itself (train_step), and nobody else can change them: let it give loss, a function of "

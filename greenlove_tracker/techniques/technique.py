@@ -12,7 +12,7 @@ from importlib import import_module
 from inspect import signature
 from typing import Any
 
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.vocabulary.errors import UsageError
 
 Parts = dict[str, Any]  # model, optimizer, criterion, train_dataset, and more arguments of ``Estimator``, by name
 

@@ -14,7 +14,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from greenlove_tracker.forecasting import LEAST_ENERGY_S
+from greenlove_tracker.vocabulary.forecasting import LEAST_ENERGY_S
 
 LEAST_BLOCKS = 2  # below it nothing tells the arms from what passes
 _ENERGY_BLOCKS = 3  # with so many the trials stay long enough for their energy

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from greenlove_tracker.job import git_commit
 from greenlove_tracker.logs import metrics
 from greenlove_tracker.logs.intensity_sources import sources_of, sources_text
 from greenlove_tracker.logs.tables import METRICS, MetricRecord
 from greenlove_tracker.logs.writer import timestamp
-from greenlove_tracker.records import Field
+from greenlove_tracker.machine.job import git_commit
 from greenlove_tracker.tracker.part import RunPart, RunParts
+from greenlove_tracker.vocabulary.records import Field
 
 SEGMENT_S = 60.0  # kill -9 loses at most this much of an epoch
 TICK_S = 1.0  # rows are brought to the disk this often

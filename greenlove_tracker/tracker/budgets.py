@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.config import TimeLimitSource
-from greenlove_tracker.errors import BudgetExceeded, UsageError
-from greenlove_tracker.forecasting import Estimate, WarningCode
-from greenlove_tracker.records import Row
 from greenlove_tracker.report.status_line import over_budget
+from greenlove_tracker.settings.config import TimeLimitSource
+from greenlove_tracker.text import format as fmt
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.state import RunState
+from greenlove_tracker.vocabulary.errors import BudgetExceeded, UsageError
+from greenlove_tracker.vocabulary.forecasting import Estimate, WarningCode
+from greenlove_tracker.vocabulary.records import Row
 
 _READ_S = 5.0  # what is used is known this often where there is a budget to hold
 

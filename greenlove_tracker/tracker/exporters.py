@@ -17,13 +17,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from greenlove_tracker.errors import MissingExtraError, UsageError
-from greenlove_tracker.forks import forks_wait, start_thread
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.totals import Ending, merge_epochs, summarise
-from greenlove_tracker.records import EpochRecord, Row, RunStatus, RunSummary
+from greenlove_tracker.machine.forks import forks_wait, start_thread
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.state import RunMode, RunState
+from greenlove_tracker.vocabulary.errors import MissingExtraError, UsageError
+from greenlove_tracker.vocabulary.records import EpochRecord, Row, RunStatus, RunSummary
 
 _DELIVER_S = 1.0
 _MOST_PENDING = 10_000  # events that wait for the exporters

@@ -10,20 +10,20 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Protocol, TypeVar, runtime_checkable
 
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Block, Forecast, Progress, TrainingPlan, stop_within
-from greenlove_tracker.forks import forks_wait
-from greenlove_tracker.format import plural
 from greenlove_tracker.logs.metrics import metric_name
 from greenlove_tracker.logs.tables import FORECASTS, IssuedForecast, MetricRecord
 from greenlove_tracker.logs.writer import timestamp
-from greenlove_tracker.phases import Plan
-from greenlove_tracker.pricing import Rates
-from greenlove_tracker.records import Energy, Field, Flag, Row, RowKind
-from greenlove_tracker.stopping import ExpectedStop, StoppingRule
+from greenlove_tracker.machine.forks import forks_wait
+from greenlove_tracker.text.format import plural
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.recorder import LOADING_SHARE, StepMark
-from greenlove_tracker.units import kwh_from_w_s, w_from_kwh_s
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import Block, Forecast, Progress, TrainingPlan, stop_within
+from greenlove_tracker.vocabulary.phases import Plan
+from greenlove_tracker.vocabulary.pricing import Rates
+from greenlove_tracker.vocabulary.records import Energy, Field, Flag, Row, RowKind
+from greenlove_tracker.vocabulary.stopping import ExpectedStop, StoppingRule
+from greenlove_tracker.vocabulary.units import kwh_from_w_s, w_from_kwh_s
 
 _MAX_TIME_SHARE = 0.02  # forecasting takes no larger share of the time than this,
 _MOST_REST_S = 5.0  # and rests no longer than this: budgets stand on forecasts

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Sequence
 
 import greenlove_tracker
-from greenlove_tracker.config import Settings
-from greenlove_tracker.job import Ranks, job_fields, user_name
 from greenlove_tracker.logs.schema import SCHEMA_VERSION, cell, factor_fields
 from greenlove_tracker.logs.totals import RunFactors
-from greenlove_tracker.phases import Plan, phases_text
-from greenlove_tracker.records import Factor, Field
-from greenlove_tracker.workloads import GIVEN
+from greenlove_tracker.machine.job import Ranks, job_fields, user_name
+from greenlove_tracker.settings.config import Settings
+from greenlove_tracker.vocabulary.phases import Plan, phases_text
+from greenlove_tracker.vocabulary.records import Factor, Field
+from greenlove_tracker.vocabulary.workloads import GIVEN
 
 
 def run_fields(

@@ -6,9 +6,9 @@ import os
 import threading
 
 from greenlove_tracker.meter import MeterInfo, NullMeter
-from greenlove_tracker.records import Field, Flag
 from greenlove_tracker.tracker.exporters import RunEnded
 from greenlove_tracker.tracker.part import RunPart, RunParts
+from greenlove_tracker.vocabulary.records import Field, Flag
 
 
 class MeterStarter(RunPart):

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from greenlove_tracker.forks import start_thread
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.writer import RunWriter
-from greenlove_tracker.records import Row
+from greenlove_tracker.machine.forks import start_thread
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import RunState
+from greenlove_tracker.vocabulary.records import Row
 
 if TYPE_CHECKING:
     from greenlove_tracker.tracker.exporters import RunEnded

@@ -9,10 +9,10 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from greenlove_tracker.errors import MeterError, TrackerStateError, pass_on_from_handler
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.meter.base import Meter, checked_reading, sum_of_readings
-from greenlove_tracker.records import (
+from greenlove_tracker.vocabulary.errors import MeterError, TrackerStateError, pass_on_from_handler
+from greenlove_tracker.vocabulary.records import (
     UNKNOWN_ENERGY,
     Clock,
     Counts,
@@ -21,7 +21,7 @@ from greenlove_tracker.records import (
     Row,
     RowKind,
 )
-from greenlove_tracker.units import gco2e_from_kwh
+from greenlove_tracker.vocabulary.units import gco2e_from_kwh
 
 if TYPE_CHECKING:
     from greenlove_tracker.tracker.live_intensity import RatesInForce

@@ -12,31 +12,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from greenlove_tracker import console, devices
-from greenlove_tracker.checkpoints import CheckpointEvent
-from greenlove_tracker.config import Settings, load_settings
-from greenlove_tracker.errors import GreenloveError, TrackerStateError, UsageError
-from greenlove_tracker.forecasting import Forecast
-from greenlove_tracker.forks import start_thread
 from greenlove_tracker.grid import resolve_place
-from greenlove_tracker.job import RUN_DIR_VARIABLE, Ranks, outer_run_dir, torch_group
 from greenlove_tracker.logs import metrics, schema, totals, writer
 from greenlove_tracker.logs.tables import CHECKPOINTS
+from greenlove_tracker.machine import devices
+from greenlove_tracker.machine.forks import start_thread
+from greenlove_tracker.machine.job import RUN_DIR_VARIABLE, Ranks, outer_run_dir, torch_group
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.meter.codecarbon import choose_meter
 from greenlove_tracker.meter.watched import WatchedMeter
-from greenlove_tracker.phases import Plan
-from greenlove_tracker.records import (
-    Clock,
-    Counts,
-    Field,
-    Flag,
-    Row,
-    RunStatus,
-    RunSummary,
-    SystemClock,
-)
-from greenlove_tracker.stopping import StoppingRule
+from greenlove_tracker.settings.config import Settings, load_settings
+from greenlove_tracker.text import console
+from greenlove_tracker.text.warn_once import WarnOnce
 from greenlove_tracker.tracker import background
 from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
 from greenlove_tracker.tracker.exporters import Exporter, RunEnded, RunExporters, named_exporters
@@ -50,9 +37,23 @@ from greenlove_tracker.tracker.shutdown import guard
 from greenlove_tracker.tracker.span_recorder import SpanRecorder
 from greenlove_tracker.tracker.state import RunMode, RunState, make_run_dir, run_factors
 from greenlove_tracker.tracker.status import StatusPrinter
-from greenlove_tracker.waits import wait_before
-from greenlove_tracker.warn_once import WarnOnce
-from greenlove_tracker.workloads import Seen
+from greenlove_tracker.vocabulary.checkpoints import CheckpointEvent
+from greenlove_tracker.vocabulary.errors import GreenloveError, TrackerStateError, UsageError
+from greenlove_tracker.vocabulary.forecasting import Forecast
+from greenlove_tracker.vocabulary.phases import Plan
+from greenlove_tracker.vocabulary.records import (
+    Clock,
+    Counts,
+    Field,
+    Flag,
+    Row,
+    RunStatus,
+    RunSummary,
+    SystemClock,
+)
+from greenlove_tracker.vocabulary.stopping import StoppingRule
+from greenlove_tracker.vocabulary.waits import wait_before
+from greenlove_tracker.vocabulary.workloads import Seen
 
 if TYPE_CHECKING:
     from greenlove_tracker.grid.live.fallback import IntensityFallbacks

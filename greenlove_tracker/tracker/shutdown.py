@@ -17,8 +17,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from greenlove_tracker.console import is_interactive
-from greenlove_tracker.records import RunStatus, status_of
+from greenlove_tracker.text.console import is_interactive
+from greenlove_tracker.vocabulary.records import RunStatus, status_of
 
 if TYPE_CHECKING:
     from greenlove_tracker.tracker.session import Session

@@ -11,10 +11,10 @@ from typing import Any
 
 from greenlove_tracker.logs.tables import SEPARATOR, SPANS, SpanFlag, SpanRow
 from greenlove_tracker.logs.writer import timestamp
-from greenlove_tracker.records import COMPONENTS, UNKNOWN_ENERGY, Energy
-from greenlove_tracker.secret_masking import mask_secrets
+from greenlove_tracker.settings.secret_masking import mask_secrets
 from greenlove_tracker.tracker.part import RunPart, RunParts
-from greenlove_tracker.units import gco2e_from_kwh
+from greenlove_tracker.vocabulary.records import COMPONENTS, UNKNOWN_ENERGY, Energy
+from greenlove_tracker.vocabulary.units import gco2e_from_kwh
 
 _LEAST_READ_S = 0.1  # CodeCarbon takes no sample sooner than 50 ms behind the last
 _READING_SHARE = 0.01  # of the time may be spent on readings that spans ask for

@@ -10,17 +10,17 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from greenlove_tracker.config import Settings, TimeLimit, time_limit
-from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
-from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs import writer
 from greenlove_tracker.logs.totals import MeanRates, RowTotals, RunFactors
+from greenlove_tracker.machine.job import Ranks
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.phases import Plan
-from greenlove_tracker.pricing import Rates
-from greenlove_tracker.records import Clock, Row, RunStatus
-from greenlove_tracker.warn_once import WarnOnce
+from greenlove_tracker.settings.config import Settings, TimeLimit, time_limit
+from greenlove_tracker.text.warn_once import WarnOnce
+from greenlove_tracker.vocabulary.forecasting import Forecast
+from greenlove_tracker.vocabulary.phases import Plan
+from greenlove_tracker.vocabulary.pricing import Rates
+from greenlove_tracker.vocabulary.records import Clock, Row, RunStatus
 
 if TYPE_CHECKING:  # they stand above
     from greenlove_tracker.tracker.budgets import BudgetActions

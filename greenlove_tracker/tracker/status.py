@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import sys
 
-from greenlove_tracker.console import fitting, is_terminal, say_above_bars
 from greenlove_tracker.report.status_line import about_length, status_line
+from greenlove_tracker.text.console import fitting, is_terminal, say_above_bars
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.state import RunMode
 

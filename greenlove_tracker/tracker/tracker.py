@@ -13,17 +13,12 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
-from greenlove_tracker import devices
-from greenlove_tracker.checkpoints import CheckpointEvent
-from greenlove_tracker.config import is_strict, load_settings, refuse_unknown
-from greenlove_tracker.console import is_interactive
-from greenlove_tracker.errors import UsageError, pass_on_from_handler, whole_number
-from greenlove_tracker.forecasting import Forecast
-from greenlove_tracker.job import ranks_of_process
+from greenlove_tracker.machine import devices
+from greenlove_tracker.machine.job import ranks_of_process
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.phases import Phase, Plan, phases_from
-from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary, status_of
-from greenlove_tracker.stopping import StoppingRule
+from greenlove_tracker.settings.config import is_strict, load_settings, refuse_unknown
+from greenlove_tracker.text.console import is_interactive
+from greenlove_tracker.text.warn_once import WarnOnce
 from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
 from greenlove_tracker.tracker.exporters import Exporter, checked_exporters
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
@@ -31,7 +26,12 @@ from greenlove_tracker.tracker.loop_length import loop_length
 from greenlove_tracker.tracker.session import Session, open_run, run_dir_to_join, run_of_script
 from greenlove_tracker.tracker.span_recorder import OpenSpan, SpanRecorder, span_name
 from greenlove_tracker.tracker.state import RunMode
-from greenlove_tracker.warn_once import WarnOnce
+from greenlove_tracker.vocabulary.checkpoints import CheckpointEvent
+from greenlove_tracker.vocabulary.errors import UsageError, pass_on_from_handler, whole_number
+from greenlove_tracker.vocabulary.forecasting import Forecast
+from greenlove_tracker.vocabulary.phases import Phase, Plan, phases_from
+from greenlove_tracker.vocabulary.records import Clock, Counts, RunStatus, RunSummary, status_of
+from greenlove_tracker.vocabulary.stopping import StoppingRule
 
 if TYPE_CHECKING:
     from greenlove_tracker.grid.live.fallback import IntensityFallbacks
@@ -93,7 +93,7 @@ class Tracker:
         meter: measures the energy; default CodeCarbon.
         clock: read for all times; with one of your own nothing runs in the background.
         codecarbon_options: further arguments for CodeCarbon's tracker, such as its own outputs.
-        **settings: every other field of ``greenlove_tracker.config.Settings``, such as ``pue``,
+        **settings: every other field of ``greenlove_tracker.settings.config.Settings``, such as ``pue``,
             ``carbon_intensity_gco2e_per_kwh``, ``price_usd_per_gpu_hour``, ``continues``, ``log_user``,
             ``log_command``.
 

@@ -9,8 +9,14 @@ from contextlib import closing
 import pytest
 
 from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore, checkpoint_name
-from greenlove_tracker.checkpoints import MANIFEST, CheckpointFile, CheckpointKind, Manifest, TrainingPosition
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.vocabulary.checkpoints import (
+    MANIFEST,
+    CheckpointFile,
+    CheckpointKind,
+    Manifest,
+    TrainingPosition,
+)
+from greenlove_tracker.vocabulary.errors import UsageError
 
 REGULAR, BEST, FINAL, EMERGENCY = (
     *(CheckpointKind.REGULAR, CheckpointKind.BEST),

@@ -25,11 +25,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from greenlove_tracker import Checkpointer, Tracker, TrainingInterrupted
 from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore, Draft
-from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind
-from greenlove_tracker.errors import BudgetExceeded, UsageError
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.records import RunStatus, status_of
+from greenlove_tracker.vocabulary.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind
+from greenlove_tracker.vocabulary.errors import BudgetExceeded, UsageError
+from greenlove_tracker.vocabulary.records import RunStatus, status_of
 
 N_BATCHES, EPOCHS = 6, 3
 

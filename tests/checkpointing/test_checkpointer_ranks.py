@@ -21,8 +21,8 @@ from torch import nn
 import greenlove_tracker
 from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore, Draft
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer, TrainingInterrupted
-from greenlove_tracker.checkpoints import NotIdentical
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.vocabulary.checkpoints import NotIdentical
+from greenlove_tracker.vocabulary.errors import UsageError
 
 SCRIPT = """
 import json, os, sys

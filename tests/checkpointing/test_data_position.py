@@ -12,8 +12,8 @@ import torch
 from torch.utils import data
 
 from greenlove_tracker.checkpointing.data_position import PositionedBatches
-from greenlove_tracker.checkpoints import NotIdentical
 from greenlove_tracker.exploration.random_state import put_back_random_state_values, random_state_values
+from greenlove_tracker.vocabulary.checkpoints import NotIdentical
 
 N_SAMPLES, BATCH = 22, 4
 

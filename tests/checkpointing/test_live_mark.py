@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from greenlove_tracker import Checkpointer
 from greenlove_tracker.checkpointing.checkpoint_files import MARK
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.vocabulary.errors import UsageError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no locks of this kind there")
 

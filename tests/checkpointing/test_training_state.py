@@ -19,7 +19,7 @@ from greenlove_tracker.checkpointing.training_state import (
     copied,
     read_plain,
 )
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.vocabulary.errors import UsageError
 
 
 def make(seed: int = 0) -> tuple[nn.Module, torch.optim.Optimizer]:

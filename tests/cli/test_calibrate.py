@@ -2,7 +2,7 @@ from click.testing import CliRunner
 from report_samples import epoch_row, write_run
 
 from greenlove_tracker.cli import cli
-from greenlove_tracker.records import Energy, Method
+from greenlove_tracker.vocabulary.records import Energy, Method
 
 GPU = {"gpu_models": "8 × NVIDIA H100 80GB HBM3", "gpu_count": "8", "host": "node1"}
 

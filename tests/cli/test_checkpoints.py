@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore, checkpoint_name
-from greenlove_tracker.checkpoints import MANIFEST, CheckpointKind, Manifest, TrainingPosition
 from greenlove_tracker.cli import cli
+from greenlove_tracker.vocabulary.checkpoints import MANIFEST, CheckpointKind, Manifest, TrainingPosition
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 

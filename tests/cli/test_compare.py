@@ -13,7 +13,7 @@ from comparison_samples import four_arms
 from report_samples import cpu_energy, epoch_row, write_run
 
 from greenlove_tracker.cli import cli
-from greenlove_tracker.comparisons import Comparison
+from greenlove_tracker.vocabulary.comparisons import Comparison
 
 TASK = """
 import sys

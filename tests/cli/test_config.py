@@ -15,7 +15,7 @@ from greenlove_tracker.cli import cli
 def _settings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
-    monkeypatch.setattr("greenlove_tracker.config_files.SITE_FILE", tmp_path / "etc.toml")
+    monkeypatch.setattr("greenlove_tracker.settings.config_files.SITE_FILE", tmp_path / "etc.toml")
     Path("etc.toml").write_text('country = "DE"\npue = 1.2\n')
     monkeypatch.setenv("GREENLOVE_PROJECT", "thesis")
 

@@ -18,8 +18,8 @@ from greenlove_tracker.experiments.definition import ExperimentBudget, StartPoli
 from greenlove_tracker.experiments.dry_run import ExperimentForecast, GroupForecast
 from greenlove_tracker.experiments.progress import PlannedRunProgress, PlannedRunState
 from greenlove_tracker.experiments.runner import ExperimentOutcome, ExperimentProgress
-from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.rendering import terminal
+from greenlove_tracker.vocabulary.forecasting import Estimate
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 

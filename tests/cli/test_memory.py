@@ -6,9 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from greenlove_tracker.cli import cli
-from greenlove_tracker.comparisons import MemoryRow
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.report.gpu_report import memory_document, memory_record, memory_values
+from greenlove_tracker.vocabulary.comparisons import MemoryRow
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 

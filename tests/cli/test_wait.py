@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from greenlove_tracker import read_logs
-from greenlove_tracker.records import Field
-from greenlove_tracker.waits import WAIT_VARIABLE, hand_over_wait
+from greenlove_tracker.vocabulary.records import Field
+from greenlove_tracker.vocabulary.waits import WAIT_VARIABLE, hand_over_wait
 
 WAIT = [sys.executable, "-m", "greenlove_tracker", "plan"]
 SHOW = [sys.executable, "-c", "import sys; print(sys.argv[1:])"]

@@ -13,8 +13,8 @@ from foreign_samples import END, write_log
 from greenlove_tracker import Tracker
 from greenlove_tracker.compat.carbontracker import parser
 from greenlove_tracker.compat.carbontracker.tracker import CarbonTracker
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.vocabulary.errors import UsageError
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "foreign" / "carbontracker"
 SIM_CPU = {"sim_cpu": "AMD EPYC", "sim_cpu_tdp": 120.0}

@@ -24,9 +24,9 @@ from greenlove_tracker import read_logs  # noqa: E402
 from greenlove_tracker.compat import green_love  # noqa: E402
 from greenlove_tracker.compat.green_love import GreenLoveEstimator  # noqa: E402
 from greenlove_tracker.compat.green_love import estimator as estimator_module  # noqa: E402
-from greenlove_tracker.devices import Gpu  # noqa: E402
-from greenlove_tracker.errors import UsageError  # noqa: E402
+from greenlove_tracker.machine.devices import Gpu  # noqa: E402
 from greenlove_tracker.meter import SimulatedMeter  # noqa: E402
+from greenlove_tracker.vocabulary.errors import UsageError  # noqa: E402
 
 N, WIDTH = 3200, 16
 REQUIRED = inspect.Parameter.empty
@@ -135,8 +135,8 @@ print(json.dumps({
 
 @pytest.fixture(autouse=True)
 def no_gpu_and_no_terminal(monkeypatch):
-    monkeypatch.setattr("greenlove_tracker.devices.nvml_gpus", tuple)
-    monkeypatch.setattr("greenlove_tracker.console.can_ask", lambda: False)
+    monkeypatch.setattr("greenlove_tracker.machine.devices.nvml_gpus", tuple)
+    monkeypatch.setattr("greenlove_tracker.text.console.can_ask", lambda: False)
     monkeypatch.delenv("ELECTRICITY_MAPS_API_KEY", raising=False)
 
 
@@ -278,7 +278,9 @@ def test_a_gpu_that_cannot_be_measured_is_counted_with_the_power_that_the_user_g
 
 @pytest.mark.slow
 def test_a_gpu_that_can_be_measured_is_not_overruled(tmp_path, monkeypatch):
-    monkeypatch.setattr("greenlove_tracker.devices.nvml_gpus", lambda: (Gpu(0, "GPU-0", "H100", 80.0, 700.0, True),))
+    monkeypatch.setattr(
+        "greenlove_tracker.machine.devices.nvml_gpus", lambda: (Gpu(0, "GPU-0", "H100", 80.0, 700.0, True),)
+    )
     results = make(tmp_path, manual_tdp_watts=350).estimate()
     assert (results.gpu_name, results.gpu_tdp_w) == ("H100", 700) and results.mean_power_w < 30
 
@@ -343,7 +345,7 @@ def asked(monkeypatch) -> list[dict]:
         )
         raise UsageError("asked enough")
 
-    monkeypatch.setattr("greenlove_tracker.projection.comparison.project_forecast", project_forecast)
+    monkeypatch.setattr("greenlove_tracker.projection.from_log.project_forecast", project_forecast)
     return calls
 
 
@@ -391,11 +393,11 @@ def test_the_projection_is_asked_in_the_terms_of_the_results(tmp_path, monkeypat
 def test_a_training_on_a_gpu_is_compared_by_what_nvml_says_of_it(tmp_path, monkeypatch):
     calls = asked(monkeypatch)
     gpus = tuple(Gpu(i, f"GPU-{i}", name, 80.0, 700.0, True) for i, name in enumerate(("T4", "NVIDIA H100 PCIe")))
-    monkeypatch.setattr("greenlove_tracker.devices.nvml_gpus", lambda: gpus)
+    monkeypatch.setattr("greenlove_tracker.machine.devices.nvml_gpus", lambda: gpus)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setattr(torch.nn.Parameter, "is_cuda", True)
     monkeypatch.setattr("greenlove_tracker.exploration.estimator._gpus_of", lambda models: 2)
-    monkeypatch.setattr("greenlove_tracker.devices.peak_memory_gb", lambda *device_bytes: 30.0)
+    monkeypatch.setattr("greenlove_tracker.machine.devices.peak_memory_gb", lambda *device_bytes: 30.0)
     clock, dice = FakeClock(), random.Random(1)
     virtual = {"clock": clock, "budget_s": 30.0}
     virtual["train_step"] = lambda *arguments: clock.pass_s(0.01 * (1 + 0.1 * dice.random()))

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.experiments.definition import (
     PlannedRun,
     TechniqueChoice,
@@ -12,6 +11,7 @@ from greenlove_tracker.experiments.definition import (
     planned_runs,
     training_key,
 )
+from greenlove_tracker.vocabulary.errors import UsageError
 
 COMMON = PlannedRun(
     task="/a/digits_task.py:task",

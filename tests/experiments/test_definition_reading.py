@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from greenlove_tracker.errors import SettingError, UsageError
 from greenlove_tracker.experiments.definition import (
     SECTIONS,
     ExperimentBudget,
@@ -18,6 +17,7 @@ from greenlove_tracker.experiments.definition import (
     TechniqueChoice,
     read_experiment,
 )
+from greenlove_tracker.vocabulary.errors import SettingError, UsageError
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from fake_trainings import EPOCHS, log_run, make_experiment
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.experiments import dry_run, one_run
 from greenlove_tracker.experiments.definition import ExperimentBudget, TechniqueChoice
 from greenlove_tracker.experiments.dry_run import forecast_experiment
-from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import Estimate
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 

@@ -7,13 +7,13 @@ import hashlib
 import pytest
 from fake_trainings import EPOCH_KWH, EPOCHS, log_run, make_experiment
 
-from greenlove_tracker.errors import LogDirError, UsageError
 from greenlove_tracker.experiments.definition import ExperimentBudget
 from greenlove_tracker.experiments.progress import (
     ExperimentProgress,
     PlannedRunState,
     outputs_lock,
 )
+from greenlove_tracker.vocabulary.errors import LogDirError, UsageError
 
 FINISHED, INTERRUPTED, FAILED, NOT_BEGUN = PlannedRunState
 

@@ -17,7 +17,6 @@ import fake_trainings
 import pytest
 from fake_trainings import TRAIN, make_experiment, write_experiment
 
-from greenlove_tracker.errors import MissingExtraError, UsageError
 from greenlove_tracker.experiments import runner
 from greenlove_tracker.experiments.definition import ExperimentBudget, StartPolicy
 from greenlove_tracker.experiments.one_run import read_answer
@@ -25,8 +24,9 @@ from greenlove_tracker.experiments.progress import ExperimentProgress, PlannedRu
 from greenlove_tracker.experiments.runner import (
     run_experiment,
 )
-from greenlove_tracker.records import Field
-from greenlove_tracker.waits import WAIT_VARIABLE, hand_over_wait
+from greenlove_tracker.vocabulary.errors import MissingExtraError, UsageError
+from greenlove_tracker.vocabulary.records import Field
+from greenlove_tracker.vocabulary.waits import WAIT_VARIABLE, hand_over_wait
 
 pytestmark = pytest.mark.usefixtures("no_settings", "package_path")
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)

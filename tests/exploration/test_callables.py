@@ -11,8 +11,8 @@ import pytest
 from fakes import FakeClock
 
 from greenlove_tracker import explore_callable, read_logs
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.meter import NullMeter
+from greenlove_tracker.vocabulary.errors import UsageError
 
 
 def explored(tmp_path, cost_s, *, samples=100_000, cold_s=0.0, **arguments):

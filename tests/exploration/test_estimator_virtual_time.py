@@ -16,14 +16,14 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler  # noqa: E402
 
 from greenlove_tracker import Estimator, Tracker, read_logs  # noqa: E402
-from greenlove_tracker import format as fmt  # noqa: E402
-from greenlove_tracker.errors import UsageError  # noqa: E402
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # noqa: E402
 from greenlove_tracker.logs.run import Run  # noqa: E402
 from greenlove_tracker.logs.trials import explored_plan  # noqa: E402
 from greenlove_tracker.logs.uncertainty import forecast_with_meter_error  # noqa: E402
 from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
-from greenlove_tracker.stopping import StoppingRule, unknown_stop  # noqa: E402
+from greenlove_tracker.text import format as fmt  # noqa: E402
+from greenlove_tracker.vocabulary.errors import UsageError  # noqa: E402
+from greenlove_tracker.vocabulary.stopping import StoppingRule, unknown_stop  # noqa: E402
 
 
 class Numbers(Dataset):

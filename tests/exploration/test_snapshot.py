@@ -13,7 +13,6 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset  # noqa: E402
 
-from greenlove_tracker.errors import UsageError  # noqa: E402
 from greenlove_tracker.exploration import snapshot as snapshot_module  # noqa: E402
 from greenlove_tracker.exploration.snapshot import (  # noqa: E402
     RestoreError,
@@ -22,6 +21,7 @@ from greenlove_tracker.exploration.snapshot import (  # noqa: E402
     find_scalers_and_averages,
     preserved,
 )
+from greenlove_tracker.vocabulary.errors import UsageError  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

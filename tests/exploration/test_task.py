@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from greenlove_tracker.cli import cli
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.task import load_task_function, pieces_of
+from greenlove_tracker.vocabulary.errors import UsageError
 
 TAKES = ("model", "optimizer", "criterion", "train_dataset", "total_epochs", "batch_size", "eval_fn")
 TASK = """

@@ -11,9 +11,9 @@ torch = pytest.importorskip("torch")
 from fakes import FakeClock  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset  # noqa: E402
 
-from greenlove_tracker.errors import UsageError  # noqa: E402
 from greenlove_tracker.exploration.adaptive import TrialRequest  # noqa: E402
 from greenlove_tracker.exploration.trials import LoaderSource, StreamSource, map_tensors, run_trial, source_of  # noqa: E402
+from greenlove_tracker.vocabulary.errors import UsageError  # noqa: E402
 
 
 class Stream(IterableDataset):

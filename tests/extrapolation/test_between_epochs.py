@@ -5,9 +5,9 @@ import math
 import pytest
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.draws import estimate_about
 from greenlove_tracker.extrapolation.extrapolate import time_between_epochs
+from greenlove_tracker.vocabulary.errors import UsageError
 
 BATCH = 64
 

@@ -27,7 +27,7 @@ def test_a_live_forecast_loads_only_the_small_part_of_scipy():
     code = (
         "import sys\n"
         "from greenlove_tracker.extrapolation.live import forecast_run\n"
-        "from greenlove_tracker.forecasting import Block, Progress\n"
+        "from greenlove_tracker.vocabulary.forecasting import Block, Progress\n"
         "blocks = tuple(Block(1, s, 0.0, 0.1) for s in (1.0, 1.1, 0.9))\n"
         "assert forecast_run(Progress(9, 3, blocks, 0.0, 3.3)).duration_s.point > 0\n"
         "slow = {'scipy.stats', 'scipy.optimize', 'scipy.linalg', 'pandas', 'statsmodels'} & set(sys.modules)\n"

@@ -7,7 +7,7 @@ import pytest
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
 from greenlove_tracker.extrapolation.extrapolate import energy_at_mean_power
-from greenlove_tracker.units import JOULES_PER_KWH
+from greenlove_tracker.vocabulary.units import JOULES_PER_KWH
 
 BATCH = 64
 SIZES = (6, 6, 12, 24, 24, 48, 62, 62, 62)

@@ -10,11 +10,11 @@ import pytest
 from scipy import stats
 
 from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.expected_stop import expected_stop
 from greenlove_tracker.extrapolation.live import forecast_run
-from greenlove_tracker.forecasting import Block, Estimate, Progress, WarningCode, stop_estimate, stop_within
-from greenlove_tracker.stopping import ExpectedStop, StoppingRule
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import Block, Estimate, Progress, WarningCode, stop_estimate, stop_within
+from greenlove_tracker.vocabulary.stopping import ExpectedStop, StoppingRule
 
 RULE = StoppingRule("val_loss", patience=5)
 TRIALS = [Trial(64 * m, 64, (0.05 + 0.1 * m,) * 5, energy_kwh=1e-4 * m) for m in (5, 10, 20, 40)]

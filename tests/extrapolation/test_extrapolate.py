@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from greenlove_tracker import Estimate, TrainingPlan, Trial, extrapolate
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.regression import cold_epochs, curvature
+from greenlove_tracker.vocabulary.errors import UsageError
 
 BATCH = 64
 SIZES = (6, 6, 12, 24, 24, 48, 62, 62, 62)

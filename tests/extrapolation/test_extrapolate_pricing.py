@@ -5,7 +5,7 @@ import math
 import pytest
 
 from greenlove_tracker import Estimate, TrainingPlan, Trial, extrapolate
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.vocabulary.errors import UsageError
 
 BATCH = 64
 PLAN = TrainingPlan(samples=640 * BATCH, batch_size=BATCH, epochs=10)

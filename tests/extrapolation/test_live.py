@@ -7,8 +7,8 @@ import pytest
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
 from greenlove_tracker.extrapolation.live import forecast_run
-from greenlove_tracker.forecasting import Block, Progress
-from greenlove_tracker.pricing import Rates
+from greenlove_tracker.vocabulary.forecasting import Block, Progress
+from greenlove_tracker.vocabulary.pricing import Rates
 
 
 def progress(durations, total, gaps=None, startup_s=2.0, **more) -> Progress:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenlove_tracker.extrapolation.live import forecast_run
-from greenlove_tracker.forecasting import Block, Progress, WarningCode
-from greenlove_tracker.phases import phases_from
+from greenlove_tracker.vocabulary.forecasting import Block, Progress, WarningCode
+from greenlove_tracker.vocabulary.phases import phases_from
 
 EPOCHS, FIRST, EVAL_S = 100, 50, 1.8
 LATE = phases_from(f"{EPOCHS}epochs,eval_every=1,eval_from={FIRST}")

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from greenlove_tracker.comparisons import BASELINE, ArmTrial, Verdict
 from greenlove_tracker.extrapolation.ratios import (
     RatioFit,
     budget_needed_s,
     fit_ratios,
     verdict_of,
 )
-from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.vocabulary.comparisons import BASELINE, ArmTrial, Verdict
+from greenlove_tracker.vocabulary.forecasting import Estimate
 
 
 def trials_of(arms: Sequence[str], values: Sequence[float | None], block_size: int | None = None) -> list[ArmTrial]:

@@ -11,11 +11,11 @@ import pytest
 from report_samples import GERMANY, GPU_FIELDS, PRICE, WORLD, epoch_row, gpu_energy, write_run
 from scipy import stats
 
-from greenlove_tracker.comparisons import Comparison, Verdict
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.run_comparison import compare_runs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Factor, Row
+from greenlove_tracker.vocabulary.comparisons import Comparison, Verdict
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.records import UNKNOWN_ENERGY, Counts, Factor, Row
 
 EPOCHS = 10
 

@@ -9,7 +9,7 @@ import pytest
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
 from greenlove_tracker.extrapolation.live import forecast_run
 from greenlove_tracker.extrapolation.time_fit import run_time_fit, time_fit
-from greenlove_tracker.forecasting import Block, Estimate, Position, Progress
+from greenlove_tracker.vocabulary.forecasting import Block, Estimate, Position, Progress
 
 _UNITS = {"epoch": "epochs", "step": "steps", "sample": "samples"}
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.live import forecast_run
-from greenlove_tracker.forecasting import Block, Progress, WarningCode
-from greenlove_tracker.phases import phases_from, spans
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import Block, Progress, WarningCode
+from greenlove_tracker.vocabulary.phases import phases_from, spans
 
 PHASES = phases_from("500x100 500x200 500x300")
 BLOCK = 25

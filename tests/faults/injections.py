@@ -186,7 +186,7 @@ class _Meter:
 
     def start(self) -> Any:
         from greenlove_tracker.meter import MeterInfo
-        from greenlove_tracker.records import Field
+        from greenlove_tracker.vocabulary.records import Field
 
         if "start" in self._failures:
             self._failures["start"]()
@@ -194,7 +194,7 @@ class _Meter:
         return MeterInfo((Field("meter", "injected"),))
 
     def read(self) -> Any:
-        from greenlove_tracker.records import Energy, Method
+        from greenlove_tracker.vocabulary.records import Energy, Method
 
         if self.fails and "read" in self._failures:
             return self._failures["read"]()
@@ -225,7 +225,7 @@ def _use_meter(training: Training, **failures: Callable[[], Any]) -> None:
 
 
 def _energy(kwh: Any) -> Any:
-    from greenlove_tracker.records import Energy, Method
+    from greenlove_tracker.vocabulary.records import Energy, Method
 
     return Energy(cpu_kwh=kwh, cpu_method=Method.COUNTER)
 
@@ -266,7 +266,7 @@ for _name, _failures in _FAILING_METERS.items():
 
 
 def _move_clock(clock: str, at_s: Callable[[float], float]) -> Callable[[], None]:
-    from greenlove_tracker.records import SystemClock
+    from greenlove_tracker.vocabulary.records import SystemClock
 
     read = getattr(SystemClock, clock)
     return lambda: setattr(SystemClock, clock, lambda self: at_s(read(self)))

@@ -25,7 +25,7 @@ from functools import cache
 from pathlib import Path
 
 from greenlove_tracker import read_logs
-from greenlove_tracker.records import Flag
+from greenlove_tracker.vocabulary.records import Flag
 
 HERE = Path(__file__).parent
 EPOCHS, LOG_DIR = 8, "logs"

@@ -84,7 +84,7 @@ class Training:
             return WithoutTracker()
         from greenlove_tracker import Tracker
         from greenlove_tracker.meter import SimulatedMeter
-        from greenlove_tracker.records import SystemClock
+        from greenlove_tracker.vocabulary.records import SystemClock
 
         simulated = {"meter": SimulatedMeter(SystemClock(), gpu_w=360.0), "verbose": 0}
         return Tracker(**(simulated | self.tracker_arguments))

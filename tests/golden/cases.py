@@ -27,9 +27,9 @@ from golden import trainings
 import greenlove_tracker as greenlove
 from greenlove_tracker.cli import cli
 from greenlove_tracker.compat.carbontracker import parser
-from greenlove_tracker.config import load_settings
 from greenlove_tracker.experiments.definition import read_experiment
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
+from greenlove_tracker.settings.config import load_settings
 
 NOW = datetime(2026, 11, 30, 15, 3, 20, tzinfo=UTC)
 SPOT = "project explored --spot --preemptions 0.05 --spot-price 1.2 --price 3 --checkpoint-s 5 --restart-s 60"

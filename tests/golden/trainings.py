@@ -13,8 +13,8 @@ from typing import Any
 from fakes import FakeClock, tick
 
 import greenlove_tracker as greenlove
-from greenlove_tracker.errors import BudgetExceeded
 from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.vocabulary.errors import BudgetExceeded
 
 FACTORS = {"carbon_intensity_gco2e_per_kwh": 400, "electricity_price_usd_per_kwh": 0.3}
 BATCHES = 4

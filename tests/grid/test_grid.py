@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid import Place, carbon_intensity, electricity_price, resolve_place
+from greenlove_tracker.vocabulary.errors import UsageError
 
 
 @pytest.mark.parametrize("text", ["DE", "DEU", "Germany", "germany", " de ", "Federal Republic of Germany"])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.tariff import parse_tariff
+from greenlove_tracker.vocabulary.errors import UsageError
 
 EXAMPLE = "base 0.20; peak 0.32 17-21; weekend 0.15 0-24"
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from greenlove_tracker import Tracker
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.vocabulary.errors import UsageError
 from tests.integrations.by_hand import only_run, runs, simulated
 from tests.integrations.frameworks import FRAMEWORKS, STEP_S
 

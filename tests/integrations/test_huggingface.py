@@ -20,7 +20,7 @@ from transformers.integrations import CodeCarbonCallback
 
 from greenlove_tracker import read_logs
 from greenlove_tracker.integrations.huggingface import GreenloveCallback
-from greenlove_tracker.records import Flag
+from greenlove_tracker.vocabulary.records import Flag
 from tests.integrations.by_hand import only_run, runs
 
 N_SAMPLES, N_TOKENS, BATCH = 12, 8, 4  # 3 batches an epoch
@@ -211,7 +211,7 @@ def test_a_guess_that_fails_is_a_warning_and_no_end(monkeypatch, caplog):
     def fail(*args, **kwargs):
         raise ValueError("no such model")
 
-    monkeypatch.setattr("greenlove_tracker.training_kind.workload_of", fail)
+    monkeypatch.setattr("greenlove_tracker.machine.training_kind.workload_of", fail)
     make_trainer(make_callback(), max_steps=2).train()
     assert only_run().summary.counts.steps == 2 and "precision" not in only_run().fields
     assert caplog.text.count("no such model") == 1

@@ -13,8 +13,8 @@ import keras
 import numpy as np
 
 from greenlove_tracker import Tracker
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations.keras import GreenloveCallback
+from greenlove_tracker.vocabulary.errors import UsageError
 from tests.integrations.by_hand import assert_equal_totals, only_run, runs
 
 if keras.backend.backend() != "torch":

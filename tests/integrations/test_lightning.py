@@ -20,7 +20,7 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from greenlove_tracker import Tracker, read_logs
 from greenlove_tracker.integrations.lightning import GreenloveCallback
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.records import Flag
+from greenlove_tracker.vocabulary.records import Flag
 from tests.integrations.by_hand import only_run, runs
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning warns of few workers, and much else

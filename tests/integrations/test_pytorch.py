@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from greenlove_tracker.errors import BudgetExceeded
 from greenlove_tracker.integrations.pytorch import PyTorchHooks
 from greenlove_tracker.integrations.training_loops import LoopDetector
-from greenlove_tracker.records import SystemClock
+from greenlove_tracker.vocabulary.errors import BudgetExceeded
+from greenlove_tracker.vocabulary.records import SystemClock
 from tests.integrations.loop_log import RecorderLog
 
 torch = pytest.importorskip("torch")

@@ -16,9 +16,9 @@ import xgboost as xgb
 from sklearn.model_selection import GridSearchCV
 
 from greenlove_tracker import Tracker
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations import training_adapter
 from greenlove_tracker.integrations.xgboost import GreenloveCallback
+from greenlove_tracker.vocabulary.errors import UsageError
 
 PARAMETERS = {"nthread": 1, "max_depth": 2, "base_score": 0.5}
 

@@ -7,10 +7,10 @@ import pytest
 from conftest import epoch_row
 from foreign_samples import write_rows
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import Totals, aggregate
 from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.records import Energy, Factor, Method
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.records import Energy, Factor, Method
 
 PRICE = Factor("electricity_price", 0.5, "USD/kWh", "a test")
 

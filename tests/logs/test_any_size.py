@@ -23,7 +23,6 @@ from report_samples import (
     write_run,
 )
 
-from greenlove_tracker.errors import MissingExtraError, UsageError
 from greenlove_tracker.logs import run_rows
 from greenlove_tracker.logs.aggregate import Totals, aggregate, flat_totals
 from greenlove_tracker.logs.directory import read_logs
@@ -35,6 +34,7 @@ from greenlove_tracker.rendering.document import Table
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.directory_report import summary_document
 from greenlove_tracker.report.wording import sum_cells
+from greenlove_tracker.vocabulary.errors import MissingExtraError, UsageError
 
 CUTS = (("project",), ("month", "status"), ("training",))
 

@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 from report_samples import STARTED_AT, epoch_row, write_run
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs import calibration
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.logs.directory import read_logs
@@ -11,7 +10,8 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.meter.wall import add_measurement, measured_at_the_wall
-from greenlove_tracker.records import Energy, Factor, Method
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.records import Energy, Factor, Method
 
 PRICE = Factor("electricity_price", 0.4, "USD/kWh", "test", "2026")
 GPU = {"gpu_models": "8 × NVIDIA H100 80GB HBM3", "gpu_count": "8", "host": "node1", "pue": "1.2"}

@@ -11,14 +11,14 @@ from conftest import epoch_row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.logs.csvio import NOT_UTF_8, read_fields, read_records
 from greenlove_tracker.logs.directory import Logs, read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import EPOCHS, RUN_COLUMNS
 from greenlove_tracker.logs.tables import FORECASTS, TRIALS
-from greenlove_tracker.records import Flag, RowKind
+from greenlove_tracker.vocabulary.errors import LogError, UsageError
+from greenlove_tracker.vocabulary.records import Flag, RowKind
 
 ROWS = [epoch_row(n) for n in (1, 2, 3)]
 

@@ -10,14 +10,14 @@ from fakes import FakeClock, tick
 from report_samples import issued
 
 from greenlove_tracker import Tracker
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.forecasts import Scored, headline, score, scored_forecasts
 from greenlove_tracker.logs.run import Run, units_done
 from greenlove_tracker.logs.tables import FORECASTS
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.stopping import ExpectedStop, StoppingRule, unknown_stop
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import Estimate
+from greenlove_tracker.vocabulary.stopping import ExpectedStop, StoppingRule, unknown_stop
 
 
 def test_scores():

@@ -19,7 +19,7 @@ from greenlove_tracker.logs.schema import (
     summary_fields,
     summary_of,
 )
-from greenlove_tracker.records import Counts, Energy, Factor, Flag, Method, Row, RowKind, RunSummary
+from greenlove_tracker.vocabulary.records import Counts, Energy, Factor, Flag, Method, Row, RowKind, RunSummary
 
 POSITIVE = st.floats(0, 1e30)
 WHOLE = st.none() | st.integers(0, 2**63)

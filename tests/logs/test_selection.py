@@ -9,14 +9,14 @@ from foreign_samples import write_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import Totals, aggregate
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import run_row
 from greenlove_tracker.logs.selection import Period, part_of, parts_of
 from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
-from greenlove_tracker.records import Energy, Factor, Field, Method
 from greenlove_tracker.report.ledger import ledger_row
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.records import Energy, Factor, Field, Method
 
 PRICE = Factor("electricity_price", 0.5, "USD/kWh", "a test")
 BEGIN = datetime(2026, 10, 31, 23, 50, tzinfo=UTC)

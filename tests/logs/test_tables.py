@@ -12,9 +12,6 @@ from fakes import FakeClock, ScriptedMeter, make_tracker
 from report_samples import issued
 
 from greenlove_tracker import read_logs
-from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, TrainingPosition
-from greenlove_tracker.comparisons import ArmTrial, Verdict
-from greenlove_tracker.forecasting import Estimate, Kind
 from greenlove_tracker.logs.schema import EPOCHS, SUMMARY, LogTable
 from greenlove_tracker.logs.tables import (
     CHECKPOINTS,
@@ -29,7 +26,10 @@ from greenlove_tracker.logs.tables import (
     SpanRow,
     TrialRow,
 )
-from greenlove_tracker.records import Energy
+from greenlove_tracker.vocabulary.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, TrainingPosition
+from greenlove_tracker.vocabulary.comparisons import ArmTrial, Verdict
+from greenlove_tracker.vocabulary.forecasting import Estimate, Kind
+from greenlove_tracker.vocabulary.records import Energy
 
 ENERGY = Energy(cpu_kwh=0.1, gpu_kwh=0.2, cpu_method="tdp_model", gpu_method="counter+sampled_power")
 FORECAST = issued(

@@ -14,7 +14,7 @@ from greenlove_tracker.logs.totals import (
     summarise,
     total_duration_s,
 )
-from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Flag, Method, Row, RowKind
+from greenlove_tracker.vocabulary.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Flag, Method, Row, RowKind
 
 ENDING = Ending("finished", 0, "2026-11-01T13:00:00.000Z")
 PRICE = Factor("electricity_price", 0.30, "USD/kWh", "a test")

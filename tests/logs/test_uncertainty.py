@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from report_samples import cpu_energy, epoch_row, write_run
 
-from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.aggregate import aggregate, flat_totals
 from greenlove_tracker.logs.uncertainty import (
     LEVEL,
@@ -16,7 +15,8 @@ from greenlove_tracker.logs.uncertainty import (
     run_interval,
     with_meter_error,
 )
-from greenlove_tracker.records import Energy, Factor, Method
+from greenlove_tracker.vocabulary.forecasting import Estimate
+from greenlove_tracker.vocabulary.records import Energy, Factor, Method
 
 PRICE = Factor("electricity_price", 0.4, "USD/kWh", "test", "2026")
 GPU = {"gpu_models": "1 × NVIDIA RTX A4000", "gpu_count": "1"}

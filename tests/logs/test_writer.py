@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from conftest import epoch_row
 
-from greenlove_tracker.errors import LogDirError, UsageError
-from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs import writer as writer_module
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
@@ -23,7 +21,9 @@ from greenlove_tracker.logs.writer import (
     create_run_dir,
     new_run_id,
 )
-from greenlove_tracker.records import Field
+from greenlove_tracker.machine.files import write_atomically
+from greenlove_tracker.vocabulary.errors import LogDirError, UsageError
+from greenlove_tracker.vocabulary.records import Field
 
 UTC_S = 1_793_534_400.0  # 2026-11-01 12:00
 FIELDS = [Field("schema_version", "1"), Field("project", "digits"), Field("carbon_intensity", "400.0", "gCO2e/kWh")]

@@ -4,7 +4,7 @@ import pytest
 from fakes import FakeClock
 
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
-from greenlove_tracker.records import UNKNOWN_ENERGY, Method
+from greenlove_tracker.vocabulary.records import UNKNOWN_ENERGY, Method
 
 
 def test_nothing_is_unknown_not_zero():

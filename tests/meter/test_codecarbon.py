@@ -15,11 +15,11 @@ from types import SimpleNamespace
 import pytest
 
 from greenlove_tracker import Tracker, aggregate, read_logs
-from greenlove_tracker.devices import Gpu, Share
-from greenlove_tracker.errors import MeterError
+from greenlove_tracker.machine.devices import Gpu, Share
 from greenlove_tracker.meter import codecarbon as module
 from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
-from greenlove_tracker.records import Method, sum_energies
+from greenlove_tracker.vocabulary.errors import MeterError
+from greenlove_tracker.vocabulary.records import Method, sum_energies
 
 
 def make(**arguments) -> CodeCarbonMeter:

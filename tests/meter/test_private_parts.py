@@ -6,7 +6,7 @@ import pytest
 
 from greenlove_tracker.meter import codecarbon as module
 from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
-from greenlove_tracker.records import Method
+from greenlove_tracker.vocabulary.records import Method
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import time
 import pytest
 from fakes import ScriptedMeter, gpu_energy
 
-from greenlove_tracker.errors import MeterError
 from greenlove_tracker.meter import watched
 from greenlove_tracker.meter.watched import WatchedMeter
+from greenlove_tracker.vocabulary.errors import MeterError
 
 
 class HangingMeter(ScriptedMeter):

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.projection import catalogue
 from greenlove_tracker.projection.catalogue import counted, recognise, software_notes
 from greenlove_tracker.tables.gpus import gpus
+from greenlove_tracker.vocabulary.errors import UsageError
 
 with (Path(__file__).parents[1] / "recorded" / "device_names.csv").open(encoding="utf-8") as file:
     SEEN = list(csv.DictReader(file))

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from projection_samples import TODAY, forecast
 
-from greenlove_tracker.projection.comparison import compare_hours, decided
 from greenlove_tracker.projection.decision import Decision, decide
+from greenlove_tracker.projection.from_log import compare_hours, decided
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.project import project_forecast
 from greenlove_tracker.projection.types import Projection

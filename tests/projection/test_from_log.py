@@ -22,17 +22,17 @@ from report_samples import (
 )
 
 from greenlove_tracker.cli import cli
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
-from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.projection.comparison import compare_hours, compare_log, logged_gpus
+from greenlove_tracker.projection.from_log import compare_hours, compare_log, logged_gpus
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.power import power_table
 from greenlove_tracker.projection.uncertain import at_level
-from greenlove_tracker.records import Counts
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.projection_report import projection_document
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import Estimate
+from greenlove_tracker.vocabulary.records import Counts
 
 L40S = "L40S"
 pytestmark = pytest.mark.usefixtures("no_settings")

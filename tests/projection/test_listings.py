@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.projection.listings import billed, offers_of, targets_of
 from greenlove_tracker.tables.offers import bundled_offers, read_offers
+from greenlove_tracker.vocabulary.errors import UsageError
 
 OURS = "provider,gpu,access,price,unit,gpus_per_instance,country,date_read\n"
 

@@ -16,7 +16,7 @@ from greenlove_tracker.projection.power import (
 )
 from greenlove_tracker.projection.uncertain import Uncertain
 from greenlove_tracker.tables.gpus import gpus
-from greenlove_tracker.workloads import WORKLOADS
+from greenlove_tracker.vocabulary.workloads import WORKLOADS
 
 names = st.sampled_from(["A40", "V100 PCIe 32GB", "P100 PCIe 16GB", "H100 SXM5 80GB", "B200 SXM", "GeForce RTX 4090"])
 shares = st.floats(0.02, 1.0)

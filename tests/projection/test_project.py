@@ -7,15 +7,15 @@ import pytest
 from projection_samples import HERE, forecast
 from projection_samples import projected_by_name as projected
 
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import TrainingPlan
 from greenlove_tracker.projection.power import PowerDraw, draw_elsewhere, node_overhead, power_table, usual_draw
 from greenlove_tracker.projection.project import project
 from greenlove_tracker.projection.scaling import scaling_gain
 from greenlove_tracker.projection.uncertain import Uncertain
-from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import gpus
 from greenlove_tracker.tables.offers import bundled_offers
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import TrainingPlan
+from greenlove_tracker.vocabulary.records import Factor
 
 H100, A100, H200 = "H100 SXM5 80GB", "A100 PCIe 80GB", "H200 SXM"
 OURS = "provider,gpu,access,price,unit,gpus_per_instance,regions,country,date_read\n"

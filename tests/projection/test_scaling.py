@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.projection.scaling import INTERCONNECTS, interconnect_of, scaling_gain, scalings
 from greenlove_tracker.tables.gpus import gpus
-from greenlove_tracker.workloads import WORKLOADS
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.workloads import WORKLOADS
 
 Z90 = 1.6448536269514722
 

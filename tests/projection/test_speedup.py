@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import greenlove_tracker
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Kind
 from greenlove_tracker.projection.speedup import given_speedup, speedup, speedups
 from greenlove_tracker.projection.speedup_model import shipped_model
 from greenlove_tracker.projection.uncertain import draws
 from greenlove_tracker.tables.gpus import gpus
-from greenlove_tracker.workloads import PRECISIONS, WORKLOADS
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import Kind
+from greenlove_tracker.vocabulary.workloads import PRECISIONS, WORKLOADS
 
 G = gpus()
 NAMES, CLASSES, FORMATS = st.sampled_from(sorted(G)), st.sampled_from([None, *WORKLOADS]), st.sampled_from(PRECISIONS)

@@ -14,7 +14,7 @@ from greenlove_tracker.projection.speedup_model import (
     shipped_model,
 )
 from greenlove_tracker.tables.gpus import gpus
-from greenlove_tracker.workloads import PRECISIONS, WORKLOADS
+from greenlove_tracker.vocabulary.workloads import PRECISIONS, WORKLOADS
 
 G = gpus()
 NAMES, CLASSES, FORMATS = st.sampled_from(sorted(G)), st.sampled_from([None, *WORKLOADS]), st.sampled_from(PRECISIONS)

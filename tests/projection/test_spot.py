@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from projection_samples import forecast, projected, projected_by_name
 
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.projection.preemptions import best_interval_s
 from greenlove_tracker.projection.spot import SpotAdvice, break_even_rate, row_for_spot, spot_advice, spot_advice_of
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import Forecast
 
 HOUR = 3600.0
 GIVEN = {"preemptions_per_hour": 0.1, "checkpoint_s": 30.0, "restart_s": 300.0}

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.projection.uncertain import Uncertain, at_level, draws, uncertain
+from greenlove_tracker.vocabulary.forecasting import Estimate
 
 Z90 = 1.6448536269514722
 

@@ -10,11 +10,11 @@ from pypdf import PdfReader
 from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_energy, gpu_rows, gpu_run, write_run
 
 from greenlove_tracker import read_logs
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.format import energy_scale
-from greenlove_tracker.records import RowKind
 from greenlove_tracker.rendering.document import Heading, Table
 from greenlove_tracker.report.build import document, write_pdf
+from greenlove_tracker.text.format import energy_scale
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.records import RowKind
 
 
 def pdf_text(log_dir: Path, page_size: str = "A4") -> str:

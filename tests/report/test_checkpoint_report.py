@@ -6,8 +6,8 @@ import pytest
 from fakes import FakeClock, make_tracker, train
 from report.test_metric_report import section
 
-from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, TrainingPosition
 from greenlove_tracker.rendering.document import Paragraph
+from greenlove_tracker.vocabulary.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, TrainingPosition
 
 TITLE = "Checkpoints and restarts"
 

@@ -18,13 +18,10 @@ from report_samples import cpu_energy, epoch_row, write_run
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.cli.base import json_text
-from greenlove_tracker.comparisons import Comparison, ComparisonRow, Verdict
 from greenlove_tracker.extrapolation.run_comparison import compare_runs
-from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.comparisons import read_comparison, write_comparison
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.records import Field
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.document import ChartRow, Document, Heading, Table
 from greenlove_tracker.report.build import document
@@ -37,6 +34,9 @@ from greenlove_tracker.report.comparison import (
 )
 from greenlove_tracker.report.run_report import run_document
 from greenlove_tracker.tracker.session import open_run
+from greenlove_tracker.vocabulary.comparisons import Comparison, ComparisonRow, Verdict
+from greenlove_tracker.vocabulary.forecasting import Estimate
+from greenlove_tracker.vocabulary.records import Field
 
 EPOCH_S, EVAL_S = 60.0, 6.0
 

@@ -2,11 +2,11 @@ import pytest
 from report_samples import GERMANY, GPU_FIELDS, PRICE, gpu_rows, write_run
 
 from greenlove_tracker import aggregate
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.document import ChartRow, ColumnChart
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.directory_report import summary_document
+from greenlove_tracker.vocabulary.errors import UsageError
 
 
 @pytest.fixture

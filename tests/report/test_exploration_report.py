@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from report_samples import GERMANY, GPU_FIELDS, PRICE, gpu_rows, write_run
 
-from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import plan_fields, write_trials
 from greenlove_tracker.report.build import document
+from greenlove_tracker.vocabulary.forecasting import TrainingPlan, Trial
 
 PLAN = TrainingPlan(samples=50_000, batch_size=128, epochs=100)
 

@@ -8,8 +8,8 @@ from report_samples import HERE, cpu_energy, demo_rows, epoch_row, write_run
 
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import EPOCHS, log_lines
-from greenlove_tracker.records import RunStatus
 from greenlove_tracker.report.watch import look
+from greenlove_tracker.vocabulary.records import RunStatus
 
 
 def age(run_dir: Path, by_s: float) -> None:

@@ -6,10 +6,10 @@ import pytest
 from conftest import epoch_row
 
 from greenlove_tracker import read_logs
-from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, TrainingPosition
 from greenlove_tracker.logs.schema import log_lines
 from greenlove_tracker.logs.tables import CHECKPOINTS
 from greenlove_tracker.report.checkpoint_report import training_interruptions
+from greenlove_tracker.vocabulary.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, TrainingPosition
 
 A, B, C = (f"20261101T{hour}0000-{letter * 8}" for hour, letter in (("12", "a"), ("13", "b"), ("14", "c")))
 

@@ -8,7 +8,7 @@ from report_samples import STARTED_AT, epoch_row, write_run
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import factors_of
 from greenlove_tracker.meter.wall import add_measurement, measured_at_the_wall
-from greenlove_tracker.records import Energy, Factor, Method
+from greenlove_tracker.vocabulary.records import Energy, Factor, Method
 
 GPU = {"gpu_models": "H100", "gpu_count": "1", "host": "node1", "pue": "1.2", "pue.source": "the landlord"}
 BOTH = Energy(0.2, 0.8, None, Method.TDP_MODEL, Method.COUNTER, None)

@@ -85,7 +85,7 @@ def test_a_span_that_was_metered_in_part_says_so(clock, tmp_path):
     from fakes import session
 
     from greenlove_tracker.meter import SimulatedMeter
-    from greenlove_tracker.records import Flag
+    from greenlove_tracker.vocabulary.records import Flag
 
     meter = SimulatedMeter(clock, gpu_w=360.0)
     with make_tracker(clock, tmp_path) as tracker:

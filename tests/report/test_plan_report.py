@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.report.plan_report import plan_document, plan_record, when_text
 from greenlove_tracker.scheduling.intensity_series import IntensityBasis
-from greenlove_tracker.scheduling.windows import IntensityHour, StartAdvice
+from greenlove_tracker.scheduling.start_windows import IntensityHour, StartAdvice
+from greenlove_tracker.vocabulary.forecasting import Estimate
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)  # Sunday, 16:00 in Berlin

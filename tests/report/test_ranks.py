@@ -5,10 +5,10 @@ from report_samples import cpu_energy, demo_run, epoch_row, write_run
 
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.writer import RunWriter
-from greenlove_tracker.records import Flag
 from greenlove_tracker.rendering.document import Paragraph, Table
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.run_report import rank_blocks, rank_times, ranks_sentence
+from greenlove_tracker.vocabulary.records import Flag
 
 
 def ranks(logs, *by_rank, first_epochs=None) -> Run:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from report_samples import HERE, epoch_row, gpu_run, write_run
 
-from greenlove_tracker.records import Flag
 from greenlove_tracker.rendering.document import Paragraph
 from greenlove_tracker.report.build import document
+from greenlove_tracker.vocabulary.records import Flag
 
 
 def test_a_runs_report_reads_each_file_once(tmp_path: Path, monkeypatch) -> None:

@@ -4,12 +4,12 @@ import pytest
 from report_samples import GERMANY, cpu_energy, demo_run, epoch_row, write_run
 
 from greenlove_tracker import aggregate
-from greenlove_tracker import format as fmt
-from greenlove_tracker.records import Energy, Factor, Method
 from greenlove_tracker.rendering import html, markdown, pdf, terminal
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.directory_report import directory_scope
 from greenlove_tracker.report.run_report import run_document, run_scope, run_title
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.records import Energy, Factor, Method
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from report_samples import STARTED_S, demo_rows, demo_run, issued, running, write_run
 
-from greenlove_tracker.records import Counts, RowKind
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.report.watch import look, progress_of, watch_document
+from greenlove_tracker.vocabulary.records import Counts, RowKind
 
 
 @pytest.fixture(autouse=True)

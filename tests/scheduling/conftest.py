@@ -1,6 +1,6 @@
 import pytest
 
-from greenlove_tracker.waits import WAIT_VARIABLE
+from greenlove_tracker.vocabulary.waits import WAIT_VARIABLE
 
 
 @pytest.fixture(autouse=True)

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.scheduling.intensity_forecast import (
     HourlyIntensity,
     forecast_intensity,
     hours_since_epoch,
 )
+from greenlove_tracker.vocabulary.errors import UsageError
 
 BEGIN = datetime(2023, 3, 1, tzinfo=UTC)
 FIRST = int(hours_since_epoch(BEGIN))

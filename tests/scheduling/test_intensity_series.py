@@ -9,13 +9,13 @@ import pytest
 from intensity_server import Reply, serving
 
 from greenlove_tracker import best_start
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityUnavailable, PointKind, Scope
 from greenlove_tracker.grid.place import grid_place
 from greenlove_tracker.grid.tariff import parse_tariff
 from greenlove_tracker.scheduling.intensity_forecast import HourlyIntensity, hours_since_epoch
 from greenlove_tracker.scheduling.intensity_series import region_series
+from greenlove_tracker.vocabulary.errors import UsageError
 
 NOW = datetime(2026, 11, 22, 18, 10, tzinfo=UTC)
 HOUR = timedelta(hours=1)

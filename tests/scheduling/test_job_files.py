@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.scheduling.job_files import slurm_file
+from greenlove_tracker.vocabulary.errors import UsageError
 
 NOW = datetime(2026, 11, 22, 15, 3, 12, tzinfo=UTC)  # a Sunday
 START = datetime(2026, 11, 23, 3, 0, 20, tzinfo=UTC)

@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from scheduling.waits import HOUR_S, NOW, FakeMachine
 
-from greenlove_tracker.config import Settings
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.scheduling.run_start import BestStart, TimedStart, best_of
+from greenlove_tracker.scheduling.start_windows import IntensityHour, StartAdvice
 from greenlove_tracker.scheduling.wait_loop import Wait
-from greenlove_tracker.scheduling.windows import IntensityHour, StartAdvice
+from greenlove_tracker.settings.config import Settings
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import Estimate
 
 LATEST = NOW + timedelta(hours=14)
 

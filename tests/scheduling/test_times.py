@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.scheduling.times import parse_span_s, parse_when
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.errors import UsageError
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 11, 22, 15, 3, 20, tzinfo=UTC)  # a Sunday; 16:03 in Berlin

@@ -10,14 +10,14 @@ from intensity_server import Reply, serving
 from scheduling.waits import HOUR_S, NOW, FakeMachine, HourlyProvider, until, with_table
 
 from greenlove_tracker import wait_for_low_carbon
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import IntensityFallbacks, open_intensity
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import PointKind
 from greenlove_tracker.grid.place import grid_place
 from greenlove_tracker.scheduling.times import parse_when
 from greenlove_tracker.scheduling.wait_loop import LONGEST_SLEEP_S
-from greenlove_tracker.waits import WAIT_VARIABLE, wait_before
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.waits import WAIT_VARIABLE, wait_before
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from datetime import date
 
 import pytest
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.tables.electricity import sites
 from greenlove_tracker.tables.gpus import gpus
 from greenlove_tracker.tables.offers import bundled_offers, read_offers
 from greenlove_tracker.tables.reading import rows
+from greenlove_tracker.vocabulary.errors import UsageError
 
 OURS = "provider,gpu,access,price,unit,gpus_per_instance,country,date_read\n"
 

@@ -5,10 +5,10 @@ import torch
 from techniques.task_samples import digits_task
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler, TensorDataset
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.techniques.arm import build_arm
 from greenlove_tracker.techniques.loading import with_batch_size
 from greenlove_tracker.techniques.technique import NotApplicableError, technique_named
+from greenlove_tracker.vocabulary.errors import UsageError
 
 
 def test_batches_are_of_the_size_and_all_else_stays():

@@ -17,13 +17,13 @@ from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from greenlove_tracker import Technique, aggregate, compare, read_logs  # noqa: E402
-from greenlove_tracker.comparisons import BASELINE, Verdict  # noqa: E402
-from greenlove_tracker.errors import LogError, UsageError  # noqa: E402
 from greenlove_tracker.logs.comparisons import read_comparison  # noqa: E402
 from greenlove_tracker.logs.run_rows import COMPARISON  # noqa: E402
 from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
-from greenlove_tracker.records import Energy, Method  # noqa: E402
 from greenlove_tracker.techniques.technique import NotApplicableError, combined  # noqa: E402
+from greenlove_tracker.vocabulary.comparisons import BASELINE, Verdict  # noqa: E402
+from greenlove_tracker.vocabulary.errors import LogError, UsageError  # noqa: E402
+from greenlove_tracker.vocabulary.records import Energy, Method  # noqa: E402
 
 
 class Bench:

@@ -9,8 +9,8 @@ from torch import distributed, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.techniques.curriculum import Curriculum
+from greenlove_tracker.vocabulary.errors import UsageError
 
 
 def hundred(epochs=10, **options):

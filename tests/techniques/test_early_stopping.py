@@ -14,10 +14,10 @@ from techniques.task_samples import digits_task
 from torch import nn
 
 from greenlove_tracker import Checkpointer, EarlyStopping
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.stopping import StoppingRule
 from greenlove_tracker.techniques.arm import build_arm
 from greenlove_tracker.techniques.technique import NotApplicableError, technique_named, technique_with
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.stopping import StoppingRule
 
 
 class AwkwardModel(nn.Module):

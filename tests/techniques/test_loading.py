@@ -5,10 +5,10 @@ import torch
 from techniques.task_samples import digits_task
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.techniques import loading
 from greenlove_tracker.techniques.arm import build_arm
 from greenlove_tracker.techniques.technique import NotApplicableError, technique_named
+from greenlove_tracker.vocabulary.errors import UsageError
 
 DATA = TensorDataset(torch.arange(40.0).reshape(20, 2), torch.arange(20))
 

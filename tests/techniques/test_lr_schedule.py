@@ -10,10 +10,10 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, ReduceLROnPlateau, StepLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.techniques.arm import build_arm
 from greenlove_tracker.techniques.lr_schedule import lr_schedule, technique
 from greenlove_tracker.techniques.technique import NotApplicableError, combined, technique_named
+from greenlove_tracker.vocabulary.errors import UsageError
 
 TOLERANCE = 1e-14  # of the peak, in 97 steps: torch computes each rate from the one before
 

@@ -12,10 +12,10 @@ from techniques.task_samples import digits_task, transformer_task
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.tables.gpus import gpus
 from greenlove_tracker.techniques.memory import estimate_memory
 from greenlove_tracker.techniques.technique import NotApplicableError, Technique
+from greenlove_tracker.vocabulary.errors import UsageError
 
 WIDTH, BATCH = 64, 16
 ADAM, SGD = functools.partial(torch.optim.Adam, lr=1e-3), functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9)

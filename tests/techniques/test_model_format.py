@@ -7,9 +7,9 @@ import torch
 from techniques.task_samples import digits_task
 from torch import nn
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.techniques.arm import build_arm
 from greenlove_tracker.techniques.technique import NotApplicableError, technique_named
+from greenlove_tracker.vocabulary.errors import UsageError
 
 
 def test_channels_last_gives_the_same_training():

@@ -7,9 +7,9 @@ import pytest
 import torch
 from techniques.task_samples import digits_task
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.techniques import power_limit
 from greenlove_tracker.techniques.technique import NotApplicableError, technique_named
+from greenlove_tracker.vocabulary.errors import UsageError
 
 
 @pytest.fixture

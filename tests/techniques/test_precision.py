@@ -5,9 +5,9 @@ import torch
 from techniques.task_samples import digits_task, transformer_task
 from torch import nn
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.techniques.arm import build_arm
 from greenlove_tracker.techniques.technique import NotApplicableError, technique_named
+from greenlove_tracker.vocabulary.errors import UsageError
 
 TASKS = [digits_task, transformer_task]
 

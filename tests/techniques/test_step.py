@@ -10,9 +10,9 @@ import torch
 from techniques.task_samples import digits_task, transformer_task
 from torch import nn
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.estimator import Estimator
 from greenlove_tracker.techniques.arm import build_arm
+from greenlove_tracker.vocabulary.errors import UsageError
 
 
 def of_dicts() -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.techniques.technique import (
     Stage,
     Technique,
@@ -10,6 +9,7 @@ from greenlove_tracker.techniques.technique import (
     technique_named,
     technique_with,
 )
+from greenlove_tracker.vocabulary.errors import UsageError
 
 
 def _adds(word, **fields):

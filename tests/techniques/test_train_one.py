@@ -15,13 +15,13 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from greenlove_tracker import Tracker
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.techniques import full_training
 from greenlove_tracker.techniques.full_training import train_one
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Technique, technique_named
+from greenlove_tracker.vocabulary.errors import UsageError
 from tests.fakes import FakeClock
 
 N_SAMPLES, BATCH = 24, 8

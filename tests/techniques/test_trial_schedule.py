@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from greenlove_tracker.comparisons import BASELINE, ArmTrial
 from greenlove_tracker.extrapolation.ratios import fit_ratios
 from greenlove_tracker.techniques.trial_schedule import ArmCost, TrialSchedule, budget_for
+from greenlove_tracker.vocabulary.comparisons import BASELINE, ArmTrial
 
 
 def simulated(budget_s, arms, *, seed, noise=0.03, drift=0.0, hiccup=0.02, untimed_s=0.15):

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from greenlove_tracker import Tracker
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.vocabulary.errors import UsageError
 
 
 @pytest.fixture(autouse=True)
 def _settings_files(bare_environment, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
-    monkeypatch.setattr("greenlove_tracker.config_files.SITE_FILE", tmp_path / "etc.toml")
+    monkeypatch.setattr("greenlove_tracker.settings.config_files.SITE_FILE", tmp_path / "etc.toml")
 
 
 def here(text: str | bytes):

@@ -7,16 +7,16 @@ import pytest
 from fakes import make_tracker, session, tick, train
 
 from greenlove_tracker import Tracker, read_logs
-from greenlove_tracker.config import Settings, load_settings, time_limit
-from greenlove_tracker.errors import BudgetExceeded, UsageError
-from greenlove_tracker.forecasting import Estimate, Forecast
-from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.forecasts import scored_forecasts
+from greenlove_tracker.machine.job import find_ranks
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
-from greenlove_tracker.phases import Plan
-from greenlove_tracker.records import RunStatus
+from greenlove_tracker.settings.config import Settings, load_settings, time_limit
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.state import RunMode
+from greenlove_tracker.vocabulary.errors import BudgetExceeded, UsageError
+from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast
+from greenlove_tracker.vocabulary.phases import Plan
+from greenlove_tracker.vocabulary.records import RunStatus
 
 
 def forecast(**estimates) -> Forecast:

@@ -6,12 +6,12 @@ import pytest
 from fakes import make_tracker, status_text, tick, train
 
 from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate, read_logs
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.forecasts import scored_forecasts
 from greenlove_tracker.logs.tables import FORECASTS
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.run_report import end_screen, forecast_blocks
-from greenlove_tracker.stopping import StoppingRule, unknown_stop
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.stopping import StoppingRule, unknown_stop
 
 RULE = StoppingRule("val_loss", patience=3)
 LOSSES = [1.0, 0.7, 0.5, 0.4, 0.35, 0.33, 0.34, 0.36, 0.39, 0.43]  # the rule ends it after the ninth

@@ -15,13 +15,11 @@ import pytest
 from fakes import ScriptedMeter, gpu_energy, make_tracker, tick, train
 
 from greenlove_tracker import Tracker, read_logs
-from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import MissingExtraError, UsageError
 from greenlove_tracker.integrations.exporters.scalars import report_html
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.records import RowKind, SystemClock
 from greenlove_tracker.runner import run_script
+from greenlove_tracker.settings.config import load_settings
 from greenlove_tracker.tracker import session as session_module
 from greenlove_tracker.tracker.exporters import (
     ExportedRun,
@@ -29,6 +27,8 @@ from greenlove_tracker.tracker.exporters import (
     RowWritten,
     RunEnded,
 )
+from greenlove_tracker.vocabulary.errors import MissingExtraError, UsageError
+from greenlove_tracker.vocabulary.records import RowKind, SystemClock
 
 
 class Recording:

@@ -12,11 +12,11 @@ import pytest
 from fakes import make_tracker, session, tick, train
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate, read_logs
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation import live
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
-from greenlove_tracker.records import Flag, SystemClock
 from greenlove_tracker.tracker import background, forecaster
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.records import Flag, SystemClock
 
 
 def issued(tmp_path):

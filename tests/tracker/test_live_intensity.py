@@ -15,20 +15,20 @@ from fakes import ScriptedMeter, gpu_energy, make_tracker, only_run, session, st
 from intensity_server import Reply, serving
 
 from greenlove_tracker import Tracker, read_logs
-from greenlove_tracker import format as fmt
-from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityUnavailable, PointKind, Scope
 from greenlove_tracker.grid.live.offline import TableIntensity
 from greenlove_tracker.grid.place import grid_place
-from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.schema import EPOCHS
+from greenlove_tracker.machine.job import Ranks
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.phases import Plan
-from greenlove_tracker.records import RowKind, RunStatus
+from greenlove_tracker.settings.config import load_settings
+from greenlove_tracker.text import format as fmt
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.state import RunMode
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.phases import Plan
+from greenlove_tracker.vocabulary.records import RowKind, RunStatus
 
 KWH = 0.001  # of an epoch: 360 W for 10 s
 FILE = "utc,gco2e_per_kwh\n"

@@ -10,7 +10,7 @@ import pytest
 from fakes import FakeClock, make_tracker, session, tick, train
 
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.units import kwh_from_w_s
+from greenlove_tracker.vocabulary.units import kwh_from_w_s
 
 LIMITS = {"max_energy_kwh": 1e6, "max_hours": 1e6}
 

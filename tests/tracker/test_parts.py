@@ -5,9 +5,9 @@ from __future__ import annotations
 from fakes import make_tracker, session, train
 
 from greenlove_tracker import read_logs
-from greenlove_tracker.records import Field, RowKind
 from greenlove_tracker.tracker import session as session_module
 from greenlove_tracker.tracker.part import RunPart
+from greenlove_tracker.vocabulary.records import Field, RowKind
 
 
 class LongestEpoch(RunPart):

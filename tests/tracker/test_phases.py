@@ -6,7 +6,7 @@ import pytest
 from fakes import make_tracker, session, tick
 
 from greenlove_tracker import Phase, read_logs
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.vocabulary.errors import UsageError
 
 PHASES = [Phase(300, tokens_per_step=100), Phase(300, tokens_per_step=200), Phase(300, tokens_per_step=300)]
 TOTAL_S = 300 * (0.1 + 0.18 + 0.26)

@@ -7,8 +7,8 @@ import pytest
 from conftest import epoch_row
 
 from greenlove_tracker.extrapolation.live import forecast_run
-from greenlove_tracker.records import Flag, RowKind
 from greenlove_tracker.tracker.forecaster import ProgressLog
+from greenlove_tracker.vocabulary.records import Flag, RowKind
 
 
 def test_energy_so_far_is_estimated_where_it_was_not_metered_and_has_the_pue():

@@ -7,11 +7,11 @@ from fakes import FakeClock, ScriptedMeter, gpu_energy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenlove_tracker.errors import MeterError, TrackerStateError
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.records import Counts, Factor, Flag, Row, RowKind, sum_energies
 from greenlove_tracker.tracker.live_intensity import RatesInForce
 from greenlove_tracker.tracker.recorder import Recorder
+from greenlove_tracker.vocabulary.errors import MeterError, TrackerStateError
+from greenlove_tracker.vocabulary.records import Counts, Factor, Flag, Row, RowKind, sum_energies
 
 
 class Bench:

@@ -7,10 +7,10 @@ import pytest
 from fakes import make_tracker, session, status_text, tick, train
 
 from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate, read_logs
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.forecasts import scored_forecasts
-from greenlove_tracker.phases import Plan, phases_after
 from greenlove_tracker.report.run_report import end_screen
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.phases import Plan, phases_after
 
 EPOCH_S, BATCHES = 10.0, 20
 

@@ -9,9 +9,9 @@ import pytest
 from fakes import make_tracker
 
 from greenlove_tracker import read_logs
-from greenlove_tracker.errors import MeterError
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.report.build import document
+from greenlove_tracker.vocabulary.errors import MeterError
 
 SECRET = "Zq9secretX"
 ARGV = ["train.py", "--api-key", SECRET, f"--hf_token={SECRET}", "--db", f"pg://me:{SECRET}@host/db", "--lr", "1e-3"]

@@ -8,7 +8,7 @@ from fakes import ScriptedMeter, make_tracker, train
 from greenlove_tracker import read_logs
 from greenlove_tracker.logs.forecasts import scored_forecasts
 from greenlove_tracker.meter import MeterInfo
-from greenlove_tracker.records import Energy, Field
+from greenlove_tracker.vocabulary.records import Energy, Field
 
 
 def test_what_is_not_the_trainings_time_is_in_no_score(clock, tmp_path):

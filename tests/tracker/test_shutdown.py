@@ -13,14 +13,14 @@ import pytest
 from fakes import only_run
 
 from greenlove_tracker import read_logs
-from greenlove_tracker.records import Flag
+from greenlove_tracker.vocabulary.records import Flag
 
 HEAD = """
 import os, signal, sys, time
 from greenlove_tracker import Tracker
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.tracker import background
-from greenlove_tracker.records import SystemClock
+from greenlove_tracker.vocabulary.records import SystemClock
 from greenlove_tracker.tracker.session import open_run
 background.SEGMENT_S, background.TICK_S = 0.3, 0.05
 meter = SimulatedMeter(SystemClock(), gpu_w=360.0)

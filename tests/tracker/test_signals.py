@@ -16,8 +16,8 @@ from fakes import make_tracker
 import greenlove_tracker
 from greenlove_tracker import read_logs
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker.shutdown import guard
+from greenlove_tracker.vocabulary.records import RunStatus
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="NOT TESTED: no such signals here")
 OURS = str(Path(greenlove_tracker.__file__).parent)

@@ -12,12 +12,12 @@ import pytest
 from fakes import FakeClock, ScriptedMeter, gpu_energy, make_tracker, only_run, session, tick
 
 from greenlove_tracker import Tracker, track
-from greenlove_tracker.errors import MeterError, UsageError
 from greenlove_tracker.logs.tables import SpanFlag
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.records import Flag, RunStatus
 from greenlove_tracker.report.spans import span_summaries
 from greenlove_tracker.tracker import tracker as tracker_module
+from greenlove_tracker.vocabulary.errors import MeterError, UsageError
+from greenlove_tracker.vocabulary.records import Flag, RunStatus
 
 KWH_PER_S = 1e-4  # of the simulated GPU of 360 W
 
@@ -305,11 +305,11 @@ def test_a_reading_that_fails_within_an_epoch_leaves_its_row_without_energy(cloc
 
 
 def test_spans_around_and_in_a_tracker_under_the_runner_are_of_one_run(clock, tmp_path):
-    from greenlove_tracker.config import load_settings
-    from greenlove_tracker.job import Ranks
-    from greenlove_tracker.phases import Plan
+    from greenlove_tracker.machine.job import Ranks
+    from greenlove_tracker.settings.config import load_settings
     from greenlove_tracker.tracker.session import Session
     from greenlove_tracker.tracker.state import RunMode
+    from greenlove_tracker.vocabulary.phases import Plan
 
     settings = load_settings({"log_dir": str(tmp_path), "verbose": 0})
     meter = SimulatedMeter(clock, gpu_w=360.0)

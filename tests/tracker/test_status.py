@@ -13,15 +13,15 @@ import pytest
 from fakes import make_tracker, session, status_text, tick, train
 from tqdm import tqdm
 
-from greenlove_tracker.config import load_settings
-from greenlove_tracker.console import StatusLine, say_above_bars
-from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.job import Ranks
+from greenlove_tracker.machine.job import Ranks
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.phases import Plan
-from greenlove_tracker.records import Method, RunStatus
+from greenlove_tracker.settings.config import load_settings
+from greenlove_tracker.text.console import StatusLine, say_above_bars
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.state import RunMode
+from greenlove_tracker.vocabulary.forecasting import Estimate
+from greenlove_tracker.vocabulary.phases import Plan
+from greenlove_tracker.vocabulary.records import Method, RunStatus
 
 
 def lines(capsys, unit: str = "epoch") -> list[str]:

@@ -13,16 +13,16 @@ import pytest
 from fakes import FakeClock, ScriptedMeter, gpu_energy, only_run, session, status_text, tick
 
 from greenlove_tracker import Tracker, read_logs
-from greenlove_tracker import format as fmt
-from greenlove_tracker.errors import MeterError, UsageError
 from greenlove_tracker.logs import writer
 from greenlove_tracker.logs import writer as writer_module
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
-from greenlove_tracker.records import Energy, Flag
+from greenlove_tracker.text import format as fmt
 from greenlove_tracker.tracker import background
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.shutdown import guard
-from greenlove_tracker.workloads import Seen
+from greenlove_tracker.vocabulary.errors import MeterError, UsageError
+from greenlove_tracker.vocabulary.records import Energy, Flag
+from greenlove_tracker.vocabulary.workloads import Seen
 
 pytestmark = pytest.mark.usefixtures("bare_environment")
 

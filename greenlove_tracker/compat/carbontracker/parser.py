@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from greenlove_tracker.format import plural
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.foreign.base import ForeignLog, ForeignRun
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.records import Energy, Flag, RunStatus, RunSummary
 from greenlove_tracker.tables.equivalents import equivalents
-from greenlove_tracker.units import GRAMS_PER_KG, w_from_kwh_s
+from greenlove_tracker.text.format import plural
+from greenlove_tracker.vocabulary.records import Energy, Flag, RunStatus, RunSummary
+from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, w_from_kwh_s
 
 __all__ = ["parse_all_logs", "print_aggregate"]
 

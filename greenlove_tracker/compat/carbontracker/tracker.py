@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from greenlove_tracker import Tracker
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.records import Field
 from greenlove_tracker.tracker.session import open_run
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.records import Field
 
 __all__ = ["CarbonTracker"]
 

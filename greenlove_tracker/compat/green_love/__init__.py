@@ -11,9 +11,9 @@ from greenlove_tracker.compat.green_love.estimator import (
     sample_dataset,
 )
 from greenlove_tracker.compat.green_love.results import BenchmarkResults, CO2Equivalence, CrusoeGPUEstimate
-from greenlove_tracker.format import duration as format_time
-from greenlove_tracker.format import mass as format_co2
-from greenlove_tracker.format import money as format_cost
+from greenlove_tracker.text.format import duration as format_time
+from greenlove_tracker.text.format import mass as format_co2
+from greenlove_tracker.text.format import money as format_cost
 
 __all__ = [
     "BENCHMARK_TASKS",

@@ -14,16 +14,17 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset
 
-from greenlove_tracker import Estimation, Estimator, devices
+from greenlove_tracker import Estimation, Estimator
 from greenlove_tracker.compat.green_love import results as fill
 from greenlove_tracker.compat.green_love.results import CANONICAL, BenchmarkResults
-from greenlove_tracker.config import load_settings
-from greenlove_tracker.console import can_ask, confirm, open_page, say
-from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.exploration.trials import loss_of_pair
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.machine import devices
 from greenlove_tracker.projection.catalogue import recognise
 from greenlove_tracker.projection.options import ProjectionOptions
+from greenlove_tracker.settings.config import load_settings
+from greenlove_tracker.text.console import can_ask, confirm, open_page, say
+from greenlove_tracker.vocabulary.errors import UsageError, whole_number
 
 _WORKLOAD_OF = {
     "bert_base_squad": "language",

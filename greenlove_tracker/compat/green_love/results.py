@@ -12,12 +12,12 @@ from typing import Any
 from scipy import stats
 
 from greenlove_tracker.extrapolation.regression import observe
-from greenlove_tracker.forecasting import Estimate, Forecast, Trial
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.decision import without_spot
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.tables.equivalents import equivalents
-from greenlove_tracker.units import h_from_s, w_from_kwh_s
+from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, Trial
+from greenlove_tracker.vocabulary.units import h_from_s, w_from_kwh_s
 
 # The original's names of what Crusoe rents out, and ours.
 CANONICAL = {

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import (
     IntensityPoint,
@@ -23,6 +21,8 @@ from greenlove_tracker.grid.live.intensity import (
 from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity, TableIntensity
 from greenlove_tracker.grid.live.services import Eia, ElectricityMaps, EnergyCharts, Neso, Service
 from greenlove_tracker.grid.place import GridPlace, grid_place
+from greenlove_tracker.settings.config import load_settings
+from greenlove_tracker.vocabulary.errors import UsageError
 
 LIVE = "live"
 

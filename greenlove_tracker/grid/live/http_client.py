@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from greenlove_tracker.errors import GreenloveError, UsageError
-from greenlove_tracker.forks import forks_wait, start_thread
+from greenlove_tracker.machine.forks import forks_wait, start_thread
+from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
 
 _STATUS_WORDS = {401: ", the token is refused", 403: ", not allowed", 404: ", not found", 429: ", too many requests"}
 _OTHER_SHAPE = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)

@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.grid.place import GridPlace
+from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
 
 _MOST_GCO2E_PER_KWH = 5000.0  # lignite alone emits some 1,200: more is another unit
 MOST_AGE = timedelta(hours=6)  # of a figure that stands for now: EIA is 1 to 3 hours late, seldom more

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
     from greenlove_tracker.tracker.exporters import Exporter

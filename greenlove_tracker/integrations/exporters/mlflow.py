@@ -15,8 +15,8 @@ from greenlove_tracker.integrations.exporters.scalars import (
     require,
     scalars_of,
 )
-from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker.exporters import ExportedRun, ExportEvent, RunEnded
+from greenlove_tracker.vocabulary.records import RunStatus
 
 _MOST_METRICS = 1000  # of one call of MLflow's REST interface, https://mlflow.org/docs/latest/rest-api.html#log-batch
 _MOST_PARAM_CHARACTERS = 500  # older servers take no longer one

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from greenlove_tracker import files
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations.exporters.scalars import require
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
-from greenlove_tracker.records import COMPONENTS, RunSummary
+from greenlove_tracker.machine import files
 from greenlove_tracker.tracker.exporters import ExportedRun, ExportEvent, RowWritten, RunEnded
-from greenlove_tracker.units import GRAMS_PER_KG, JOULES_PER_KWH
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.records import COMPONENTS, RunSummary
+from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, JOULES_PER_KWH
 
 _FILE = "greenlove.prom"
 # Of a forecast: the name of its metric, what it says, and the factor to base units.

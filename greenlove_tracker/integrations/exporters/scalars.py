@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from greenlove_tracker.errors import MissingExtraError
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.totals import LEAST_METERED_S
-from greenlove_tracker.records import EpochRecord, Row, RowKind, RunSummary
 from greenlove_tracker.tracker.exporters import ExportEvent, RowWritten, RunEnded
-from greenlove_tracker.units import w_from_kwh_s
+from greenlove_tracker.vocabulary.errors import MissingExtraError
+from greenlove_tracker.vocabulary.records import EpochRecord, Row, RowKind, RunSummary
+from greenlove_tracker.vocabulary.units import w_from_kwh_s
 
 PREFIX = "greenlove/"
 _TOTALS = ("duration_s", "energy_kwh", "emissions_kgco2e", "cost_usd")

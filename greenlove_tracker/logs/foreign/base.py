@@ -10,12 +10,12 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
-from greenlove_tracker.format import escape_formula
 from greenlove_tracker.logs.csvio import Line, ProblemLog
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import factor_fields
 from greenlove_tracker.logs.totals import Ending
-from greenlove_tracker.records import COMPONENTS, Factor, Field, Row, RunSummary
+from greenlove_tracker.text.format import escape_formula
+from greenlove_tracker.vocabulary.records import COMPONENTS, Factor, Field, Row, RunSummary
 
 
 @dataclass(frozen=True, slots=True)

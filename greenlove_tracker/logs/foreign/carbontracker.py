@@ -11,13 +11,23 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from greenlove_tracker.errors import LogError
-from greenlove_tracker.format import plural
 from greenlove_tracker.logs.csvio import ProblemLog, read_lines
 from greenlove_tracker.logs.foreign.base import ForeignLog, ForeignRun, iso, moment, safe_text
 from greenlove_tracker.logs.totals import Ending
-from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Flag, Method, Row, RowKind, RunStatus
-from greenlove_tracker.units import gco2e_from_kwh, kwh_from_w_s
+from greenlove_tracker.text.format import plural
+from greenlove_tracker.vocabulary.errors import LogError
+from greenlove_tracker.vocabulary.records import (
+    UNKNOWN_ENERGY,
+    Counts,
+    Energy,
+    Factor,
+    Flag,
+    Method,
+    Row,
+    RowKind,
+    RunStatus,
+)
+from greenlove_tracker.vocabulary.units import gco2e_from_kwh, kwh_from_w_s
 
 _ROUNDING = 0.02  # durations in a log are rounded to 0.01 s: of epochs of a second its parts differ by up to 1%
 _MAX_DEVICES = 1000  # more are no log's

@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from greenlove_tracker.errors import LogError
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.csvio import ProblemLog, read_lines, read_records, split_line
 from greenlove_tracker.logs.foreign.base import ForeignLog, ForeignRun, iso, moment, safe_text
 from greenlove_tracker.logs.totals import Ending
-from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Method, Row, RowKind, RunStatus
-from greenlove_tracker.units import GRAMS_PER_KG
+from greenlove_tracker.vocabulary.errors import LogError
+from greenlove_tracker.vocabulary.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Method, Row, RowKind, RunStatus
+from greenlove_tracker.vocabulary.units import GRAMS_PER_KG
 
 _UNKNOWN_METHODS = "CodeCarbon's file does not say how the energy of CPU and GPU was obtained"
 _ENERGIES = ("cpu_energy", "gpu_energy", "ram_energy")

@@ -1,11 +1,11 @@
 import pytest
 from intensity_server import Reply
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import open_intensity, parse_base_urls
 from greenlove_tracker.grid.live.intensity import PointKind
 from greenlove_tracker.grid.live.offline import MockIntensity
 from greenlove_tracker.grid.place import grid_place
+from greenlove_tracker.vocabulary.errors import UsageError
 
 KEYS = {"ELECTRICITY_MAPS_API_KEY": "em-key"}
 SERVICES = ("neso", "eia", "energy_charts", "electricity_maps")

@@ -9,8 +9,8 @@ import traceback
 import pytest
 from intensity_server import Reply, serving
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.http_client import RequestFailed, check_address
+from greenlove_tracker.vocabulary.errors import UsageError
 
 TOKEN = "s3cret/token+of mine"
 

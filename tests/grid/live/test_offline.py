@@ -2,11 +2,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid import carbon_intensity, resolve_place
 from greenlove_tracker.grid.live.intensity import PointKind, Scope
 from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity, TableIntensity, mock_gco2e_per_kwh
 from greenlove_tracker.grid.place import grid_place
+from greenlove_tracker.vocabulary.errors import UsageError
 
 NOW = datetime(2026, 11, 22, 12, 10, tzinfo=UTC)
 DE = grid_place("DE")

@@ -1,9 +1,9 @@
 import pytest
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid import carbon_intensity, resolve_place
 from greenlove_tracker.grid.place import REGIONS_TABLE, ZONES_TABLE, cloud_regions, grid_place, zones
 from greenlove_tracker.tables.reading import rows
+from greenlove_tracker.vocabulary.errors import UsageError
 
 
 @pytest.mark.parametrize(

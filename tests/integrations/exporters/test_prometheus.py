@@ -13,8 +13,8 @@ import pytest
 from fakes import make_tracker, train
 from prometheus_client.parser import text_string_to_metric_families
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations.exporters.prometheus import PrometheusExporter
+from greenlove_tracker.vocabulary.errors import UsageError
 
 
 def values(path: Path, name: str) -> dict[str, float]:

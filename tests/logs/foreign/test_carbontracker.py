@@ -11,9 +11,9 @@ from foreign_samples import END, HEAD, write_log
 from greenlove_tracker.cli import cli
 from greenlove_tracker.compat.carbontracker import parser
 from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.records import Flag
 from greenlove_tracker.rendering import markdown
 from greenlove_tracker.report.build import document
+from greenlove_tracker.vocabulary.records import Flag
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "foreign" / "carbontracker"
 

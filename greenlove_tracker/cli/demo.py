@@ -1,0 +1,23 @@
+"""``demo``: the whole story on this machine."""
+
+from __future__ import annotations
+
+import click
+
+from greenlove_tracker.cli.base import cli, country_option, log_dir_option
+from greenlove_tracker.vocabulary.errors import MissingExtraError
+
+
+@cli.command(short_help="Tell the whole story in a minute: explore, train, compare, report.")
+@log_dir_option
+@click.option("-o", "--output", metavar="FILE", help="the report, a PDF; HTML beside; default demo.pdf")
+@country_option
+def demo(log_dir: str | None, output: str | None, country: str | None) -> None:
+    """Forecast and track a small network that learns digits, compare an example with other GPUs, and write a report."""
+    from importlib.util import find_spec
+
+    if find_spec("sklearn") is None:
+        raise MissingExtraError('the demo needs scikit-learn: pip install "greenlove-tracker[demo]"')
+    from greenlove_tracker import demo as story
+
+    story.main(output or "demo.pdf", country, log_dir)

@@ -1,0 +1,204 @@
+"""``greenlove doctor``: how each component will be measured here, what is missing, and the exact fix."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import greenlove_tracker
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.machine.devices import (
+    RAPL_DIR,
+    CounterState,
+    cpu_counter_state,
+    nvml_gpus,
+    select_gpus,
+)
+from greenlove_tracker.machine.job import Ranks
+from greenlove_tracker.rendering import terminal
+from greenlove_tracker.report.wording import beyond_gpus
+from greenlove_tracker.settings.config import Settings
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.tracker.session import Session
+from greenlove_tracker.vocabulary.phases import Plan
+from greenlove_tracker.vocabulary.records import COMPONENTS, MEASURED_METHODS, Factor, RunStatus
+
+UDEV_RULE = 'SUBSYSTEM=="powercap", ACTION=="add", RUN+="/bin/chmod a+r /sys%p/energy_uj"'
+_METER_TIMEOUT_S = 60.0
+_LEAST_FREE_GB = 1e-3  # a run needs some kB, a long one some MB
+
+GOOD, NEUTRAL, BAD = "✓", "–", "✗"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's: a subject, what it is, how it is measured, and what would mend it."""
+
+    subject: str
+    value: str
+    method: str
+    mark: str
+    note: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The findings on this machine."""
+
+    findings: tuple[Finding, ...]
+    can_measure: bool
+    measured_w: float | None
+    full_load_w: float | None
+    beyond_gpus: str = ""  # what their counters leave out; empty without GPUs
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for ``--json``."""
+        return {"version": greenlove_tracker.__version__, **asdict(self)}
+
+    def as_text(self) -> str:
+        """Return the screen of ``greenlove doctor``."""
+        system = f"{platform.system()} {platform.release().split('-')[0]}"
+        lines = [f"greenlove {greenlove_tracker.__version__} · Python {platform.python_version()} · {system}", ""]
+        fixes = list(dict.fromkeys(f.fix for f in self.findings if f.fix))
+        rows = []
+        for f in self.findings:
+            arrow = f"   → fix {fixes.index(f.fix) + 1}" if f.fix else ""
+            rows.append((f.subject, fmt.shortened(f.value, 25), f"{f.method:<14}{f.mark}  {f.note}{arrow}"))
+        lines += (f"  {line}" for line in terminal.table(rows, "<<<", widths=(8, 25), gap=" "))
+        lines += ["", f"  {self._coverage()}", *terminal.wrap(self.beyond_gpus, "  ", "  "), ""]
+        lines += [f"  fix {n}  {fix}" for n, fix in enumerate(fixes, 1)]
+        verdict = "nothing can be measured" if not self.can_measure else "nothing broken"
+        return "\n".join([*lines, *([""] if fixes else []), f"{len(fixes)} to fix, {verdict}"])
+
+    def _coverage(self) -> str:
+        if self.measured_w is None or not self.full_load_w:
+            return "No rated power is known, so how much of the full load is measured is unknown."
+        share = fmt.percent(self.measured_w / self.full_load_w)
+        watts = f"{self.measured_w:.0f} of {self.full_load_w:.0f} W ({share})"
+        return f"At full load {watts} will be measured; the rest is modelled."
+
+
+def examine(settings: Settings) -> Diagnosis:
+    """Begin a real run in a directory that is thrown away, and look at what its log says.
+
+    No network is asked, and nothing is left behind.
+
+    Raises:
+        UsageError: for an unknown place.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        # no intensity and no tariff by the hour: the trial asks nobody
+        trial = replace(settings, log_dir=directory, verbose=0, continues="", intensity="", electricity_tariff="")
+        session = Session(trial, Plan(), Ranks())
+        session.wait_ready(_METER_TIMEOUT_S)
+        session.finish(RunStatus.FINISHED)
+        run = Run(session.run_dir)
+        found = {name: field.value for name, field in run.fields.items()}
+    findings = [
+        *_gpu_findings(found),
+        _cpu_finding(found),
+        _ram_finding(found),
+        _country_finding(settings, run.carbon_intensity),
+        _share_finding(found),
+        _log_finding(Path(settings.log_dir)),
+    ]
+    can_measure = any(found.get(f"{c}_method") for c in COMPONENTS) or settings.is_simulated
+    beyond = beyond_gpus(settings.node_overhead) if found.get("gpu_models") else ""
+    return Diagnosis(tuple(findings), can_measure, *_full_load(found), beyond)
+
+
+def _full_load(found: Mapping[str, str]) -> tuple[float | None, float | None]:
+    """Return the power at full load that will be measured, and all of it, as far as rated powers are known."""
+    rated = {"gpu": "gpu_power_limit_w", "cpu": "cpu_tdp_w", "ram": "ram_w"}
+    powers_w = {c: float(found[field]) for c, field in rated.items() if found.get(field)}
+    if not powers_w:
+        return None, None
+    measured_w = sum(w for c, w in powers_w.items() if found.get(f"{c}_method") in MEASURED_METHODS)
+    return measured_w, sum(powers_w.values())
+
+
+def _method(found: Mapping[str, str], component: str) -> str:
+    return found.get(f"{component}_method", "unmeasured").replace("_", " ").replace("tdp model", "modelled")
+
+
+def _gpu_findings(found: Mapping[str, str]) -> list[Finding]:
+    present = nvml_gpus()
+    if not present:
+        if "gpu_models" in found:
+            return [Finding("gpu", found["gpu_models"], _method(found, "gpu"), GOOD, "")]
+        return [Finding("gpu", "none found", "", NEUTRAL, "no NVIDIA driver answered")]
+    selection, fix = select_gpus(present, os.environ), ""
+    if "gpu_method" not in found and selection.gpus:
+        fix = "install nvidia-smi (in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility); CodeCarbon looks for it"
+    findings = []
+    for gpu in present:
+        if gpu in selection.gpus:
+            method = "unmeasured" if fix else "counter" if gpu.has_energy_counter else "sampled power"
+            note = "; ".join(filter(None, (f"limit {fmt.power(gpu.power_limit_w)}", selection.doubt)))
+        else:
+            method, note = "left out", "CUDA_VISIBLE_DEVICES hides it"
+        mark = NEUTRAL if method == "left out" else BAD if fix else GOOD
+        findings.append(Finding(f"gpu {gpu.index}", gpu.name, method, mark, note, fix if mark is BAD else ""))
+    return findings
+
+
+def _cpu_finding(found: Mapping[str, str]) -> Finding:
+    method = found.get("cpu_method", "")
+    name = found.get("cpu_model", "unknown")
+    if method == "counter":
+        return Finding("cpu", name, "counter", GOOD, found.get("cpu_scope", "") or "RAPL energy counter")
+    tdp = f"TDP of {found['cpu_tdp_w']} W" if "cpu_tdp_w" in found else "rated power unknown"
+    note, fix = found.get("meter_note", "no counter was read"), _counter_fix()
+    return Finding("cpu", name, _method(found, "cpu"), BAD if fix or not method else NEUTRAL, f"{tdp}; {note}", fix)
+
+
+def _counter_fix() -> str:
+    if cpu_counter_state() is not CounterState.LOCKED:
+        return ""
+    return (
+        f"sudo chmod a+r {RAPL_DIR}/intel-rapl:*/energy_uj     (until the next boot; for good:\n"
+        "         greenlove doctor --print-udev | sudo tee /etc/udev/rules.d/60-rapl.rules)"
+    )
+
+
+def _ram_finding(found: Mapping[str, str]) -> Finding:
+    size = f"{found['ram_gb']} GiB" if "ram_gb" in found else "unknown"
+    note = f"{found['ram_w']} W by size; no counter exists" if "ram_w" in found else found.get("meter_note", "")
+    return Finding("ram", size, _method(found, "ram"), NEUTRAL if "ram_method" in found else BAD, note)
+
+
+def _country_finding(settings: Settings, intensity: Factor) -> Finding:
+    grams = f"{fmt.significant(intensity.value)} g/kWh"
+    if settings.carbon_intensity_gco2e_per_kwh is not None:
+        return Finding("country", settings.country or "not set", "as given", GOOD, grams)
+    if settings.country:
+        return Finding("country", settings.country, "table", GOOD, f"{grams}, {intensity.year}, {intensity.basis}")
+    fix = "greenlove run --country DE …      or   export GREENLOVE_COUNTRY=DE"
+    return Finding("country", "not set", "world mean", BAD, f"{grams} instead of yours", fix)
+
+
+def _share_finding(found: Mapping[str, str]) -> Finding:
+    cpu, ram = float(found.get("cpu_share", 1.0)), float(found.get("ram_share", 1.0))
+    if cpu == ram == 1.0:
+        return Finding("share", "whole machine", "", GOOD, "no limit by cgroup, affinity or Slurm")
+    value = f"CPU {fmt.percent(cpu)}, RAM {fmt.percent(ram)}"
+    return Finding("share", value, "charged by it", GOOD, f"limited by {found.get('share_source', '')}")
+
+
+def _log_finding(path: Path) -> Finding:
+    parent = path.absolute()
+    while not os.path.lexists(parent) and parent != parent.parent:
+        parent = parent.parent
+    is_writable = parent.is_dir() and os.access(parent, os.W_OK)
+    free_gb = shutil.disk_usage(parent).free / 1e9 if is_writable else 0.0
+    if free_gb < _LEAST_FREE_GB:
+        problem = "the disk is full" if is_writable else "not writable"
+        return Finding("logs", str(path), "", BAD, problem, "choose another: export GREENLOVE_LOG_DIR=…")
+    return Finding("logs", str(path), "", GOOD, f"writable, {free_gb:,.0f} GB free")

@@ -1,0 +1,46 @@
+"""``watch``: what is running now."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import click
+
+from greenlove_tracker.cli import base
+from greenlove_tracker.settings.config import DEFAULT_LOG_DIR, load_settings
+from greenlove_tracker.vocabulary.errors import UsageError
+
+_OTHER_LINES = 9  # of the screen, beside the runs
+_LOOK_S = 2.0  # between two looks at what runs
+_MOST_TIME_SHARE = 0.1  # of a core, which may be a training's, for looking at it
+
+
+@base.cli.command(short_help="Show what is running now.")
+@click.argument("log_dir", required=False)
+@click.option("--once", is_flag=True, help="print once and exit; the default where stdout is no terminal")
+def watch(log_dir: str | None, once: bool) -> None:
+    """Watch the running trainings of a directory: progress, time left, power and energy so far.
+
+    Ctrl-C ends the view, not the runs. It shows what they log: at least a row a minute.
+    """
+    from greenlove_tracker.logs.storage import place
+    from greenlove_tracker.rendering import terminal
+    from greenlove_tracker.report.watch import MOST_ENDED, look, watch_document
+    from greenlove_tracker.text.console import can_draw, live_screen
+
+    path = place(load_settings().log_dir if log_dir is None else log_dir)
+    is_live = can_draw() and not once
+    if path.exists() != path.is_dir() or not (is_live or path.exists()):
+        raise UsageError(f"{path} is not a directory of logs; by default, a run writes to {DEFAULT_LOG_DIR}")
+    if not is_live:
+        base.show(watch_document(look(path, MOST_ENDED), time.time()))
+        return
+    with live_screen() as draw:
+        while True:  # until Ctrl-C
+            begun_s, n_lines = time.monotonic(), shutil.get_terminal_size().lines  # it may be drawn larger
+            most = max(1, n_lines - MOST_ENDED - _OTHER_LINES)
+            seen = watch_document(look(path, MOST_ENDED), time.time(), most=most)
+            draw(terminal.render(seen))
+            took_s = time.monotonic() - begun_s
+            time.sleep(max(_LOOK_S, took_s / _MOST_TIME_SHARE))

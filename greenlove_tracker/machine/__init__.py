@@ -1,0 +1,1 @@
+"""The machine, the job and the process that a training runs in."""

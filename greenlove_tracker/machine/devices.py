@@ -1,0 +1,388 @@
+"""The GPUs and the share of the machine that are ours, energy counters, and memory and synchronisation of GPUs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.units import BYTES_PER_GB
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One NVIDIA GPU as NVML sees it.
+
+    Attributes:
+        n_other_processes: that compute on it, and are of this machine and not of this job.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    memory_gb: float | None
+    power_limit_w: float | None
+    has_energy_counter: bool
+    n_other_processes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSelection:
+    """The GPUs that belong to the job on this node, and what is doubtful about that."""
+
+    gpus: tuple[Gpu, ...]
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The share of the machine that this job may use, in 0..1.
+
+    Attributes:
+        cpu: of its CPUs.
+        ram: of its memory.
+        source: what limits the job.
+        busy_s: returns the CPU seconds that were spent on our share so far; None where nothing limits us.
+        n_cpus: the CPUs that ``busy_s`` counts.
+    """
+
+    cpu: float
+    ram: float
+    source: str
+    busy_s: Callable[[], float] | None = None
+    n_cpus: float = 0.0
+
+    @property
+    def is_whole_machine(self) -> bool:
+        """True where nothing limits us."""
+        return self.cpu == 1.0 and self.ram == 1.0
+
+
+def nvml_gpus() -> tuple[Gpu, ...]:
+    """Return all GPUs that NVML shows; none where there is no NVIDIA driver."""
+    try:
+        import pynvml
+    except ImportError:
+        return ()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        return tuple(_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount()))
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu(nvml: Any, index: int) -> Gpu:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+
+    def ask(function: str) -> Any:
+        try:
+            return getattr(nvml, function)(handle)
+        except nvml.NVMLError:  # not every board answers every question
+            return None
+
+    limit_mw = ask("nvmlDeviceGetEnforcedPowerLimit")
+    memory = ask("nvmlDeviceGetMemoryInfo")
+    computing = ask("nvmlDeviceGetComputeRunningProcesses") or ()
+    return Gpu(
+        index=index,
+        uuid=ask("nvmlDeviceGetUUID") or "",
+        name=ask("nvmlDeviceGetName") or "",
+        memory_gb=memory.total / BYTES_PER_GB if memory else None,
+        power_limit_w=None if limit_mw is None else limit_mw / 1000,
+        has_energy_counter=ask("nvmlDeviceGetTotalEnergyConsumption") is not None,
+        n_other_processes=_n_of_other_jobs([process.pid for process in computing]),
+    )
+
+
+def _n_of_other_jobs(pids: Sequence[int]) -> int:
+    """Return how many of these processes are not of this job: not our launcher, its other ranks, or our children.
+
+    Numbers that no process here has are left out: in a container NVML may give those of the host, ours among them.
+    """
+    import psutil
+
+    launcher = psutil.Process().parent() or psutil.Process()
+    ours = {os.getpid(), launcher.pid, *(child.pid for child in launcher.children(recursive=True))}
+    return sum(pid not in ours and psutil.pid_exists(pid) for pid in pids)
+
+
+@contextmanager
+def lowered_power_limit(gpu_uuid: str, limit_w: float) -> Iterator[None]:
+    """Set the power limit of a GPU within the block. A process that is killed in it leaves the limit as it is.
+
+    Raises:
+        UsageError: where NVML refuses it: most often, it is not permitted.
+    """
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        gpu = pynvml.nvmlDeviceGetHandleByUUID(gpu_uuid)
+        before_mw = pynvml.nvmlDeviceGetPowerManagementLimit(gpu)
+        pynvml.nvmlDeviceSetPowerManagementLimit(gpu, round(limit_w * 1000))
+    except pynvml.NVMLError as error:
+        needs = "it needs root, in a container also SYS_ADMIN"
+        raise UsageError(f"NVML says of a power limit of {limit_w:g} W: {error} ({needs})") from error
+    try:
+        yield
+    finally:
+        pynvml.nvmlDeviceSetPowerManagementLimit(gpu, before_mw)
+        pynvml.nvmlShutdown()
+
+
+def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int = 1) -> GpuSelection:
+    """Return the GPUs that the job uses on this node.
+
+    ``CUDA_VISIBLE_DEVICES`` may hold indices, UUIDs, prefixes of UUIDs or MIG names; an empty value or -1 hides
+    all. Where a launcher gives each rank its own GPU, the local ranks together use more than this process sees.
+    """
+    chosen, doubt = _visible(gpus, env.get("CUDA_VISIBLE_DEVICES"))
+    if chosen and len(chosen) < local_world_size:
+        chosen, doubt = _visible(gpus, env.get("SLURM_STEP_GPUS") or env.get("SLURM_JOB_GPUS") or "")[0], ""
+        if len(chosen) < local_world_size:
+            chosen = list(gpus)
+            doubt = f"{local_world_size} local ranks see one GPU each: all GPUs of the node counted"
+    shared = ", ".join(f"{gpu.n_other_processes} on GPU {gpu.index}" for gpu in chosen if gpu.n_other_processes)
+    if shared:
+        of_others = f"processes of other users run on our GPUs ({shared}): all of each GPU's energy is counted"
+        doubt = f"{doubt}; {of_others}" if doubt else of_others
+    return GpuSelection(tuple(chosen), doubt)
+
+
+def _visible(gpus: Sequence[Gpu], listed: str | None) -> tuple[list[Gpu], str]:
+    if listed is None:
+        return list(gpus), ""
+    chosen: list[Gpu] = []
+    for name in (part.strip() for part in listed.split(",")):
+        found = _named(gpus, name)
+        if found is None:
+            # CUDA stops at the first name that it does not know, and so do we
+            doubt = "" if name in ("", "-1") else f"CUDA_VISIBLE_DEVICES names {name!r}, which NVML does not know"
+            return chosen, doubt
+        if found not in chosen:
+            chosen.append(found)
+    return chosen, ""
+
+
+def _named(gpus: Sequence[Gpu], name: str) -> Gpu | None:
+    if name.isdigit():
+        return next((g for g in gpus if g.index == int(name)), None)
+    prefix = name.removeprefix("MIG-").split("/")[0]
+    matching = [g for g in gpus if prefix and (g.uuid.startswith(prefix) or g.uuid.startswith(f"GPU-{prefix}"))]
+    return matching[0] if len(matching) == 1 else None
+
+
+def machine_share(env: Mapping[str, str], local_world_size: int = 1, *, root: Path = Path("/")) -> Share:
+    """Return the share of CPUs and memory that cgroup limits (v2), CPU affinity or Slurm leave to this job.
+
+    Args:
+        env: the environment, for ``SLURM_*``.
+        local_world_size: processes of the job on this node; a launcher may bind each to CPUs of its own.
+        root: where ``proc`` and ``sys`` lie; tests pass their own.
+    """
+    import psutil
+
+    ours = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset[int]()
+    cgroup_cpus, cgroup = _cgroup_cpus(root)
+    slurm_cpus = _number(env, "SLURM_CPUS_ON_NODE")
+    # What limits the CPUs of the job, and how busy which CPUs are then. Ranks that are bound have as many each, and as
+    # much to do; of a Slurm job that nothing confines, the busy time of all CPUs is an upper bound.
+    limits = [
+        (cgroup_cpus, "cgroup", partial(_cgroup_busy_s, cgroup), cgroup_cpus),
+        (float(len(ours) * local_world_size), "affinity", partial(_busy_s, ours), float(len(ours))),
+        (slurm_cpus, "Slurm", partial(_busy_s, ours), slurm_cpus),
+    ]
+    none = None, "", None, None
+    cpus, cpu_source, busy_s, n_busy = min((one for one in limits if one[0]), key=lambda one: one[0] or 0, default=none)
+    memories = [(_cgroup_bytes(root), "cgroup"), (_slurm_bytes(env), "Slurm")]
+    ram_bytes, ram_source = min(((size, source) for size, source in memories if size), default=(None, ""))
+    cpu = min(1.0, cpus / (psutil.cpu_count() or 1)) if cpus else 1.0
+    ram = min(1.0, ram_bytes / psutil.virtual_memory().total) if ram_bytes else 1.0
+    sources = {s for s, share in ((cpu_source, cpu), (ram_source, ram)) if share < 1.0}
+    source = " and ".join(sorted(sources)) or "whole machine"
+    return Share(cpu, ram, source) if cpu == 1.0 else Share(cpu, ram, source, busy_s, n_busy or 0.0)
+
+
+def _number(env: Mapping[str, str], name: str) -> float | None:
+    text = env.get(name, "")
+    return float(text) if text.isdigit() else None
+
+
+def _slurm_bytes(env: Mapping[str, str]) -> float | None:
+    """Return the memory of the job on this node; Slurm counts in MB, and 0 means all of it."""
+    per_node, per_cpu = _number(env, "SLURM_MEM_PER_NODE"), _number(env, "SLURM_MEM_PER_CPU")
+    cpus = _number(env, "SLURM_CPUS_ON_NODE")
+    if per_node:
+        return per_node * 1024**2
+    return per_cpu * cpus * 1024**2 if per_cpu and cpus else None
+
+
+def _cgroup_dirs(root: Path) -> list[Path]:
+    """Return the cgroup directories that limit this process, innermost first."""
+    base = root / "sys/fs/cgroup"
+    found = [line for line in _read(root / "proc/self/cgroup").splitlines() if line.startswith("0::")]
+    inner = base / found[0].removeprefix("0::").lstrip("/") if found else base
+    return [directory for directory in (inner, *inner.parents) if directory == base or base in directory.parents]
+
+
+def _cgroup_cpus(root: Path) -> tuple[float | None, Path]:
+    """Return the tightest limit in CPUs, and the directory that sets it."""
+    limits = []
+    for directory in _cgroup_dirs(root):
+        quota, period = [*_read(directory / "cpu.max").split(), "", ""][:2]
+        if quota.isdigit() and period.isdigit() and int(period) > 0:
+            limits.append((int(quota) / int(period), directory))
+    return min(limits, default=(None, root))
+
+
+def _cgroup_busy_s(directory: Path) -> float:
+    """Return the CPU seconds that all processes of a cgroup have spent."""
+    fields = dict(line.split() for line in _read(directory / "cpu.stat").splitlines())
+    return int(fields["usage_usec"]) / 1e6
+
+
+def _busy_s(cpus: frozenset[int]) -> float:
+    """Return the CPU seconds that these CPUs, by number, were not idle since the machine started; none are all."""
+    import psutil
+
+    each = psutil.cpu_times(percpu=True)
+    chosen = [times._asdict() for number, times in enumerate(each) if not cpus or number in cpus]
+    return float(sum(value for times in chosen for name, value in times.items() if name not in _NOT_BUSY))
+
+
+_NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")  # guests are in user and nice already
+
+
+class ShareLoad:
+    """Measures how busy the CPUs of a share are, from one reading to the next.
+
+    CodeCarbon's own meter looks at the whole machine: four of 64 CPUs that are busy are a load of 6% to it.
+
+    Args:
+        share: of the machine, whose busy time can be read.
+    """
+
+    def __init__(self, share: Share) -> None:
+        self._share = share
+        self._last_percent = 0.0
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew: the next reading is of the time since now."""
+        self._last_s, self._last_busy_s = time.perf_counter(), self._busy_s()
+
+    def percent(self) -> float:
+        """Return the mean load since the last reading, 0 to 100."""
+        now_s, busy_s = time.perf_counter(), self._busy_s()
+        available_s = (now_s - self._last_s) * self._share.n_cpus
+        if busy_s is not None and self._last_busy_s is not None and available_s > 0:
+            self._last_percent = min(100.0, max(0.0, 100.0 * (busy_s - self._last_busy_s) / available_s))
+        self._last_s, self._last_busy_s = now_s, busy_s
+        return self._last_percent
+
+    def _busy_s(self) -> float | None:
+        try:
+            return None if self._share.busy_s is None else self._share.busy_s()
+        except (OSError, KeyError):  # the cgroup went, as at the end of a job: the last load stays
+            return None
+
+
+def _cgroup_bytes(root: Path) -> float | None:
+    limits = (_read(directory / "memory.max") for directory in _cgroup_dirs(root))
+    return min((float(text) for text in limits if text.isdigit()), default=None)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+class CounterState(StrEnum):
+    """The state of the CPU's energy counter; the value is for people."""
+
+    READABLE = "an energy counter"
+    LOCKED = "RAPL is there, readable by root only"
+    VIRTUAL = "a virtual machine without counters"
+    MACOS = "macOS gives its counters to root only"
+    ABSENT = "no energy counter of the CPU was found"
+
+
+RAPL_DIR = Path("/sys/class/powercap")
+
+
+def cpu_counter_state(*, rapl_dir: Path = RAPL_DIR, root: Path = Path("/")) -> CounterState:
+    """Return the state of the CPU's energy counter: readable, or the reason why not."""
+    counters = sorted(rapl_dir.glob("intel-rapl:*/energy_uj"))
+    if any(os.access(counter, os.R_OK) for counter in counters):
+        return CounterState.READABLE
+    if counters:
+        return CounterState.LOCKED
+    if sys.platform == "darwin":
+        return CounterState.MACOS
+    is_virtual = "hypervisor" in _read(root / "proc/cpuinfo").split()
+    return CounterState.VIRTUAL if is_virtual else CounterState.ABSENT
+
+
+def synchronise() -> None:
+    """Wait until CUDA has done what torch gave it; does nothing where torch or CUDA is not in use.
+
+    torch is looked up, never imported: a program that has not loaded it has nothing to wait for.
+    """
+    if (cuda := _started_cuda()) is not None:
+        cuda.synchronize()
+
+
+def has_cuda_started() -> bool:
+    """Return True once torch has a CUDA context: which GPUs it sees is settled then, whatever the environment says."""
+    return _started_cuda() is not None
+
+
+def _started_cuda() -> Any:
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return cuda if cuda is not None and getattr(cuda, "is_initialized", bool)() else None
+
+
+def peak_gpu_memory_gb() -> float | None:
+    """Return the most memory that torch's tensors took on one GPU; None where torch or CUDA is not in use."""
+    if (cuda := _started_cuda()) is None:
+        return None
+    return max((cuda.max_memory_allocated(i) for i in range(cuda.device_count())), default=0) / BYTES_PER_GB
+
+
+def reset_peak_gpu_memory() -> None:
+    """Reset the peak of GPU memory; does nothing where torch or CUDA is not in use."""
+    if (cuda := _started_cuda()) is not None:
+        for i in range(cuda.device_count()):
+            cuda.reset_peak_memory_stats(i)
+
+
+def peak_memory_gb() -> float | None:
+    """Return the memory of a training in GiB: the peak on one GPU; without one, that of this process so far."""
+    on_gpu_gb = peak_gpu_memory_gb()
+    if on_gpu_gb:
+        return on_gpu_gb
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit_bytes = 1 if sys.platform == "darwin" else 1024  # getrusage(2) of each
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes / BYTES_PER_GB
+
+
+def in_dataloader_worker() -> bool:
+    """Return True in a worker of torch's DataLoader."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None

@@ -1,0 +1,156 @@
+"""The precision that a model computes in and its class of workload, as its modules and its calls show them.
+
+Both are guesses for a comparison with other GPUs: what is not clear stays empty. This imports torch: only who knows
+that the training has done so imports this.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from greenlove_tracker.text.format import plural
+from greenlove_tracker.vocabulary.workloads import Seen
+
+_HALVES = (torch.float16, torch.bfloat16)
+_WITH_AUTOCAST = ("cpu", "cuda")
+_AMPERE = (8, 0)  # compute capability from which tensor cores take TF32: NVIDIA's A100 whitepaper, table 3
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_IMAGE_CONVOLUTIONS = (nn.Conv2d, nn.Conv3d)
+_FROM_TORCHAO = "Float8Linear"
+_FSDP = "torch.distributed.fsdp"  # which casts what layers compute in, behind their backs
+_ATTENTION = re.compile(r"attention|attn", re.IGNORECASE)
+_LEAST_VOCABULARY = 1000  # of an embedding that is of tokens, not of positions or categories
+# What models of Hugging Face's say that they take (main_input_name).
+_WORKLOAD_OF_INPUT = {
+    "input_ids": "language",
+    "pixel_values": "vision",
+    "pixel_values_videos": "vision",
+    "input_features": "speech",
+    "input_values": "speech",
+}
+
+
+@contextmanager
+def autocast_logged(model: nn.Module) -> Iterator[list[bool]]:
+    """Log which calls of the model inside the block ran under autocast to 16 bits, by a hook that is gone after it."""
+    calls: list[bool] = []
+    device = _device(model).type
+
+    def note(module: nn.Module, inputs: Any) -> None:
+        if torch.is_grad_enabled() and device in _WITH_AUTOCAST:  # else it is an evaluation, or nobody knows
+            calls.append(torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) in _HALVES)
+
+    handle = model.register_forward_pre_hook(note)
+    try:
+        yield calls
+    finally:
+        handle.remove()
+
+
+def is_mostly_under_autocast(calls: Sequence[bool]) -> bool | None:
+    """Return True where most calls ran under autocast; None without any."""
+    return 2 * sum(calls) > len(calls) if calls else None
+
+
+def precision_of(model: nn.Module, *, is_under_autocast: bool | None = None) -> Seen:
+    """Return the precision that a model computes in; empty where that was not seen.
+
+    Args:
+        model: on the device that it trains on.
+        is_under_autocast: whether it is trained under autocast to 16 bits; None where that is not known: the precision
+            of a model with weights in 32 bits is not known then.
+    """
+    if _computes_in_fp8(model):
+        return Seen("fp8", "layers in FP8")
+    n_of: dict[torch.dtype, int] = {}
+    for parameter in model.parameters():
+        n_of[parameter.dtype] = n_of.get(parameter.dtype, 0) + parameter.numel() * parameter.is_floating_point()
+    if not sum(n_of.values()):
+        return Seen()
+    most = max(n_of, key=lambda dtype: n_of[dtype])
+    if most in _HALVES:
+        return Seen("bf16", f"weights in {str(most).removeprefix('torch.')}")
+    if most is not torch.float32 or is_under_autocast is None:
+        return Seen()
+    return Seen("bf16", "autocast") if is_under_autocast else _in_32_bits(model)
+
+
+def _in_32_bits(model: nn.Module) -> Seen:
+    """Return ``tf32`` or ``fp32``, by the device and the switches of torch."""
+    device = _device(model)
+    if device.type not in ("cpu", "cuda", "mps"):
+        return Seen()  # as Intel's GPUs, which have a TF32 and switches of their own
+    if any(kind.__module__.startswith(_FSDP) for part in model.modules() for kind in type(part).__mro__):
+        return Seen()
+    if device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= _AMPERE:
+        # By default convolutions may round, and products of matrices may not (PyTorch, "CUDA semantics").
+        try:
+            in_products, in_convolutions = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+        except RuntimeError:  # of torch 2.9, where its newer switches were set
+            return Seen()
+        if in_products:
+            return Seen("tf32", "matrix products in TF32")
+        if in_convolutions and _is_convolutional(model):
+            return Seen("tf32", "convolutions in TF32")
+    return Seen("fp32", "32 bits, without autocast")
+
+
+def _computes_in_fp8(model: nn.Module) -> bool:
+    """Return True with layers of torchao in FP8, or of Transformer Engine that were called under its autocast."""
+    return any(
+        type(part).__name__ == _FROM_TORCHAO
+        or (type(part).__module__.startswith("transformer_engine.") and getattr(part, "fp8_initialized", False))
+        for part in model.modules()
+    )
+
+
+def _is_convolutional(model: nn.Module) -> bool:
+    """Return True with more convolutions than linear layers, which are little work behind them."""
+    n_convolutions = sum(isinstance(part, _CONVOLUTIONS) for part in model.modules())
+    n_products = sum(isinstance(part, nn.Linear) for part in model.modules())
+    return n_convolutions > n_products
+
+
+def _device(module: nn.Module) -> torch.device:
+    return next((p.device for p in module.parameters()), torch.device("cpu"))
+
+
+def workload_of(model: nn.Module) -> Seen:
+    """Return the class of workload that a model's layers tell of; empty where they leave it open."""
+    parts = list(model.modules())
+    images = [part for part in parts if isinstance(part, _IMAGE_CONVOLUTIONS)]
+    embeddings = [part for part in parts if isinstance(part, nn.Embedding)]
+    named = next((name for part in parts if (name := getattr(part, "main_input_name", None)) is not None), "")
+    stated = _WORKLOAD_OF_INPUT.get(named, "") if isinstance(named, str) else ""
+    # input_ids is also what a model says that says nothing: images beside them make it one of both.
+    if stated and (stated != "language" or (embeddings and not images)):
+        return Seen(stated, f"{named} as its input")
+    n_attention, n_bags = _n_attention(model), sum(isinstance(part, nn.EmbeddingBag) for part in parts)
+    if images:  # of both, where there are tokens or series beside them
+        is_of_both = any(isinstance(part, nn.RNNBase) for part in parts) or _has_tokens(parts, embeddings)
+        return Seen() if is_of_both else Seen("vision", plural(len(images), "image convolution"))
+    if n_bags:
+        return Seen("recommendation", plural(n_bags, "embedding bag"))
+    if n_attention and _has_tokens(parts, embeddings):
+        return Seen("language", f"embeddings and attention in {plural(n_attention, 'layer')}")
+    return Seen()
+
+
+def _has_tokens(parts: Iterable[nn.Module], embeddings: Sequence[nn.Embedding]) -> bool:
+    """Return True with an embedding of tokens: a large one, or one of as many as an output."""
+    outputs = {part.out_features for part in parts if isinstance(part, nn.Linear)}
+    return any(e.num_embeddings >= _LEAST_VOCABULARY or e.num_embeddings in outputs for e in embeddings)
+
+
+def _n_attention(model: nn.Module) -> int:
+    """Count the layers of attention; what holds one is none itself."""
+    if isinstance(model, nn.MultiheadAttention):
+        return 1
+    within = sum(_n_attention(part) for part in model.children())
+    return within or int(_ATTENTION.search(type(model).__name__) is not None)

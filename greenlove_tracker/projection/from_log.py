@@ -1,0 +1,350 @@
+"""A training as its log, its run or its hours tell it, side by side on this machine and on others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from greenlove_tracker.logs.directory import read_logs
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.trials import exploration_of, has_trials
+from greenlove_tracker.projection.catalogue import counted
+from greenlove_tracker.projection.decision import Decision, decide
+from greenlove_tracker.projection.options import ProjectionOptions
+from greenlove_tracker.projection.project import project_forecast
+from greenlove_tracker.projection.types import Projection
+from greenlove_tracker.settings.config import load_settings
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, Kind, TrainingPlan
+from greenlove_tracker.vocabulary.records import MEASURED_METHODS
+from greenlove_tracker.vocabulary.units import BYTES_PER_GB, SECONDS_PER_HOUR
+from greenlove_tracker.vocabulary.workloads import GIVEN, PRECISIONS, WORKLOADS
+
+_LEVEL = 0.95  # of a time that is known: its interval has no width
+_MORE_GPUS = (2, 4, 8)  # of one machine
+
+
+@dataclass(frozen=True, slots=True)
+class MachineComparison:
+    """The machines side by side, and the training in words.
+
+    Attributes:
+        about: its name or empty, then how its time is known.
+        projections: this machine first.
+        options: that they were made with: the user's, and what the log tells.
+        forecast: of the whole training, here.
+    """
+
+    about: tuple[str, ...]
+    projections: tuple[Projection, ...]
+    options: ProjectionOptions
+    forecast: Forecast
+
+
+def decided(
+    compare: Callable[[ProjectionOptions], MachineComparison], options: ProjectionOptions
+) -> tuple[MachineComparison, Decision]:
+    """Return the machines and where to train, with as many GPUs as a time limit needs where nobody says how many.
+
+    These are as many as here, or the fewest of 2, 4 and 8 with which a machine for rent by the hour keeps the limits.
+
+    Args:
+        compare: such as ``compare_log`` of a directory.
+        options: with the limits.
+
+    Raises:
+        UsageError: as ``compare``.
+    """
+    found = compare(options)
+    made = decide(found.projections, found.options)
+    if options.within_s is not None and options.target_gpus is None and not _is_settled(made):
+        for n_gpus in (n for n in _MORE_GPUS if n > found.projections[0].n_gpus):
+            larger = compare(replace(options, target_gpus=n_gpus))
+            decision = decide(larger.projections, larger.options)
+            if _is_settled(decision):
+                return larger, decision
+            if (decision.meets or 0.0) > (made.meets or 0.0):
+                found, made = larger, decision
+    return found, made
+
+
+def _is_settled(decision: Decision) -> bool:
+    """Return True where a machine that can be had at once keeps the limits."""
+    row = decision.recommended
+    return decision.verdict != "best chance" and row is not None and (row.is_local or row.is_for_rent_now)
+
+
+def compare_hours(hours: float, options: ProjectionOptions) -> MachineComparison:
+    """Return a training of so many hours here, without a log, on this machine and on others.
+
+    Raises:
+        UsageError: where the hours or a setting cannot be, or the options do not go together.
+    """
+    if not (math.isfinite(hours) and hours > 0):
+        raise UsageError(f"--hours must be positive, such as 20, not {hours:g}")
+    if options.local_gpu is None and options.manual_tdp_watts is not None:
+        raise UsageError("--tdp is the power limit of a GPU here: name it with --gpu")
+    settings, price = load_settings({"country": options.country}), None
+    if options.local_gpu is not None:
+        n_gpus, name = counted(options.local_gpu)
+        options = replace(options, local_gpu=name, n_gpus=n_gpus or options.n_gpus or 1)
+        price = settings.price_usd_per_gpu_hour
+    options = replace(
+        options,
+        country=settings.country or None,
+        carbon_intensity=_first(options.carbon_intensity, settings.carbon_intensity_gco2e_per_kwh),
+        electricity_price=_first(options.electricity_price, settings.electricity_price_usd_per_kwh),
+        price_usd_per_gpu_hour=_first(options.price_usd_per_gpu_hour, price),
+        pue=_first(options.pue, settings.pue),
+        workload=options.workload or settings.workload or None,
+        precision=options.precision or settings.precision or None,
+    )
+    duration_s = replace(_exact(hours * SECONDS_PER_HOUR, "s"), kind=Kind.ASSUMPTION)
+    return _compared(("", "time as given"), _forecast(duration_s, None), options)
+
+
+def compare_log(
+    log_dir: str | None, options: ProjectionOptions, *, forecast: Forecast | None = None
+) -> MachineComparison:
+    """Return the latest exploration of a log directory, else its latest run, on this machine and on others.
+
+    Args:
+        log_dir: the directory; None for that of the settings.
+        options: of the projection; the log tells what they leave open.
+        forecast: of the log's exploration, where it is at hand; by default it is made again from the log.
+
+    Raises:
+        UsageError: where nothing is known to project from, or the options do not go together.
+    """
+    log_dir = log_dir or load_settings().log_dir
+    run = latest_run(log_dir)
+    if run is None:
+        raise UsageError(f"{log_dir} holds no run to go by: explore or track one, or give --gpu and --hours")
+    return compare_run(run, options, forecast=forecast)
+
+
+def latest_run(log_dir: str) -> Run | None:
+    """Return the latest exploration of a log directory, else its latest run; None without any."""
+    logs = read_logs(log_dir)
+    return logs.latest_exploration() or next(iter(reversed(list(logs.readable()))), None)
+
+
+def forecast_of(run: Run, forecast: Forecast | None = None) -> tuple[Forecast, str]:
+    """Return what a run takes, and how that is known: as an exploration forecasts it, or as a tracked one took.
+
+    Args:
+        run: that can be read.
+        forecast: of the exploration, where it is at hand.
+
+    Raises:
+        UsageError: where it neither finished nor forecast anything.
+    """
+    if has_trials(run):
+        from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
+
+        return forecast or forecast_from_log(run), "forecast from an exploration"
+    return _forecast_of_tracked(run)
+
+
+def compare_run(run: Run, options: ProjectionOptions, *, forecast: Forecast | None = None) -> MachineComparison:
+    """Return the training of a run on this machine and on others: as an exploration forecast it, or as it took.
+
+    Args:
+        run: that can be read.
+        options: of the projection; the run tells what they leave open.
+        forecast: of the run's exploration, where it is at hand; by default it is made again from the log.
+
+    Raises:
+        UsageError: where nothing is known to project from, or the options do not go together.
+    """
+    options, problem = logged_gpus(run, options)
+    forecast, basis = forecast_of(run, forecast)
+    knows_work = has_trials(run) or forecast.plan is not None
+    if options.local_gpu is None and not knows_work and options.custom_speedup is None:
+        # From a CPU only the steps tell how much faster a GPU may be: many small ones leave it waiting for work.
+        raise UsageError(
+            f"{run.path} used no GPU and counted no steps, without which nobody knows how fast one would be: call "
+            "tracker.step() after each step of the training, or explore it, or give --speedup"
+        )
+    if options.pue is not None and forecast.energy_kwh is not None:  # it holds the PUE of the run
+        energy = forecast.energy_kwh
+        forecast = replace(forecast, energy_kwh=energy.times(options.pue / run.terms.pue, energy.unit))
+    if problem:  # nor is what was made of it
+        forecast = replace(forecast, energy_kwh=None, emissions_kgco2e=None, cost_usd=None)
+    name = f"{run.run_id}: {fmt.plan(forecast.plan)}" if has_trials(run) else run.title()
+    options, kind = _with_kind_of(run, _with_place_of(run, options))
+    return _compared((name, *filter(None, (basis, problem, kind))), forecast, options)
+
+
+def _compared(about: tuple[str, ...], forecast: Forecast, options: ProjectionOptions) -> MachineComparison:
+    rows = project_forecast(forecast, options)
+    return MachineComparison((*about, *_memory_text(options)), tuple(rows), options, forecast)
+
+
+def _memory_text(options: ProjectionOptions) -> tuple[str, ...]:
+    """Return the peak memory in words; nothing where none is known."""
+    if options.peak_memory_gb is not None:
+        return (f"peak {options.peak_memory_gb:.3g} GiB",)
+    estimate_gb = options.memory_estimate_gb
+    return () if estimate_gb is None else (f"estimated peak {fmt.memory(estimate_gb * BYTES_PER_GB)}",)
+
+
+def _with_place_of(run: Run, options: ProjectionOptions) -> ProjectionOptions:
+    """Return the options with the place of a run, as its log says, unless another country is given."""
+    rates, is_elsewhere = run.terms, options.country is not None
+    intensity = run.carbon_intensity if run.knows_carbon_intensity and not is_elsewhere else None
+    price = None if options.local_gpu is None else rates.price_usd_per_gpu_hour
+    return replace(
+        options,
+        country=options.country or run.text("country") or None,
+        carbon_intensity=_first(options.carbon_intensity, intensity),
+        electricity_price=_first(options.electricity_price, None if is_elsewhere else run.electricity_price),
+        price_usd_per_gpu_hour=_first(options.price_usd_per_gpu_hour, price),
+        pue=_first(options.pue, rates.pue),
+    )
+
+
+def _with_kind_of(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions, str]:
+    """Return the options with what a run computes, as its log says, where nothing else is given; and how it knows.
+
+    Of several precisions, joined by ``+``, it is the slowest: how much is computed in each is not known.
+    """
+    workload, precisions, told = run.text("workload"), run.text("precision").split("+"), []
+    if options.precision is None and set(precisions) <= set(PRECISIONS):
+        slowest, *faster = sorted(set(precisions), key=PRECISIONS.index)
+        options = replace(options, precision=slowest)
+        told.append(f"in {slowest} ({'the slowest of several' if faster else run.text('precision_basis')})")
+    if options.workload is None and workload in WORKLOADS:
+        basis = run.text("workload_basis")
+        options = replace(options, workload=workload)
+        told.append(f"as {workload} ({basis if basis == GIVEN else f'guessed from {basis}'})")
+    return options, f"counted {' and '.join(told)}" if told else ""
+
+
+def _first(*values: Any) -> Any:
+    """Return the first value that is known."""
+    return next((value for value in values if value is not None), None)
+
+
+def _forecast_of_tracked(run: Run) -> tuple[Forecast, str]:
+    """Return what a finished run took, else what it forecast last."""
+    summary = run.summary
+    if run.is_complete and summary.duration_s > 0:
+        energy = None if summary.energy_kwh is None else _exact(summary.energy_kwh, "kWh")
+        duration_s, basis = _exact(summary.duration_s, "s"), "as this run took"
+    elif run.forecasts:
+        estimates = run.forecasts[-1].estimates
+        duration_s, energy, basis = estimates["duration_s"], estimates.get("energy_kwh"), "as this run forecast last"
+    else:
+        raise UsageError(
+            f"{run.path} neither finished nor forecast anything: let it run to its end, or say Tracker(epochs=…), "
+            "or give --hours"
+        )
+    # The batches that a rank goes through in this time, in proportion to those so far; else its optimizer steps.
+    done, plan = summary.counts.batches / summary.n_ranks if summary.counts.batches else summary.counts.steps, None
+    if done and summary.duration_s > 0:
+        plan = TrainingPlan(steps=max(1, round(done * duration_s.point / summary.duration_s)))
+    if run.first_epoch or run.first_step:
+        basis += ", without what earlier runs of the training did (--hours is for the whole training)"
+    return _forecast(duration_s, energy, plan), basis
+
+
+def _forecast(duration_s: Estimate, energy_kwh: Estimate | None, plan: TrainingPlan | None = None) -> Forecast:
+    nothing = _exact(0.0, "s")
+    return Forecast(duration_s, energy_kwh, None, None, nothing, None, None, (), None, "live", 0, plan)
+
+
+def _exact(value: float, unit: str) -> Estimate:
+    return Estimate(value, value, value, _LEVEL, unit, Kind.CONFIDENCE)
+
+
+def logged_gpus(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions, str]:
+    """Return the options with the GPUs that a run's model was on, of all that were metered beside it.
+
+    What the user gives goes first.
+
+    Args:
+        run: whose log tells them.
+        options: with the user's name for its GPU, with or without their number, and the memory of one.
+
+    Returns:
+        The options, and why the measured energy is not the training's; empty where it is.
+
+    Raises:
+        UsageError: where its log names no GPU, or several, or where one is given for a run that used none.
+    """
+    given, n_metered = options.local_gpu, run.summary.gpu_count
+    text = run.text("used_gpus")
+    n_logged = int(text) if text.isdecimal() else n_metered
+    # The GPUs of a simulated meter are the user's word for those of the training.
+    is_simulated = bool(text) and run.text("meter") == "simulated"
+    n_used = n_metered if n_logged == 0 and is_simulated else n_logged
+    if given and not n_used and not is_simulated and (text or run.text("gpu_count")):
+        raise UsageError(
+            f"{run.path} was made on a CPU, and its time is not that of {given}: give --hours without a log, or leave "
+            "--gpu out"
+        )
+    typed, name = counted(given) if given else (None, _logged_name(run, n_logged))
+    n_gpus = typed or options.n_gpus or n_used or (n_metered if given else 0) or 1
+    problem = ""
+    if run.lacks_gpus:
+        problem = "its GPUs could not be metered, so the energy is not compared"
+    elif n_metered != n_used:
+        problem = f"{fmt.plural(n_metered, 'GPU')} metered, {n_used} used, so the energy is not compared"
+    limit_w = _number(run, "gpu_power_limit_w") if n_gpus == n_used and run.summary.n_nodes == 1 else None
+    draw = _draw(run, limit_w) if limit_w and n_used == n_metered else None
+    limit_of_one_w = limit_w / n_metered if limit_w and n_metered else None
+    peak_gb = None if n_logged == 0 and text else _peak_memory_gb(run, is_on_gpu=name is not None)
+    found = replace(
+        options,
+        local_gpu=name,
+        n_gpus=n_gpus,
+        local_memory_gb=options.local_memory_gb or (_number(run, "gpu_memory_gb") if given is None else None),
+        utilization=_first(options.utilization, draw),
+        manual_tdp_watts=_first(options.manual_tdp_watts, limit_of_one_w),
+        peak_memory_gb=_first(options.peak_memory_gb, peak_gb),
+        memory_estimate_gb=_first(options.memory_estimate_gb, _number(run, "gpu_memory_estimate_gb")),
+    )
+    return found, problem
+
+
+def _logged_name(run: Run, n_used: int) -> str | None:
+    """Return the name of its GPU, as the meter found it; None where there is none.
+
+    Raises:
+        UsageError: where it has none, or several.
+    """
+    models = run.text("gpu_models")
+    if not n_used:
+        return None
+    if not models:
+        raise UsageError(f"{run.path} does not name its GPU: give --gpu, such as --gpu 'RTX 4090'")
+    if len(models.split(" × ")) > 2:
+        first = counted(models.partition(", ")[0])[1]
+        raise UsageError(f"{run.path} ran on different GPUs ({models}): say which to go by, such as --gpu '{first}'")
+    return counted(models)[1]
+
+
+def _number(run: Run, name: str) -> float | None:
+    """Return a positive number of ``run.csv``; None where there is none."""
+    try:
+        value = float(run.text(name))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value > 0 else None
+
+
+def _draw(run: Run, limit_w: float) -> float | None:
+    """Return the share of their limit that all GPUs drew; None where it was not measured."""
+    if not set(run.text("gpu_method").split("+")) <= MEASURED_METHODS:
+        return None
+    power_w = exploration_of(run).gpu_power_w if run.trials else run.gpu_mean_w
+    return min(1.0, power_w / limit_w) if power_w else None
+
+
+def _peak_memory_gb(run: Run, *, is_on_gpu: bool) -> float | None:
+    """Return the peak of one GPU; the peak of an exploration without one is that of the process."""
+    return _number(run, "peak_gpu_memory_gb") or (_number(run, "peak_memory_gb") if is_on_gpu else None)

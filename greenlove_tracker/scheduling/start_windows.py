@@ -1,0 +1,502 @@
+"""When, and where, a training of some length emits least: the start, what it saves, and whether that is worth waiting.
+
+The minimum of a forecast is too good to be true: among many hours the one is chosen that the forecast errs in
+favourably (the winner's curse; Smith and Winkler, "The Optimizer's Curse", Management Science 52, 2006). So the same
+choice is made again with the forecasts of the past, for the same length and slack at about the same hour of day, and
+what these choices promised is compared with what they then saved. Today's promise is corrected by that, and its
+interval is theirs: errors of the forecast, their correlation and the choice itself are all in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from greenlove_tracker.grid.tariff import Tariff
+from greenlove_tracker.scheduling.intensity_forecast import (
+    MOST_AHEAD_H,
+    Array,
+    HourlyIntensity,
+    IntensityForecast,
+    WindowMeans,
+    forecast_intensity,
+    hours_since_epoch,
+    time_of,
+    weighted_quantiles,
+)
+from greenlove_tracker.scheduling.intensity_series import (
+    IntensityBasis,
+    IntensitySource,
+    region_series,
+)
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import FITS, PROJECTION_LEVEL, Estimate, Forecast
+from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, SECONDS_PER_HOUR, h_from_s
+
+LEAST_SAVING = 0.05  # expected, for waiting to be worth it
+LEAST_PROBABILITY = 0.80  # of any saving
+_LEAST_H = 1 / 60  # a shorter run is as one of a minute
+_DURATIONS = 5  # equally probable ones that stand for the distribution of a run's duration
+_NEAR_PROMISE = 0.5  # standard deviations of the past promises: those as far from today's count 60% (Gaussian kernel)
+_LEAST_NOW = 0.1  # of what is usual: a share of less, such as of 0 g in a windy hour, has no bounds
+_LEAST_CHOICES = 40  # of the past that waited; with fewer, each is made to wait as long as today's
+_MOST_SHOWN_H = 14 * 24  # of the hours until a deadline
+
+Price = float | Tariff
+
+
+class IntensityHour(NamedTuple):
+    """The carbon intensity that is expected of an hour, in gCO2e/kWh, with its 90% interval; None where not known."""
+
+    utc: datetime
+    expected: float | None
+    lower: float | None
+    upper: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StartAdvice:
+    """The advice on when and where to start, and what that saves.
+
+    Attributes:
+        start_utc: that is expected to emit, or cost, least; of these the earliest.
+        wait_s: until then.
+        region: the place; None where none was named.
+        emissions_kgco2e: expected when started then; None where the energy is not known.
+        emissions_now_kgco2e: expected when started now, in the first region.
+        cost_usd: of the electricity when started then; None where the energy or the price is not known.
+        intensity_gco2e_per_kwh: mean over the run, expected; None where it cannot be forecast, of a table that of a
+            year.
+        saving: share of running now that is saved, of CO2e or of the cost; None where it cannot be forecast.
+        is_worth_waiting: the expected saving is large enough, and any saving probable enough; else start now.
+        reason: of that, in a sentence.
+        probability_of_saving: of any saving at all; None where it cannot be forecast.
+        by: what is to be least: ``co2e`` or ``cost``.
+        now_utc: when the advice was given.
+        deadline_utc: by which the run is to end.
+        duration_s: of the run, expected.
+        energy_kwh: of the run; None where it is not known.
+        cost_now_usd: of the electricity when started now.
+        intensity_now_gco2e_per_kwh: mean over the run when started now.
+        hours: the intensity in the region of the advice, from now to the deadline.
+        alternatives: the best start in each region, where there are several; savings are of running now in the first.
+        sources: what is known of each region, and from where.
+        notes: what limits the comparison.
+    """
+
+    start_utc: datetime
+    wait_s: float
+    region: str | None
+    emissions_kgco2e: float | None
+    emissions_now_kgco2e: float | None
+    cost_usd: float | None
+    intensity_gco2e_per_kwh: float | None
+    saving: Estimate | None
+    is_worth_waiting: bool
+    reason: str
+    probability_of_saving: float | None = None
+    by: str = "co2e"
+    now_utc: datetime | None = None
+    deadline_utc: datetime | None = None
+    duration_s: float | None = None
+    energy_kwh: float | None = None
+    cost_now_usd: float | None = None
+    intensity_now_gco2e_per_kwh: float | None = None
+    hours: tuple[IntensityHour, ...] = ()
+    alternatives: tuple[StartAdvice, ...] = ()
+    sources: tuple[IntensityBasis, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be advised in this region; empty where it can."""
+        return self.sources[0].problem if self.sources else ""
+
+    @property
+    def is_mock(self) -> bool:
+        """True where a figure is invented."""
+        return any(source.is_mock for source in self.sources)
+
+
+def share_saved(then: Array | float, now: Array | float, usual: Array | float) -> Array:
+    """Return the share of running now that another start saves; where now is next to nothing, of a part of the usual.
+
+    Args:
+        then: intensity, or its sum over the run, of the other start.
+        now: of running now.
+        usual: mean of ``now`` over the past.
+    """
+    share: Array = (np.asarray(now) - then) / np.maximum(np.maximum(now, _LEAST_NOW * np.asarray(usual)), 1e-9)
+    return share
+
+
+def _mean_known(values: Array) -> float:
+    """Return the mean of the values that are known; 0 where none is."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PastChoices:
+    """The same choice on days of the past: its promise, and its savings.
+
+    Attributes:
+        promised: saving by the forecast; shape (n,).
+        saved: by what came, for each of some durations; shape (n, d); NaN where an hour is not known.
+        weights: how much each day says of today; shape (n,).
+    """
+
+    promised: Array
+    saved: Array
+    weights: Array
+
+    def saving(self, promised: float, scale: float = 1.0, level: float = PROJECTION_LEVEL) -> tuple[Estimate, float]:
+        """Return what a promise of today is worth, and the probability that anything is saved.
+
+        Choices count the more the nearer their promise was to today's: large promises err more than small ones.
+
+        Args:
+            promised: share that the forecast saves.
+            scale: intensity now, in parts of that which the saving is told against: of a region that is not here.
+            level: of the interval.
+        """
+        width = _NEAR_PROMISE * float(np.std(self.promised)) if self.promised.size else 0.0
+        near = np.exp(-0.5 * ((self.promised - promised) / (width or 1.0)) ** 2) + 1e-6
+        excess = (self.saved - self.promised[:, None]).ravel()
+        weights = np.repeat(self.weights * near, self.saved.shape[1])
+        known = np.isfinite(excess)
+        if promised == 0.0 or not known.any():
+            point = 1.0 - scale
+            return Estimate(point, point, point, level, "share"), float(point > 0)
+        weights = weights[known] / weights[known].sum()
+        saved = 1.0 - scale * (1.0 - promised - excess[known])
+        point = min(1.0, float(weights @ saved))
+        lower, upper = weighted_quantiles(saved, weights, ((1 - level) / 2, (1 + level) / 2))
+        probability = float(weights[saved > 0].sum())
+        return Estimate(point, min(point, lower), min(1.0, max(point, upper)), level, "share"), probability
+
+
+@dataclass(frozen=True, slots=True)
+class RunLength:
+    """The length of a run: durations that are equally probable, and one that it hardly exceeds.
+
+    Attributes:
+        hours: equally probable durations; shape (d,).
+        reserved_h: that is kept free before the deadline.
+    """
+
+    hours: Array
+    reserved_h: float
+
+    @classmethod
+    def of(cls, duration: Forecast | Estimate | float) -> RunLength:
+        """Return the length of a forecast, an estimate in s, or hours.
+
+        Raises:
+            UsageError: where it is none of these, or not positive.
+        """
+        estimate = duration.duration_s if isinstance(duration, Forecast) else duration
+        in_s = estimate if isinstance(estimate, Estimate) and estimate.unit == "s" else None
+        hours = h_from_s(in_s.point) if in_s else estimate
+        if isinstance(hours, bool) or not (isinstance(hours, int | float) and 0 < hours < math.inf):
+            raise UsageError(f"duration is a Forecast, an Estimate in s, or hours, and positive, not {duration!r}")
+        if in_s is None or not in_s.has_interval:
+            hours = max(float(hours), _LEAST_H)
+            return cls(np.array([hours]), hours)
+        shares = (np.arange(_DURATIONS) + 0.5) / _DURATIONS
+        durations_h = [max(h_from_s(in_s.quantile(float(share))), _LEAST_H) for share in shares]
+        return cls(np.array(durations_h), max(h_from_s(in_s.quantile(FITS)), _LEAST_H))
+
+    def expected_sum(self, means: WindowMeans, starts: Array) -> Array:
+        """Return the intensity summed over the run from each start, expected over its durations."""
+        total: Array = sum((means.of(starts, float(h)) * h for h in self.hours), np.zeros(1)) / len(self.hours)
+        return total
+
+    def sums(self, means: WindowMeans, starts: Array) -> Array:
+        """Return the intensity summed over each duration, from one start of each path; shape (n, d)."""
+        return np.stack([means.of(starts[:, None], float(h))[:, 0] * h for h in self.hours], axis=1)
+
+
+def past_choices(
+    expected: WindowMeans,
+    actual: WindowMeans,
+    weights: Array,
+    length: RunLength,
+    starts: Array,
+    chosen: int | None = None,
+) -> PastChoices:
+    """Make the choice of a start with forecasts of the past.
+
+    Args:
+        expected: forecasts.
+        actual: what came in the same hours.
+        weights: of these hours.
+        length: of the run.
+        starts: in hours from the forecast's first, the first of them now.
+        chosen: the choice of today, among the starts; None to leave it open. It is made for all days where too few of
+            them waited.
+    """
+    promises = length.expected_sum(expected, starts)
+    best = promises.argmin(axis=1)
+    waited = best > 0
+    if chosen and waited.sum() < _LEAST_CHOICES:
+        best, waited = np.full(len(best), chosen), np.ones(len(best), bool)
+    promised_now = promises[:, 0]
+    promised = share_saved(promises[np.arange(len(best)), best], promised_now, _mean_known(promised_now))
+    then, now = length.sums(actual, starts[best]), length.sums(actual, np.full(len(best), starts[0]))
+    saved = share_saved(then, now, np.array([_mean_known(of_duration) for of_duration in now.T]))
+    return PastChoices(promised[waited], saved[waited], weights[waited])
+
+
+def possible_starts(now_h: float, latest_h: float) -> Array:
+    """Return now and the full hours until the latest start, in hours from the full hour before now."""
+    into = now_h - math.floor(now_h)
+    latest = latest_h - math.floor(now_h)
+    full = np.arange(1, max(1, math.floor(latest) + 1), dtype=float)
+    return np.concatenate([[into], full[full <= latest]])
+
+
+def best_start(
+    duration: Forecast | Estimate | float,
+    *,
+    intensity: IntensitySource | Mapping[str, IntensitySource],
+    deadline: datetime,
+    now: datetime | None = None,
+    energy_kwh: float | None = None,
+    regions: Sequence[str] | None = None,
+    by: Literal["co2e", "cost"] = "co2e",
+    price_usd_per_kwh: Price | None = None,
+) -> StartAdvice:
+    """Return the start before a deadline that is expected to emit, or cost, least, and what it saves.
+
+    No network is asked but by a service that is named, such as ``live``. A region of which no hour is known is left
+    out, and named in ``alternatives``; where none is left, the advice is to start now, with the reason.
+
+    Args:
+        duration: a ``Forecast``, an ``Estimate`` in s, or hours. The run is to end by the deadline with 95%.
+        intensity: a source of carbon intensity: a service (``live``, ``eia``, ``neso``, …), a provider or what
+            ``open_intensity`` gave, a CSV file (``utc,gco2e_per_kwh``), or hours; ``mock`` is invented. Of several
+            regions one that knows all of them, or one each, by their names. Only what lies before ``now`` counts as
+            known, and what was expected for later.
+        deadline: aware; the run ends by then.
+        now: aware; default: the present.
+        energy_kwh: of the run; default: that of the forecast.
+        regions: places such as ``DE`` or ``US-CA``, or names among those of ``intensity``, the first being where the
+            run would start now; default: all that ``intensity`` names.
+        by: what is to be least: ``co2e`` or ``cost``.
+        price_usd_per_kwh: of electricity, a number or a ``Tariff`` by time; the same in all regions.
+
+    Raises:
+        UsageError: where an argument cannot be meant, or a file cannot be read.
+    """
+    length = RunLength.of(duration)
+    now = now or datetime.now(UTC)
+    if by not in ("co2e", "cost"):
+        raise UsageError(f'by is "co2e" or "cost", not {by!r}')
+    if energy_kwh is None and isinstance(duration, Forecast) and duration.energy_kwh is not None:
+        energy_kwh = duration.energy_kwh.point
+    if energy_kwh is not None and not (math.isfinite(energy_kwh) and energy_kwh >= 0):
+        raise UsageError(f"energy_kwh must be a number of kWh, not {energy_kwh!r}")
+    if by == "cost" and not isinstance(price_usd_per_kwh, Tariff):
+        raise UsageError('by="cost" needs the price of electricity by the hour: price_usd_per_kwh')
+    now_h, deadline_h = hours_since_epoch(now), hours_since_epoch(deadline)
+    starts = possible_starts(now_h, min(deadline_h - length.reserved_h, now_h + MOST_AHEAD_H - 1))
+    until_h = max(deadline_h - math.floor(now_h), float(starts[-1]) + float(length.hours.max()))
+    paid = _paid(price_usd_per_kwh, length, starts, math.floor(now_h))
+    search = _Search(length, starts, now, deadline, by, energy_kwh, paid)
+    series = region_series(intensity, regions, now)
+    regional = [_forecast(basis, hourly, now, math.ceil(min(until_h, MOST_AHEAD_H))) for basis, hourly in series]
+    bases = tuple(basis for basis, _ in regional)
+    here_sum = next((float(search.expected(forecast)[0]) for _, forecast in regional if forecast is not None), 0.0)
+    rows = tuple(search.advice(basis, forecast, here_sum) for basis, forecast in regional)
+    known = [row for row in rows if row.saving is not None]
+    best = min(known, key=search.rank) if known else rows[0]
+    reason = search.reason(best, bases, is_here=best is (known or rows)[0])
+    alternatives = rows if len(rows) > 1 else ()
+    return replace(best, reason=reason, alternatives=alternatives, sources=bases, notes=_notes(bases))
+
+
+def _paid(price: Price | None, length: RunLength, starts: Array, first_hour: int) -> Array:
+    """Return what a kW costs over each duration from each start, to the minute; NaN where a price is not known."""
+    if not isinstance(price, Tariff):
+        if price is not None and not (isinstance(price, int | float) and 0 <= price < math.inf):
+            raise UsageError(f"price_usd_per_kwh is a number of USD or a tariff, not {price!r}")
+        usd_per_kwh = math.nan if price is None else price
+        return np.repeat(usd_per_kwh * length.hours[:, None], len(starts), axis=1)
+    n_minutes = math.ceil(60 * (starts[-1] + length.hours.max())) + 1
+    prices = [price.usd_per_kwh(time_of(first_hour) + timedelta(minutes=minute)) for minute in range(n_minutes)]
+    means = WindowMeans(np.array([prices], float))
+    return np.concatenate([means.of(60 * starts, 60 * float(h)) * h for h in length.hours])
+
+
+def _notes(bases: Sequence[IntensityBasis]) -> tuple[str, ...]:
+    """Return what limits the comparison of regions."""
+    counted = {one.region: one.basis for one in bases if one.forecast and one.basis.endswith(("direct", "lifecycle"))}
+    if len(set(counted.values())) < 2:
+        return ()
+    named = ", ".join(f"{region} {basis.removeprefix('average, ')}" for region, basis in counted.items())
+    return (f"The regions count other emissions ({named}): lifecycle adds some 10 to 50 g/kWh to direct ones",)
+
+
+def _forecast(
+    basis: IntensityBasis, hourly: HourlyIntensity | None, now: datetime, ahead_h: int
+) -> tuple[IntensityBasis, IntensityForecast | None]:
+    """Return what is known of a region with the forecast of its hours, or why there is none."""
+    if hourly is None:
+        return basis, None
+    try:
+        forecast = forecast_intensity(hourly, now, ahead_h)
+    except UsageError as error:
+        return replace(basis, problem="; ".join([*basis.failures, str(error)])), None
+    return replace(basis, forecast=forecast.basis), forecast
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The starts that are possible, and what decides between them.
+
+    Attributes:
+        paid: what a kW costs over each duration, from each start.
+    """
+
+    length: RunLength
+    starts: Array
+    now: datetime
+    deadline: datetime
+    by: str
+    energy_kwh: float | None
+    paid: Array
+
+    def advice(self, basis: IntensityBasis, forecast: IntensityForecast | None, here_sum: float) -> StartAdvice:
+        """Return the best start in a region; its saving is of running now in the first one.
+
+        Args:
+            basis: of the region.
+            forecast: None where no hour of it is known.
+            here_sum: intensity in the first region, summed over a run that starts now.
+        """
+        mean_h = float(self.length.hours.mean())
+        sums = None if forecast is None else self.expected(forecast)
+        intensity = intensity_now = basis.yearly_gco2e_per_kwh
+        start, saving, probability = 0, None, None
+        if self.by == "cost" and not math.isnan(self.paid[:, 0].sum()):
+            start, saving, probability = self._cheapest(np.zeros(len(self.starts)) if sums is None else sums)
+        elif self.by == "co2e" and forecast is not None and sums is not None:
+            start, saving, probability = self._greenest(forecast, sums, here_sum)
+        if sums is not None:
+            intensity_now = here_sum / mean_h
+            intensity = float(sums[start]) / mean_h
+            if self.by == "co2e" and saving is not None:
+                intensity = intensity_now * (1.0 - saving.point)
+        wait_h = float(self.starts[start] - self.starts[0])
+        start_h = math.floor(hours_since_epoch(self.now)) + float(self.starts[start])
+        return StartAdvice(
+            start_utc=time_of(start_h) if start else self.now.astimezone(UTC),
+            wait_s=wait_h * SECONDS_PER_HOUR,
+            region=basis.region,
+            emissions_kgco2e=self._kg(intensity),
+            emissions_now_kgco2e=self._kg(intensity_now),
+            cost_usd=self._cost_usd(start),
+            intensity_gco2e_per_kwh=intensity,
+            saving=saving,
+            is_worth_waiting=bool(saving and saving.point >= LEAST_SAVING and (probability or 0) >= LEAST_PROBABILITY),
+            reason="",
+            probability_of_saving=probability,
+            by=self.by,
+            now_utc=self.now.astimezone(UTC),
+            deadline_utc=self.deadline.astimezone(UTC),
+            duration_s=mean_h * SECONDS_PER_HOUR,
+            energy_kwh=self.energy_kwh,
+            cost_now_usd=self._cost_usd(0),
+            intensity_now_gco2e_per_kwh=intensity_now,
+            hours=() if forecast is None else self._hours(forecast),
+            sources=(basis,),
+        )
+
+    def expected(self, forecast: IntensityForecast) -> Array:
+        """Return the intensity summed over the run, expected, from each start."""
+        sums: Array = self.length.expected_sum(WindowMeans(forecast.expected[None, :]), self.starts)[0]
+        return sums
+
+    def rank(self, advice: StartAdvice) -> tuple[float, float]:
+        """Return what is to be least: of the cheapest starts, which is the same in all regions, the emissions."""
+        saved = advice.saving.point if self.by == "cost" and advice.saving else 0.0
+        intensity = advice.intensity_gco2e_per_kwh
+        return -saved, math.inf if intensity is None else intensity
+
+    def _greenest(self, forecast: IntensityForecast, sums: Array, here_sum: float) -> tuple[int, Estimate, float]:
+        """Return the start that is expected to emit least, what it saves, and the probability of any saving."""
+        least = sums <= float(sums.min()) * (1 + 1e-9)  # but for rounding: of days that are alike, the first
+        start, now = int(np.flatnonzero(least)[0]), float(sums[0])
+        expected, actual = WindowMeans(forecast.past_expected), WindowMeans(forecast.past_actual)
+        past = past_choices(expected, actual, forecast.weights, self.length, self.starts, start)
+        usual = _mean_known(forecast.past_expected) * float(self.length.hours.mean())
+        promised = float(share_saved(float(sums[start]), now, usual))
+        scale = 1.0 if now == here_sum else now / max(here_sum, 1e-9)
+        return start, *past.saving(promised, scale)
+
+    def _cheapest(self, sums: Array) -> tuple[int, Estimate, float]:
+        """Return the start whose electricity costs least; of equal ones that which emits least, as far as is known."""
+        costs = np.round(self.paid.mean(axis=0), 9)  # where two cost the same, neither is a rounding error cheaper
+        start = int(np.lexsort((sums, costs))[0])  # NaN comes last
+        paid_now = self.paid[:, 0]
+        size = np.maximum(np.abs(paid_now), 1e-12)  # a price may be below zero
+        shares = np.round((paid_now - self.paid[:, start]) / size, 9) + 0.0
+        point = round(float((costs[0] - costs[start]) / max(abs(costs[0]), 1e-12)), 9) + 0.0
+        saving = Estimate(point, min(point, *shares), max(point, *shares), PROJECTION_LEVEL, "share")
+        return start, saving, float((shares > 0).mean())
+
+    def _hours(self, forecast: IntensityForecast) -> tuple[IntensityHour, ...]:
+        """Return each hour from now to the deadline; beyond the forecast it is not known."""
+        errors = forecast.past_actual - forecast.past_expected
+        tails = (1 - PROJECTION_LEVEL) / 2, (1 + PROJECTION_LEVEL) / 2
+        n_hours = math.ceil(hours_since_epoch(self.deadline) - forecast.first_hour)
+        found = []
+        for hour in range(min(_MOST_SHOWN_H, max(1, n_hours))):
+            utc = time_of(forecast.first_hour + hour)
+            if hour >= len(forecast.expected):
+                found.append(IntensityHour(utc, None, None, None))
+                continue
+            point = float(forecast.expected[hour])
+            lower, upper = weighted_quantiles(errors[:, hour], forecast.weights, tails)
+            found.append(IntensityHour(utc, point, max(0.0, point + min(0.0, lower)), point + max(0.0, upper)))
+        return tuple(found)
+
+    def _kg(self, intensity: float | None) -> float | None:
+        """Return what the run emits at a mean intensity."""
+        return None if self.energy_kwh is None or intensity is None else self.energy_kwh * intensity / GRAMS_PER_KG
+
+    def _cost_usd(self, start: int) -> float | None:
+        """Return what the electricity costs from a start, expected over the durations of the run."""
+        if self.energy_kwh is None:
+            return None
+        cost = self.energy_kwh * float(self.paid[:, start].mean() / self.length.hours.mean())
+        return round(cost, 12) if math.isfinite(cost) else None
+
+    def reason(self, advice: StartAdvice, bases: Sequence[IntensityBasis], *, is_here: bool) -> str:
+        """Return why waiting is worth it, or not."""
+        saving, wait_h = advice.saving, advice.wait_s / SECONDS_PER_HOUR
+        if saving is None:
+            why = "; ".join(f"{one.region}: {one.problem}" if len(bases) > 1 else one.problem for one in bases)
+            return f"{'the price of a run that starts now is not known' if self.by == 'cost' else why}."
+        what = "cost" if self.by == "cost" else "CO2e"
+        wait_text = f"{wait_h:.0f} h" if wait_h >= 1 else f"{60 * wait_h:.0f} min"
+        saves = f"waiting {wait_text} saves" if wait_h else "starting elsewhere saves"
+        saves += f" {saving.point:z.0%} of the {what} expected ({saving.lower:z.0%} to {saving.upper:z.0%})"
+        likely = f"anything at all with a probability of {advice.probability_of_saving or 0:.0%}"
+        if advice.is_worth_waiting:
+            return f"{'Worth waiting' if wait_h else 'Worth it'}: {saves}, and saves {likely}."
+        if not wait_h and is_here:
+            why = f"no later start is expected to save {what}"
+            if self.deadline - timedelta(hours=self.length.reserved_h) < self.now:
+                why = f"even started now, the run does not end by the deadline with {FITS:.0%}"
+        elif saving.point < LEAST_SAVING:
+            why = f"{saves}, less than {LEAST_SAVING:.0%}"
+        else:
+            why = f"{saves}, but {likely}, less than {LEAST_PROBABILITY:.0%}"
+        return f"Not worth waiting here: {why}."

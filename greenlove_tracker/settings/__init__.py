@@ -1,0 +1,1 @@
+"""Settings, the files that hold them, and what is secret in them."""

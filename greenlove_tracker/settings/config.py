@@ -1,0 +1,430 @@
+"""Settings, from the weakest to the strongest.
+
+1. the defaults below;
+2. the site's files: ``/etc/greenlove.toml``, then the one that ``GREENLOVE_CONFIG`` names;
+3. ``greenlove/config.toml`` in the user's configuration directory (``$XDG_CONFIG_HOME`` or ``~/.config``);
+4. ``greenlove.toml`` in the working directory; what sends, executes, writes elsewhere or stops a run does not hold
+   there, as others may have left it in a directory that is cloned or shared;
+5. environment variables ``GREENLOVE_<NAME>``, such as ``GREENLOVE_COUNTRY=DE``;
+6. arguments of ``Tracker`` or options of the command line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from greenlove_tracker.settings import config_files
+from greenlove_tracker.settings.config_files import Source
+from greenlove_tracker.vocabulary.errors import SettingError, UsageError
+from greenlove_tracker.vocabulary.phases import Phase, phases_from
+from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
+from greenlove_tracker.vocabulary.workloads import precision_named, workload_named
+
+DEFAULT_LOG_DIR = "greenlove_logs"
+
+_EITHER_OR = (
+    ("carbon_intensity_gco2e_per_kwh", "intensity"),
+    ("electricity_price_usd_per_kwh", "electricity_tariff"),
+)
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return not text or bool(datetime.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+# What a value must be: in words, and whether it is.
+_POSITIVE = "a positive number", lambda value: 0 < value < math.inf
+_SHARE = "a share from 0 to 1", lambda value: 0 <= value <= 1
+
+
+def _setting(default: Any, means: str, must: tuple[str, Callable[[Any], bool]] | None = None, acts: str = "") -> Any:
+    """Declare a setting.
+
+    Args:
+        default: the value where nothing sets it.
+        means: what it is, for the reference.
+        must: what its value must be.
+        acts: how it sends, executes, writes elsewhere or stops a run, if it does: no file of the working directory may.
+    """
+    return field(default=default, metadata={"means": means, "must": must, "acts": acts})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings that a run is measured and counted with; each says itself what it means."""
+
+    log_dir: str = _setting(DEFAULT_LOG_DIR, "where runs are written.", acts="may write elsewhere")
+    project: str = _setting("", "name to group runs by.")
+    tags: str = _setting("", "further words to find a run by, separated by commas in files and variables.")
+    country: str = _setting(
+        "",
+        "where it runs: ISO 3166 code or English name, `US-CA`, `CA-QC`, a cloud's region (`us-east-1`) or a grid's "
+        "zone (`CISO`); never guessed.",
+    )
+    carbon_intensity_gco2e_per_kwh: float | None = _setting(None, "overrides the country's.", must=_POSITIVE)
+    intensity: str = _setting(
+        "",
+        "where the carbon intensity in force comes from while a run is tracked: `live`, `neso`, `eia` and the "
+        "other services of `greenlove_tracker.grid.live`, a CSV file `utc,gco2e_per_kwh`, or `mock`; empty: the "
+        "offline table, and no network is asked.",
+    )
+    intensity_urls: str = _setting(
+        "",
+        "addresses instead of the services' own, such as `eia=http://127.0.0.1:8000/v2`, separated by commas.",
+        acts="says where keys are sent",
+    )
+    market_gco2e_per_kwh: float | None = _setting(
+        None,
+        "carbon intensity of the site's electricity contract (market-based); the ledger shows it beside the "
+        "location-based one.",
+        must=("at least 0", lambda value: 0 <= value < math.inf),
+    )
+    is_rented: bool = _setting(
+        False, "whether the machine is somebody else's: its emissions are then scope 3, not scope 2."
+    )
+    electricity_price_usd_per_kwh: float | None = _setting(
+        None, "overrides the country's household price.", must=_POSITIVE
+    )
+    electricity_tariff: str = _setting(
+        "", "the price of electricity by the hour, such as `base 0.20; peak 0.32 17-21`, or a CSV file."
+    )
+    price_usd_per_gpu_hour: float | None = _setting(
+        None, "what the machine costs per GPU and hour; it then is the cost, not electricity.", must=_POSITIVE
+    )
+    pue: float = _setting(
+        1.0,
+        "power usage effectiveness of the site, at least 1; multiplies every energy once.",
+        must=("at least 1 (1.0: no overhead)", lambda value: 1 <= value < math.inf),
+    )
+    node_overhead: float | None = _setting(
+        None,
+        "an assumption: what a whole node draws, in what its GPUs' counters see, such as 1.25; CPU and memory are "
+        "within it. What that adds to the metered components is shown apart. Default: nothing is added.",
+        must=("from 1 to 3 (1.25: a node draws 25% more than its GPUs)", lambda value: 1 <= value <= 3),
+    )
+    precision: str = _setting(
+        "",
+        "that the training computes in, for comparisons with other GPUs: `fp32`, `tf32`, `bf16` (`fp16` and "
+        "`amp` too) or `fp8`; where it is not given, it is seen in a step of torch's as far as it can be.",
+    )
+    workload: str = _setting(
+        "",
+        "class of what is trained: `language`, `vision`, `speech`, `recommendation`, `graph` or `other`; likewise.",
+    )
+    verbose: int = _setting(
+        1,
+        "0 says nothing but warnings; 1 the status line and the final screen too.",
+    )
+    phases: tuple[Phase, ...] = _setting(
+        (),
+        "stretches of the training in which a step does more or less work, for its forecast; in a file or a variable "
+        "the steps of each and the tokens of a step, such as `505x131072 505x262144`.",
+    )
+    epochs_before_pred: int = _setting(
+        1, "0 or -1: no forecasts; else carbontracker's parser gives the forecast after this epoch."
+    )
+    max_energy_kwh: float | None = _setting(
+        None, "a budget; `overrun_probability` and `on_overrun` say when and how it acts.", must=_POSITIVE
+    )
+    max_cost_usd: float | None = _setting(
+        None, "a budget, of the machine's price where one is set, else of electricity.", must=_POSITIVE
+    )
+    max_kgco2e: float | None = _setting(None, "a budget.", must=_POSITIVE)
+    max_hours: float | None = _setting(
+        None,
+        "time budget, from the start.",
+        must=("a positive number, of a thousand years at most", lambda value: 0 < value <= 1e7),
+    )
+    deadline_utc: str = _setting(
+        "",
+        "when the run must be done, such as 2026-11-22T06:00. Of this, `max_hours` and the end of the Slurm job the "
+        "earliest counts.",
+        must=("a time such as 2026-11-22T06:00", _is_time),
+    )
+    overrun_probability: float = _setting(
+        0.9,
+        "a budget acts where it is exceeded with this probability, on the latest forecast.",
+        must=("between 0 and 1, such as 0.9", lambda value: 0 < value < 1),
+    )
+    on_overrun: str = _setting(
+        "warn",
+        "`warn`; or `stop`: between two epochs, after the checkpoint hook, BudgetExceeded is raised.",
+        must=('"warn", "stop" or a function', lambda value: value in ("warn", "stop")),
+        acts="may stop a run",
+    )
+    log_user: bool = _setting(False, "write the user's login name into the log; off unless asked for.")
+    log_command: bool = _setting(
+        True, "write the command line into the log, its passwords, tokens and keys masked; no: without it."
+    )
+    export: str = _setting(
+        "",
+        "services that rows, forecasts and the report are handed to beside the log, separated by commas: `mlflow`, "
+        "`wandb`, `tensorboard`, `prometheus`; with a place: `prometheus=/a/file.prom`.",
+        acts="sends figures, or writes them elsewhere",
+    )
+    continues: str = _setting(
+        "", "the run id that this run resumes; its speed is expected of this run until it says more."
+    )
+    cpu_tdp_w: float | None = _setting(
+        None, "rated power of the CPU where it is not recognised; fed to the load model.", must=_POSITIVE
+    )
+    ram_w: float | None = _setting(None, "power of the memory where it is known.", must=_POSITIVE)
+    sim_cpu_tdp_w: float | None = _setting(
+        None, "simulate a CPU of this rated power, at `sim_cpu_util`.", must=_POSITIVE
+    )
+    sim_cpu_util: float = _setting(0.5, "its load, in 0..1.", must=_SHARE)
+    sim_gpu_w: float | None = _setting(
+        None, "simulate `sim_gpu_count` GPUs of this power each, at `sim_gpu_util`.", must=_POSITIVE
+    )
+    sim_gpu_util: float = _setting(1.0, "their load, in 0..1.", must=_SHARE)
+    sim_gpu_count: int = _setting(1, "their number.", must=("at least 1", lambda value: value >= 1))
+    private_logs: bool = _setting(False, "close the directory of a run to other users (mode 0700).")
+    strict: bool = _setting(
+        False,
+        "stop before the training begins where it could not be tracked as asked: by a bad setting in a file or a "
+        "variable, a path, or a failure of ours. Else one warning says why, and the training runs.",
+        acts="may stop a run",
+    )
+    given: frozenset[str] = frozenset()  # the names that arguments gave, not files or variables
+    site: Mapping[str, str] = field(default_factory=dict)  # the file of the site that gave a setting, by its name
+    notes: tuple[str, ...] = ()  # sentences on what was set and counts for nothing
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value, must = getattr(self, one.name), one.metadata.get("must")
+            if must is not None and value is not None and not must[1](value):
+                raise UsageError(f"{{argument}} must be {must[0]}, not {value!r}", argument=one.name)
+        for name, named in (("precision", precision_named), ("workload", workload_named)):
+            if text := getattr(self, name):
+                object.__setattr__(self, name, named(text))
+        for pair in _EITHER_OR:
+            if getattr(self, pair[0]) is not None and getattr(self, pair[1]):
+                raise UsageError("give {argument} or {argument}, not both", argument=pair)
+
+    def stop_for(self, error: UsageError) -> bool:
+        """Return True where an error ends the program: it lies in the script's own arguments, or all of them do."""
+        return self.strict or error.is_in(self.given)
+
+    def given_by(self, name: str) -> str:
+        """Return who gave the value of a setting: the site, by its file, or the user."""
+        return f"given by the site, {self.site[name]}" if name in self.site else "given by the user"
+
+    @property
+    def is_simulated(self) -> bool:
+        """True where the hardware is given instead of measured."""
+        return self.sim_cpu_tdp_w is not None or self.sim_gpu_w is not None
+
+
+_ACTS = {one.name: one.metadata["acts"] for one in fields(Settings) if one.metadata.get("acts")}
+
+
+def _held_back(source: Source, env: Mapping[str, str]) -> dict[str, str]:
+    """Return by name why what a file of the working directory may not set counts for nothing."""
+    here = Path.cwd().resolve()
+    log_dir = here / os.path.expanduser(source.values.get("log_dir", ""))  # noqa: PTH111
+    names = set(source.values) & set(_ACTS)
+    if log_dir.resolve().is_relative_to(here):
+        names.discard("log_dir")
+    where = f"set it in {config_files.user_file(env)}, as {config_files.PREFIX}{{}} or by an argument"
+    return {
+        name: f"{name} of {source.where} counts for nothing, as it {_ACTS[name]}: {where.format(name.upper())}"
+        for name in source.values
+        if name in names
+    }
+
+
+def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None) -> Settings:
+    """Merge files, environment and arguments; an argument that is None is not given.
+
+    Raises:
+        UsageError: on an argument of an unknown name, of the wrong type or out of range.
+        SettingError: on such a setting in a file or a variable, a file that cannot be read, or with ``strict`` on a
+            setting that counts for nothing.
+    """
+    return settings_with_origins(arguments, env)[0]
+
+
+def settings_with_origins(
+    arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None
+) -> tuple[Settings, Mapping[str, Source]]:
+    """Return the settings as ``load_settings`` does, and by name where each comes from that is not its default.
+
+    Raises:
+        UsageError: as there.
+        SettingError: as there.
+    """
+    env = os.environ if env is None else env
+    given = {name: value for name, value in (arguments or {}).items() if value is not None}
+    checked = _checked(given)
+    Settings(**checked)  # an argument's error is told before one of the files'
+    found, problems = checked_sources(env)
+    merged: dict[str, Any] = {}
+    origins: dict[str, Source] = {}
+    notes = config_files.unknown_variables(env, setting_names())
+    for source in (*found, Source("argument", checked)):
+        held_back = _held_back(source, env) if source.is_local else {}
+        values = {name: value for name, value in source.values.items() if name not in held_back}
+        notes += held_back.values()
+        merged |= values
+        origins |= dict.fromkeys(values, source)
+    if problems or (notes and merged.get("strict")):
+        raise SettingError("; ".join(problems or notes))
+    if merged.get("log_dir", "").startswith("~"):  # no shell expands it in a file; a directory called ~ invites rm -r ~
+        merged["log_dir"] = os.path.expanduser(merged["log_dir"])  # noqa: PTH111
+    site = {name: source.where for name, source in origins.items() if source.is_site}
+    try:
+        return Settings(**merged, given=frozenset(given), site=site, notes=tuple(notes)), origins
+    except UsageError as error:
+        raise SettingError(f"settings of several places do not agree: {error}") from error
+
+
+def checked_sources(env: Mapping[str, str]) -> tuple[list[Source], list[str]]:
+    """Return the files and variables with what they set, the weakest first, and a sentence on each mistake in them."""
+    found, problems = [], []
+    for source in (*config_files.files(env), *config_files.variables(env, setting_names())):
+        checked: dict[str, Any] = {}
+        try:
+            values = source.read()
+        except SettingError as error:
+            problems.append(f"{error}")
+            continue
+        for name, value in values.items():
+            if value == "" and _hints().get(name, str) is not str:
+                continue  # an empty variable, as a module's file may leave it, sets no number
+            try:
+                one = _checked({name: value})
+                Settings(**one)
+                checked |= one
+            except UsageError as error:
+                problems.append(f"{source.where}: {error}")
+        found.append(replace(source, values=checked))
+    return found, problems
+
+
+def is_strict(arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None) -> bool:
+    """Return whether ``strict`` is set anywhere, as far as that can be read: what is asked where settings are bad."""
+    found, _ = checked_sources(os.environ if env is None else env)
+    values = [source.values.get("strict") for source in found if not source.is_local]
+    values.append((arguments or {}).get("strict"))
+    last = next((value for value in reversed(values) if value is not None), False)
+    return str(last).strip().lower() in _TRUE
+
+
+def setting_names() -> tuple[str, ...]:
+    """Return the settings that can be set."""
+    return tuple(_hints())
+
+
+@cache
+def _hints() -> Mapping[str, Any]:
+    """Return the types of the settings."""
+    return {name: hint for name, hint in get_type_hints(Settings).items() if name not in ("given", "site", "notes")}
+
+
+def refuse_unknown(names: Iterable[str], further: Iterable[str] = ()) -> None:
+    """Refuse names of settings that there are not, with the nearest one.
+
+    Args:
+        names: of settings.
+        further: that could have been meant, beside all settings.
+
+    Raises:
+        UsageError: where one is unknown.
+    """
+    hints = _hints()
+    if unknown := sorted(set(names) - set(hints)):
+        near = difflib.get_close_matches(unknown[0], [*hints, *further], n=1)
+        hint = f"did you mean {near[0]}?" if near else "greenlove config show lists all"
+        raise UsageError(f"no such setting: {', '.join(unknown)}; {hint}")
+
+
+def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
+    hints = _hints()
+    refuse_unknown(values)
+    return {name: _converted(name, value, hints[name]) for name, value in values.items()}
+
+
+_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
+_KINDS = {bool: "yes or no", str: "a text", int: "a whole number", float: "a number"}
+
+
+def _converted(name: str, value: Any, hint: Any) -> Any:
+    if name == "phases":
+        return phases_from(value)
+    kind = hint if hint in _KINDS else float  # float | None
+    try:
+        if kind is bool:
+            text = str(value).strip().lower()
+            if text not in _TRUE | _FALSE:
+                raise ValueError(text)
+            return text in _TRUE
+        if isinstance(value, Mapping) or (isinstance(value, bool) and kind is not int):
+            raise TypeError(type(value))
+        if kind is str and isinstance(value, list | tuple):
+            return ",".join(map(str, value))
+        converted = kind(value)
+        if kind is int and isinstance(value, float) and value != converted:
+            raise ValueError(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"{{argument}} must be {_KINDS[kind]}, not {value!r}", argument=name) from error
+    return converted
+
+
+def _deadline(text: str) -> float | None:
+    """Return a time in seconds since the Unix epoch; None of an empty text."""
+    if not text:
+        return None
+    when = datetime.fromisoformat(text)
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+
+
+class TimeLimitSource(StrEnum):
+    """The place that a time limit comes from."""
+
+    DEADLINE = "deadline"
+    HOURS = "time limit"
+    SLURM = "Slurm time limit"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """The moment at which a training must be done.
+
+    Attributes:
+        limit_s: from its start; not positive where that moment had passed before.
+        source: where it comes from.
+    """
+
+    limit_s: float
+    source: TimeLimitSource
+
+
+def time_limit(settings: Settings, started_utc_s: float, env: Mapping[str, str] | None = None) -> TimeLimit | None:
+    """Return the earliest of deadline, longest time and end of the Slurm job; None without any.
+
+    Args:
+        settings: with deadline and longest time.
+        started_utc_s: when the training begins.
+        env: of the Slurm job; default: none, of a training that is not this job.
+    """
+    slurm = (env or {}).get("SLURM_JOB_END_TIME", "")
+    ends_utc_s = {
+        TimeLimitSource.DEADLINE: _deadline(settings.deadline_utc),
+        TimeLimitSource.SLURM: float(slurm) if slurm.isdecimal() else None,
+    }
+    limits = [TimeLimit(s - started_utc_s, source) for source, s in ends_utc_s.items() if s is not None]
+    if settings.max_hours is not None:
+        limits.append(TimeLimit(settings.max_hours * SECONDS_PER_HOUR, TimeLimitSource.HOURS))
+    return min(limits, key=lambda limit: limit.limit_s, default=None)

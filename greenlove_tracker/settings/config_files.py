@@ -1,0 +1,84 @@
+"""The files and variables that settings stand in."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from greenlove_tracker.vocabulary.errors import SettingError
+
+SITE_FILE = Path("/etc/greenlove.toml")
+LOCAL_FILE = Path("greenlove.toml")
+SITE_VARIABLE = "GREENLOVE_CONFIG"  # a site's file elsewhere, such as on a cluster's shared disk
+PREFIX = "GREENLOVE_"
+# Variables that are no settings: what one process of ours hands to another, and a job that no scheduler names.
+_NO_SETTINGS = {SITE_VARIABLE, "GREENLOVE_RUN_DIR", "GREENLOVE_WAIT"}
+_NO_SETTINGS |= {f"GREENLOVE_JOB_{name}" for name in ("ID", "ARRAY_TASK_ID", "ACCOUNT", "PARTITION", "CLUSTER")}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One place that settings stand in.
+
+    Attributes:
+        where: the path of a file, or the name of a variable.
+        values: as they stand there, by name; of a file, once it is read.
+        is_site: True of a site's file.
+        is_local: True of a file of the working directory: whoever made that directory may have left it there.
+    """
+
+    where: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    is_site: bool = False
+    is_local: bool = False
+
+    def read(self) -> Mapping[str, Any]:
+        """Return what stands there.
+
+        Raises:
+            SettingError: for a file that cannot be read.
+        """
+        if self.values:
+            return self.values
+        import tomllib  # only where a file is there: 5 ms
+
+        try:
+            return tomllib.loads(Path(self.where).read_text(encoding="utf-8-sig"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise SettingError(f"{self.where}: not a readable TOML file: {error}") from error
+
+
+def files(env: Mapping[str, str]) -> list[Source]:
+    """Return the files that there are, the weakest first, and the one that a site names; they are not read yet."""
+    usual = Source(str(SITE_FILE), is_site=True), Source(str(user_file(env))), Source(str(LOCAL_FILE), is_local=True)
+    found = [source for source in usual if os.path.isfile(source.where)]  # noqa: PTH113  # no error where it is closed
+    if env.get(SITE_VARIABLE):
+        found.insert(sum(source.is_site for source in found), Source(env[SITE_VARIABLE], is_site=True))
+    return found
+
+
+def user_file(env: Mapping[str, str]) -> Path:
+    """Return the path of the user's own file."""
+    base = env.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111  # no error without a home
+    return Path(base) / "greenlove" / "config.toml"
+
+
+def variables(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
+    """Return the settings among the environment variables."""
+    return [Source(key, {name: env[key]}) for name in names if (key := f"{PREFIX}{name.upper()}") in env]
+
+
+def unknown_variables(env: Mapping[str, str], names: Collection[str]) -> list[str]:
+    """Return a sentence on each variable that is named like a setting and is none: a slip, or of another version."""
+    known = {name.upper() for name in names} | {name.removeprefix(PREFIX) for name in _NO_SETTINGS}
+    found = []
+    for name in sorted(key.removeprefix(PREFIX) for key in env if key.startswith(PREFIX)):
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f": did you mean {PREFIX}{near[0]}?" if near else ", and counts for nothing"
+            found.append(f"{PREFIX}{name} is no setting{meant}")
+    return found

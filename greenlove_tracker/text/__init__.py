@@ -1,0 +1,1 @@
+"""Text on a terminal: where it goes, and how a number is written."""

@@ -1,0 +1,196 @@
+"""The only user of rich. Only the screens of watch, plan and compare go to stdout: it is a script's own."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TextIO
+
+from greenlove_tracker.vocabulary.forecasting import WarningCode
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_JOINT = " · "  # between the parts of a line
+
+
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Print a screen; on a terminal its name, status and labels stand out.
+
+    Args:
+        text: the screen.
+        stream: default: stderr.
+    """
+    stream = sys.stderr if stream is None else stream
+    if not is_terminal(stream):
+        _write(stream, text + "\n")  # no need to load rich for a file
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(file=stream, highlight=False, soft_wrap=True).print(_styled(Text(text), _SCREEN))
+
+
+_SCREEN = {
+    "bold green": r"(?m)^greenlove|\AStart .*|▲━*|\A\S+ saves .*",
+    "bold": r"(?m)^  (time|energy|CO2e|cost|compute|forecast|wrote|next) |\ANot worth waiting here",
+    "yellow": rf"(?m)^! MOCK .*$|\?{{2,}}|\bunknown\b|! ({'|'.join(WarningCode)})\b",
+}
+_WATCHED = {
+    "bold green": r"(?m)^greenlove watch",
+    "bold": r"(?m)^  \S+(?=   )",
+    "green": r"━+|(?<=   )running\b",
+    "yellow": r"(?m)seems? dead|\bfailed\b|\boverdue\b|^ +!.*$",
+}
+
+
+def _styled(text: Text, styles: Mapping[str, str]) -> Text:
+    for style, pattern in styles.items():
+        text.highlight_regex(pattern, style)
+    return text
+
+
+def say_above_bars(text: str) -> None:
+    """Print a line on stderr beside a training's own: above its bars of tqdm; those of rich see to it by themselves.
+
+    It loads no library: it is called while the training runs.
+    """
+    stream = sys.stderr
+    tqdm: Any = getattr(sys.modules.get("tqdm"), "tqdm", None)
+    if stream is None or not getattr(tqdm, "_instances", None):  # no bar of its is open
+        _write(stream, text + "\n")
+        return
+    with contextlib.suppress(OSError, ValueError):
+        tqdm.write(_encodable(text, stream), file=stream)
+
+
+def can_draw() -> bool:
+    """Return True where stdout is a terminal that can be drawn over."""
+    return is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb"
+
+
+@contextlib.contextmanager
+def live_screen() -> Iterator[Callable[[str], None]]:
+    """Give what draws a picture that fills the terminal of stdout, over the one before; the last one stays."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(file=sys.stdout, highlight=False)  # which knows NO_COLOR
+    picture = Text()
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+
+            def draw(text: str) -> None:
+                nonlocal picture
+                picture = _styled(Text(text, no_wrap=True, overflow="crop"), _WATCHED)
+                live.update(picture, refresh=True)
+
+            yield draw
+    finally:
+        console.print(picture, soft_wrap=True)
+
+
+class StatusLine:
+    """One line that is drawn over itself while nothing else is printed; nothing where stderr is not a terminal.
+
+    Attributes:
+        is_seen: stderr is one.
+    """
+
+    def __init__(self) -> None:
+        self._stream = sys.stderr
+        self.is_seen = is_terminal(sys.stderr)
+        self._is_drawn = False
+
+    def draw(self, text: str) -> None:
+        """Draw over the line before."""
+        if self.is_seen:
+            width = shutil.get_terminal_size().columns - 1  # a line that wraps could not be wiped
+            _write(self._stream, f"\r\x1b[2K{fitting(text, width)}\r")
+            self._is_drawn = True
+
+    def clear(self) -> None:
+        """Wipe the line."""
+        if self._is_drawn:
+            _write(self._stream, "\r\x1b[2K")
+            self._is_drawn = False
+
+
+def fitting(text: str, width: int) -> str:
+    """Return as many of a line's parts as fit, each whole."""
+    while len(text) > width and _JOINT in text:
+        text = text.rpartition(_JOINT)[0]
+    return text[:width]
+
+
+def can_ask() -> bool:
+    """Return True where there is a terminal to ask on."""
+    return is_terminal(sys.stdin) and is_terminal(sys.stderr)
+
+
+def confirm(question: str, default: bool | None = None) -> bool | None:
+    """Ask on the terminal; None where there is none to ask on.
+
+    Args:
+        question: without the choice, which is added.
+        default: what an empty answer means; None: it is asked again.
+    """
+    choice = {None: "[y/n]", True: "[Y/n]", False: "[y/N]"}[default]
+    if not can_ask():
+        return None
+    while True:
+        _write(sys.stderr, f"{question} {choice} ")
+        answer = sys.stdin.readline()
+        if not answer:
+            return None
+        if not answer.strip() and default is not None:
+            return default
+        if answer.strip().lower()[:1] in ("y", "n"):
+            return answer.strip().lower()[0] == "y"
+
+
+def open_page(uri: str) -> bool:
+    """Open a page in a browser, where there is a terminal and a window for it; return True where it was opened."""
+    if not is_terminal(sys.stderr):
+        return False
+    if sys.platform not in ("win32", "darwin") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return False  # a browser in the terminal would hold the training up
+    import webbrowser
+
+    return webbrowser.open(uri)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return True where the stream is a terminal."""
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def is_interactive() -> bool:
+    """Return True where cells or lines are typed in by hand and may be interrupted and run again."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(sys, "ps1") or shell is not None
+
+
+def print_any_sign() -> None:
+    """Have stdout and stderr print ``?`` for what their encoding lacks, as Windows' cp1252 does, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    # A closed or broken stderr must never end a training.
+    with contextlib.suppress(OSError, ValueError):
+        if stream is not None:
+            stream.write(_encodable(text, stream))
+            stream.flush()
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, "replace").decode(encoding)

@@ -1,0 +1,1 @@
+"""What the other rooms speak of: records, forecasts, phases, prices, units, errors."""

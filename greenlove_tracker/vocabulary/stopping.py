@@ -1,0 +1,167 @@
+"""The vocabulary of early stopping: the rule that ends a training, and the epoch at which it is expected to.
+
+Plain floats: a forecast of a running training simulates the rule, and importing the package loads no NumPy.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from itertools import accumulate
+from urllib.parse import quote, unquote
+
+from greenlove_tracker.vocabulary.errors import UsageError, whole_number
+
+_CLOSE = 1e-9  # that probabilities may be off by, as sums of floats are
+
+
+@dataclass(frozen=True, slots=True)
+class StoppingRule:
+    """The rule that ends a training that no longer improves.
+
+    A value counts as an improvement where it is better by more than ``min_delta`` than the last that counted. The
+    training ends after ``patience`` values in a row without one. NaN and infinities are never an improvement.
+
+    Attributes:
+        metric: its name in ``log_metric``.
+        patience: values in a row without an improvement.
+        min_delta: an improvement is more than this, in the metric's own unit.
+        higher_is_better: which of two values is the better one.
+        every: epochs (or steps, of a training in steps) from one value to the next.
+
+    Raises:
+        UsageError: where a field cannot be meant, or two contradict each other.
+    """
+
+    metric: str
+    patience: int = 5
+    min_delta: float = 0.0
+    higher_is_better: bool = False
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.metric, str) or not self.metric.strip():
+            raise UsageError(f"{{argument}} must be the name of a metric, not {self.metric!r}", argument="metric")
+        for name in ("patience", "every"):
+            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
+        is_number = isinstance(self.min_delta, int | float) and not isinstance(self.min_delta, bool)
+        if not is_number or not 0 <= self.min_delta < math.inf:
+            message = f"{{argument}} must be 0 or more, in the unit of the metric, not {self.min_delta!r}"
+            raise UsageError(message, argument="min_delta")
+        if not isinstance(self.higher_is_better, bool):
+            raise UsageError(
+                f"{{argument}} must be True or False, not {self.higher_is_better!r}", argument="higher_is_better"
+            )
+
+    @property
+    def least_stop(self) -> int:
+        """The least number of values after which it can end a training whose metric is a number all along."""
+        return self.patience + 1
+
+    def gain(self, value: float, other: float) -> float:
+        """Return by how much a value is better than another."""
+        return value - other if self.higher_is_better else other - value
+
+    def first_stop(self, values: Iterable[float]) -> int | None:
+        """Return after how many of the values the training ends; None where it goes on."""
+        state = StoppingState(self)
+        return next((number for number, value in enumerate(values, 1) if state.add(value)), None)
+
+    def __str__(self) -> str:
+        """Return it as a log has it, without what is as usual: ``val_loss, patience 5, min_delta 0.01``."""
+        own = {"patience": self.patience}
+        own |= {f.name: value for f in fields(self)[2:] if (value := getattr(self, f.name)) != f.default}
+        return ", ".join((self.metric, *(f"{name} {value}" for name, value in own.items())))
+
+
+class StoppingState:
+    """The state of a rule in a training: it takes one value after another.
+
+    Args:
+        rule: that is followed.
+    """
+
+    __slots__ = ("_n_without", "_reference", "_rule")
+
+    def __init__(self, rule: StoppingRule) -> None:
+        self._rule = rule
+        self._n_without = 0  # values since the last improvement
+        self._reference: float | None = None  # the last value that counted as an improvement
+
+    def add(self, value: float) -> bool:
+        """Take the next value; return True where the training ends with it."""
+        rule = self._rule
+        if math.isfinite(value) and (self._reference is None or rule.gain(value, self._reference) > rule.min_delta):
+            self._reference, self._n_without = value, 0
+            return False
+        self._n_without += 1
+        return self._n_without >= rule.patience
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedStop:
+    """The distribution of the number of epochs after which a training ends.
+
+    Attributes:
+        probabilities: (epochs, probability) in ascending order, which add up to 1. The last one may be the greatest
+            number of epochs, which holds the probability that the rule never ends it.
+        most_epochs: that the training has without the rule.
+        probability_of_none: that the rule never ends it.
+        basis: what it was found from, as a clause: "val_loss of 12 epochs", "5 earlier runs", "nothing yet: any epoch".
+    """
+
+    probabilities: tuple[tuple[int, float], ...]
+    most_epochs: int
+    probability_of_none: float
+    basis: str
+
+    def quantile(self, probability: float) -> int:
+        """Return the least number of epochs that is enough with this probability."""
+        ends = [(epochs, share) for epochs, share in self.probabilities if share]
+        reached = list(accumulate(share for _, share in ends))
+        return ends[min(bisect_left(reached, probability - _CLOSE), len(ends) - 1)][0]
+
+    @property
+    def mean(self) -> float:
+        """The mean number of epochs."""
+        return math.fsum(epochs * share for epochs, share in self.probabilities)
+
+    @property
+    def text(self) -> str:
+        """The same as ``run.csv`` has it: ``10:0.4 12:0.35 50:0.25 none=0.25 most=50 basis=…``."""
+        shares = " ".join(f"{epochs}:{share!r}" for epochs, share in self.probabilities)
+        return f"{shares} none={self.probability_of_none!r} most={self.most_epochs} basis={quote(self.basis)}"
+
+    @classmethod
+    def parse(cls, text: str) -> ExpectedStop:
+        """Return the expected stop that a ``text`` stands for.
+
+        Raises:
+            UsageError: where it stands for none.
+        """
+        try:
+            *shares, none, most, basis = text.split()
+            pairs = [(int(epochs), float(share)) for epochs, share in (part.split(":") for part in shares)]
+            total = math.fsum(share for _, share in pairs)
+            found = tuple((epochs, share / total) for epochs, share in sorted(pairs))
+            probability, most_epochs = float(none.removeprefix("none=")), int(most.removeprefix("most="))
+        except (ValueError, ZeroDivisionError) as error:
+            raise UsageError(f"run.csv is damaged: {text[:60]!r} is no expected stop") from error
+        if not all(0 <= share <= 1 for share in (probability, *(share for _, share in found))):
+            raise UsageError(f"run.csv is damaged: {text[:60]!r} is no expected stop")
+        return cls(found, most_epochs, probability, unquote(basis.removeprefix("basis=")))
+
+
+def unknown_stop(rule: StoppingRule, most_epochs: int) -> ExpectedStop:
+    """Return what is known of the end before anything is: any epoch is as likely, from the least possible to the most.
+
+    Args:
+        rule: that may end the training, after one of the values that come every ``rule.every`` epochs.
+        most_epochs: that the training has without it.
+    """
+    earlier = range(rule.least_stop * rule.every, most_epochs, rule.every)
+    ends = (*earlier, most_epochs)
+    share = 1 / len(ends)
+    return ExpectedStop(tuple((end, share) for end in ends), most_epochs, share, "nothing yet: any epoch")
