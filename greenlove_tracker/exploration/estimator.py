@@ -96,8 +96,8 @@ class Estimator:
         clock: read for all times.
         meter: measures the energy; default CodeCarbon.
         **settings: fields of ``greenlove_tracker.settings.config.Settings``, such as ``country``, ``log_dir``,
-            ``project``; ``phases``, as in ``Tracker``; or ``precision`` and ``workload`` for the comparison with other GPUs, else
-            guessed from the model and its first step.
+            ``project``; ``phases``, as in ``Tracker``; or ``precision`` and ``workload`` for the comparison with other
+            GPUs, else guessed from the model and its first step.
 
     Raises:
         UsageError: on a bad argument, with what to do.
