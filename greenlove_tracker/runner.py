@@ -206,7 +206,8 @@ def _finished(session: Session, status: RunStatus, exit_code: int | None) -> Ses
 
 def _show_traceback(error: BaseException) -> None:
     """Print it as Python itself would: from the script on, through the script's own hook where it has one."""
-    is_ours, traceback = f"{Path(__file__).parent}{os.sep}", error.__traceback__
+    is_ours = f"{Path(__file__).parent}{os.sep}"
+    traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(is_ours):
         traceback = traceback.tb_next
     sys.excepthook(type(error), error.with_traceback(traceback), traceback)

@@ -202,7 +202,8 @@ class CheckpointStore:
         Raises:
             OSError: where the directory cannot be written.
         """
-        number, free = 1, name
+        number = 1
+        free = name
         while (self.path / free / MANIFEST).exists():
             number += 1
             free = f"{name}-{number}"
@@ -251,7 +252,8 @@ class CheckpointStore:
         Raises:
             OSError: where the directory cannot be read or written.
         """
-        kept_last, kept_kinds = 0, set[CheckpointKind]()
+        kept_last = 0
+        kept_kinds = set[CheckpointKind]()
         for found in self.listing():
             kind = found.manifest.kind
             is_beside = kind in (CheckpointKind.BEST, CheckpointKind.FINAL) and kind not in kept_kinds
@@ -335,7 +337,8 @@ def live_mark(directory: LogPath | None) -> Iterator[bool]:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: no worker inherits it
             except (BlockingIOError, PermissionError):
-                file, is_alone = None, False
+                file = None
+                is_alone = False
     try:
         yield is_alone
     finally:

@@ -50,7 +50,10 @@ from greenlove_tracker.vocabulary.records import Clock, RunStatus, SystemClock
 _MODEL_FILE = "model.pt"
 _RANK_FILE = "rank-{}.pt"  # what is a rank's own: random states, its position in the data
 # What ranks ask for: the greatest number of all counts. A stop is _STOP and the number of the signal.
-_NOTHING, _REGULAR, _BEST, _STOP = 0, 1, 2, 1000
+_NOTHING = 0
+_REGULAR = 1
+_BEST = 2
+_STOP = 1000
 _NO_TRACKER: Tracker = object.__new__(Tracker)  # which does nothing
 _VERSIONS = {  # of what writes and reads checkpoints
     "greenlove_tracker": greenlove_tracker.__version__,
@@ -70,7 +73,8 @@ class TrainingInterrupted(TerminatedExit):  # it is no error: the training goes 
 
     def __init__(self, code: int, checkpoint: str, reason: str) -> None:
         super().__init__(code)
-        self.checkpoint, self.reason = checkpoint, reason
+        self.checkpoint = checkpoint
+        self.reason = reason
 
     def __str__(self) -> str:
         saved = f"saved as {self.checkpoint}" if self.checkpoint else "its last state could not be saved"
@@ -147,14 +151,17 @@ class Checkpointer:
         for name, value in (("every_steps", every_steps), ("every_epochs", every_epochs)):
             if value is not None:
                 whole_number(name, value)
-        self._every_s, self._every_steps, self._every_epochs = every_s, every_steps, every_epochs
+        self._every_s = every_s
+        self._every_steps = every_steps
+        self._every_epochs = every_epochs
         self._best = None if best is None else _Best(best, higher_is_better)
         self._clock = SystemClock() if clock is None else clock
         self._notices = TerminationNotices((signals,) if isinstance(signals, str) else signals)
         self._warn_once = WarnOnce()
         of_user = named("other", others)
         beside = {**named("scheduler", scheduler), **named("scaler", scaler), **of_user}
-        models, optimizers = named("model", model), named("optimizer", optimizer)
+        models = named("model", model)
+        optimizers = named("optimizer", optimizer)
         self._state = TrainingState(models, optimizers, beside, has_others=bool(of_user))
         self._ranks = RankAgreement()
         self._store = CheckpointStore(directory, keep_last=keep_last)
@@ -272,7 +279,8 @@ class Checkpointer:
                     f"another training writes its checkpoints to {self.directory}, and each would delete the other's: "
                     "give this one another directory, or end that one first"
                 )
-            self._is_looping, self._n_epochs = True, n
+            self._is_looping = True
+            self._n_epochs = n
             with self._notices, self._tracking(n, tracker):
                 yield from self._loop(n)
 
@@ -309,12 +317,14 @@ class Checkpointer:
             except GeneratorExit:  # by an error or by break: only the end of the process tells, and closes the run
                 own.pop_all()
                 raise
-        self.tracker, self._counts_steps = _NO_TRACKER, False
+        self.tracker = _NO_TRACKER
+        self._counts_steps = False
 
     def _begin_epoch(self) -> None:
         self._is_pass_begun = self._has_missed_step = False
         self._after_pass = {}
-        left, is_within = self._left, self.position.batches > 0
+        left = self._left
+        is_within = self.position.batches > 0
         if left is not None:
             if not is_within:
                 self._put_back(left)  # as it was between two epochs, whatever the script did since it was loaded
@@ -328,7 +338,8 @@ class Checkpointer:
             self._tell_restored(self._left)
         if self._is_batch_open:  # the loop was left by break: its last batch is done all the same
             self._batch_done()
-        self._is_in_epoch, self._left = False, None
+        self._is_in_epoch = False
+        self._left = None
         self._note_draws()
         position = self.position
         self.position = TrainingPosition(position.epoch + 1, 0, position.steps)
@@ -342,7 +353,8 @@ class Checkpointer:
             yield from loader
             return
         self._is_pass_begun = True
-        batches, epoch = self._begin_pass(loader), self.position.epoch
+        batches = self._begin_pass(loader)
+        epoch = self.position.epoch
         try:
             while True:
                 try:
@@ -365,7 +377,8 @@ class Checkpointer:
 
     def _begin_pass(self, loader: Iterable[Any]) -> PositionedBatches:
         """Begin the epoch's first pass; where the training is resumed in it, go to where that was."""
-        left, self._left = self._left, None
+        left = self._left
+        self._left = None
         if drawn_since(self._at_epoch_start):
             self._reasons[NotIdentical.LOOP_DRAWS] = None
         resume = None if left is None else left.of_rank["data"]
@@ -375,7 +388,8 @@ class Checkpointer:
                 "generators": {"before": [], "now": []},
                 "own": None,
             }  # else the ranks would draw alike
-        positioned, is_replayed = PositionedBatches(loader), left is not None and self.position.batches > 0
+        positioned = PositionedBatches(loader)
+        is_replayed = left is not None and self.position.batches > 0
         with self._gap(is_one=is_replayed):
             began_s = self._clock.perf_s()
             positioned.begin(resume)
@@ -406,7 +420,8 @@ class Checkpointer:
         self._batches_of_step += 1
         self._has_missed_step = self._has_missed_step or not self._state.has_all_stepped
         if self._state.has_stepped:
-            n_batches, self._batches_of_step = self._batches_of_step, 0
+            n_batches = self._batches_of_step
+            self._batches_of_step = 0
             self._optimizer_steps += 1
             if self._counts_steps:
                 self.tracker.step(n_batches=n_batches)
@@ -430,7 +445,8 @@ class Checkpointer:
 
     def _is_due(self, *, is_epoch_end: bool) -> bool:
         by_time = self._every_s is not None and self._clock.perf_s() - self._saved_s >= self._every_s
-        n_steps, n_epochs = self.position.steps - self._saved_at.steps, self.position.epoch - self._saved_at.epoch
+        n_steps = self.position.steps - self._saved_at.steps
+        n_epochs = self.position.epoch - self._saved_at.epoch
         by_steps = self._every_steps is not None and n_steps >= self._every_steps
         by_epochs = self._every_epochs is not None and n_epochs >= self._every_epochs
         return self._is_asked or by_time or by_steps or (is_epoch_end and by_epochs)
@@ -459,7 +475,9 @@ class Checkpointer:
 
     def _save(self, kind: CheckpointKind) -> str:
         """Write a checkpoint of the training as it is now, and delete old ones; return its name, empty for none."""
-        begun_s, name, problem = self._clock.perf_s(), checkpoint_name(self.position, kind), ""
+        begun_s = self._clock.perf_s()
+        name = checkpoint_name(self.position, kind)
+        problem = ""
         manifest = Manifest(
             kind,
             self.position,
@@ -481,7 +499,8 @@ class Checkpointer:
         with self._gap(is_one=self._is_in_epoch):
             try:
                 written = write_together(self._ranks, partial(self._store.draft, name), writers, manifest)
-                name, manifest = written.name, written.manifest  # with what the other ranks say
+                name = written.name
+                manifest = written.manifest  # with what the other ranks say
                 if self._ranks.rank == 0:
                     self._store.prune()
             except Exception as error:  # such as a full disk: the one before stays
@@ -550,7 +569,9 @@ class Checkpointer:
             self._reasons[NotIdentical.LOOP_DRAWS] = None
 
     def _note_saved(self) -> None:
-        self._saved_s, self._saved_at, self._is_asked = self._clock.perf_s(), self.position, False
+        self._saved_s = self._clock.perf_s()
+        self._saved_at = self.position
+        self._is_asked = False
 
     # -- resuming ------------------------------------------------------------------------------------------------
 
@@ -566,7 +587,8 @@ class Checkpointer:
         found = found or next((one for one in self._store.listing() if one.name == name), None)
         if found is None:
             raise OSError(f"rank {self._ranks.rank} does not see {name}: do all ranks share the directory?")
-        manifest, own_version = found.manifest, _VERSIONS["torch"]
+        manifest = found.manifest
+        own_version = _VERSIONS["torch"]
         is_of_this_rank = manifest.world_size == self._ranks.world_size
         self._reasons = dict.fromkeys(manifest.not_identical)
         if not is_of_this_rank:
@@ -581,7 +603,8 @@ class Checkpointer:
                 self._state.load_shards(directory, self._ranks)
         self._left = left = _Resumed(found, state, of_rank, is_of_this_rank)
         self._put_back(left)
-        self._resumed_from, self.position = manifest, manifest.position
+        self._resumed_from = manifest
+        self.position = manifest.position
         self._optimizer_steps, self._batches_of_step = of_rank["steps"]
         self.resumed = {"first_epoch": self.position.epoch, "first_step": self._optimizer_steps}
         self.resumed |= {"continues": manifest.run_id} if manifest.run_id else {}
@@ -611,7 +634,8 @@ class Checkpointer:
         """Tell the log of the resume, once the training is where it was."""
         if self._ranks.rank != 0:
             return
-        manifest, note = left.checkpoint.manifest, "; ".join(self._reasons)
+        manifest = left.checkpoint.manifest
+        note = "; ".join(self._reasons)
         if note:
             self._warn_once.warn(
                 "checkpoint not identical",
@@ -670,7 +694,8 @@ class _Best:
         direction = direction_of(metric) if higher_is_better is None else higher_is_better
         if direction is None:
             raise UsageError(f"best={metric!r}: its name does not tell which values are better; give higher_is_better=")
-        self.metric, self._higher = metric, direction
+        self.metric = metric
+        self._higher = direction
         self.value: float | None = None
         self.is_pending = False  # better than the one that was taken
 
@@ -680,4 +705,5 @@ class _Best:
         if number is None or math.isnan(number):
             return
         if self.value is None or (number > self.value if self._higher else number < self.value):
-            self.value, self.is_pending = number, True
+            self.value = number
+            self.is_pending = True

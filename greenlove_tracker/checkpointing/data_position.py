@@ -84,9 +84,11 @@ class PositionedBatches:
         Args:
             resume: what ``state`` returned, in this process or another; None: a new pass.
         """
-        n_before, own = 0, None
+        n_before = 0
+        own = None
         if resume is not None:
-            n_before, own = int(resume["batches"]), resume["own"] if self._has_state else None
+            n_before = int(resume["batches"])
+            own = resume["own"] if self._has_state else None
             if n_before and (left := put_back_random_state_values(resume["random_states"])):
                 self._reasons[NotIdentical.RANDOM_STATES.with_detail(", ".join(left))] = None
             self._put_back_generators(resume["generators"]["before" if n_before else "now"])
@@ -95,11 +97,13 @@ class PositionedBatches:
         self._random_before, self._before = random_state_values(), self._generator_states()
         self._iterator = iter(self._loader)
         if own is not None and resume is not None:
-            self.n_done, self._first = n_before, resume["first"]
+            self.n_done = n_before
+            self._first = resume["first"]
         for _ in range(n_before - self.n_done):
             next(self, None)
         if resume is not None and n_before:
-            was, now = resume["loader"], self._signature()
+            was = resume["loader"]
+            now = self._signature()
             differs = [f"{name} {now[name]} instead of {was.get(name)}" for name in now if now[name] != was.get(name)]
             if differs or self.n_done < n_before or self._first != resume["first"]:
                 detail = ", ".join(differs) or "its batches are others"

@@ -34,7 +34,8 @@ class RankAgreement:
     def __init__(self) -> None:
         self.group: Any = None
         self.problem = ""
-        self.rank, self.world_size = 0, 1
+        self.rank = 0
+        self.world_size = 1
         if distributed.is_available() and distributed.is_initialized():
             self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
             self.group = distributed.new_group(backend="gloo")
@@ -107,7 +108,8 @@ def write_together(
 
 def _done_by_all(ranks: RankAgreement, work: Callable[[], Any]) -> list[Any]:
     """Return what some work gives on every rank; where it fails on one, all of them raise what failed."""
-    result, problem = None, ""
+    result = None
+    problem = ""
     try:
         result = work()
     except Exception as error:  # whatever it is, a rank that left would let the others wait

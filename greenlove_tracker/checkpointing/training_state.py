@@ -68,7 +68,8 @@ class TrainingState:
         self.is_sharded = any(map(is_sharded, models.values()))
         if not has_others:
             _check_parameters(models, optimizers)
-        self._models, self._optimizers = models, optimizers
+        self._models = models
+        self._optimizers = optimizers
         self._inner = {name: _inner(model) for name, model in models.items()}
         self._parameters = [parameter for model in self._inner.values() for parameter in model.parameters()]
         whole = {} if self.is_sharded else optimizers
@@ -184,7 +185,8 @@ class TrainingState:
         from torch.distributed import checkpoint as dcp
         from torch.distributed.checkpoint import state_dict as states
 
-        options, together = states.StateDictOptions(cpu_offload=True), nn.ModuleDict(self._models)
+        options = states.StateDictOptions(cpu_offload=True)
+        together = nn.ModuleDict(self._models)
         optimizers = [*self._optimizers.values()]
         begun = [one for one in optimizers if one.state]
         with warnings.catch_warnings(action="ignore"):  # of torch's about itself: ShardedTensor, process groups
@@ -218,7 +220,8 @@ class TrainingState:
         from torch.distributed import checkpoint as dcp
         from torch.distributed.checkpoint import state_dict as states
 
-        together, optimizers = nn.ModuleDict(self._models), [*self._optimizers.values()]
+        together = nn.ModuleDict(self._models)
+        optimizers = [*self._optimizers.values()]
         with warnings.catch_warnings(action="ignore"):
             reader = dcp.FileSystemReader(directory)
             saved = set(reader.read_metadata().state_dict_metadata)
@@ -328,7 +331,8 @@ def _check_parameters(models: Mapping[str, nn.Module], optimizers: Mapping[str, 
 def _pair(name: str, thing: Any) -> Pair:
     if isinstance(thing, tuple) and len(thing) == 2 and all(map(callable, thing)):
         return cast(Pair, thing)
-    save, restore = getattr(thing, "state_dict", None), getattr(thing, "load_state_dict", None)
+    save = getattr(thing, "state_dict", None)
+    restore = getattr(thing, "load_state_dict", None)
     if callable(save) and callable(restore):
         return save, restore
     raise UsageError(

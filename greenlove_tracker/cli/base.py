@@ -106,7 +106,8 @@ class CommandVerb(Verb):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take apart what stands before the dashes and behind them."""
-        own, command = list(args), None
+        own = list(args)
+        command = None
         if "--" in own:
             at = own.index("--")
             own, command = own[:at], own[at + 1 :]

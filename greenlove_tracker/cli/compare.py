@@ -127,7 +127,8 @@ def _compare_logs(targets: Sequence[str]) -> tuple[Comparison, Groups]:
     from greenlove_tracker.extrapolation.run_comparison import compare_runs
     from greenlove_tracker.report.comparison import learnt_differences
 
-    found, learnt = compare_runs(groups), learnt_differences(groups)
+    found = compare_runs(groups)
+    learnt = learnt_differences(groups)
     rows = (replace(row, learns_otherwise=learnt.get(row.name, "")) for row in found.rows)
     return replace(found, rows=tuple(rows)), groups
 

@@ -33,7 +33,9 @@ UDEV_RULE = 'SUBSYSTEM=="powercap", ACTION=="add", RUN+="/bin/chmod a+r /sys%p/e
 _METER_TIMEOUT_S = 60.0
 _LEAST_FREE_GB = 1e-3  # a run needs some kB, a long one some MB
 
-GOOD, NEUTRAL, BAD = "✓", "–", "✗"
+GOOD = "✓"
+NEUTRAL = "–"
+BAD = "✗"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,8 @@ def _gpu_findings(found: Mapping[str, str]) -> list[Finding]:
         if "gpu_models" in found:
             return [Finding("gpu", found["gpu_models"], _method(found, "gpu"), GOOD, "")]
         return [Finding("gpu", "none found", "", NEUTRAL, "no NVIDIA driver answered")]
-    selection, fix = select_gpus(present, os.environ), ""
+    selection = select_gpus(present, os.environ)
+    fix = ""
     if "gpu_method" not in found and selection.gpus:
         fix = "install nvidia-smi (in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility); CodeCarbon looks for it"
     findings = []
@@ -143,7 +146,8 @@ def _gpu_findings(found: Mapping[str, str]) -> list[Finding]:
             method = "unmeasured" if fix else "counter" if gpu.has_energy_counter else "sampled power"
             note = "; ".join(filter(None, (f"limit {fmt.power(gpu.power_limit_w)}", selection.doubt)))
         else:
-            method, note = "left out", "CUDA_VISIBLE_DEVICES hides it"
+            method = "left out"
+            note = "CUDA_VISIBLE_DEVICES hides it"
         mark = NEUTRAL if method == "left out" else BAD if fix else GOOD
         findings.append(Finding(f"gpu {gpu.index}", gpu.name, method, mark, note, fix if mark is BAD else ""))
     return findings
@@ -155,7 +159,8 @@ def _cpu_finding(found: Mapping[str, str]) -> Finding:
     if method == "counter":
         return Finding("cpu", name, "counter", GOOD, found.get("cpu_scope", "") or "RAPL energy counter")
     tdp = f"TDP of {found['cpu_tdp_w']} W" if "cpu_tdp_w" in found else "rated power unknown"
-    note, fix = found.get("meter_note", "no counter was read"), _counter_fix()
+    note = found.get("meter_note", "no counter was read")
+    fix = _counter_fix()
     return Finding("cpu", name, _method(found, "cpu"), BAD if fix or not method else NEUTRAL, f"{tdp}; {note}", fix)
 
 
@@ -185,7 +190,8 @@ def _country_finding(settings: Settings, intensity: Factor) -> Finding:
 
 
 def _share_finding(found: Mapping[str, str]) -> Finding:
-    cpu, ram = float(found.get("cpu_share", 1.0)), float(found.get("ram_share", 1.0))
+    cpu = float(found.get("cpu_share", 1.0))
+    ram = float(found.get("ram_share", 1.0))
     if cpu == ram == 1.0:
         return Finding("share", "whole machine", "", GOOD, "no limit by cgroup, affinity or Slurm")
     value = f"CPU {fmt.percent(cpu)}, RAM {fmt.percent(ram)}"

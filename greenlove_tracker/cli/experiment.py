@@ -180,7 +180,8 @@ def forecast_document(forecast: ExperimentForecast) -> Document:
         for quantity, (name, text) in fmt.QUANTITIES.items()
         if (total := forecast.totals[quantity]) is not None or quantity != "cost_usd"
     ]
-    progress, limits = forecast.progress, forecast.experiment.budget.limits
+    progress = forecast.progress
+    limits = forecast.experiment.budget.limits
     done = f", {progress.n_finished} of them finished" if progress.n_finished else ""
     is_done = not progress.left
     totals = [] if is_done else totals
@@ -205,7 +206,8 @@ _IN_TABLE = ("duration_s", "energy_kwh", "emissions_kgco2e")
 
 def _beside(forecast: ExperimentForecast) -> list[str]:
     """Return what comes to the time of the trainings: starting their processes, and waiting before them."""
-    start, n_left = forecast.experiment.start, len(forecast.progress.left)
+    start = forecast.experiment.start
+    n_left = len(forecast.progress.left)
     found = [f"beside these times, starting the processes takes about {fmt.duration(forecast.start_up_s)}"]
     if start.below_gco2e_per_kwh is not None:
         grid = f"a grid at or below {start.below_gco2e_per_kwh:g} gCO2e/kWh"
@@ -216,7 +218,8 @@ def _beside(forecast: ExperimentForecast) -> list[str]:
 def _limit_text(forecast: ExperimentForecast, quantity: str, limit: float) -> str:
     """Return how likely a limit holds, and what is used of it."""
     name, text = fmt.QUANTITIES[quantity]
-    used, probability = forecast.progress.use[quantity], forecast.over.get(quantity)
+    used = forecast.progress.use[quantity]
+    probability = forecast.over.get(quantity)
     spent = f", of which {text(used)} is used" if used else ""
     holds = "whether it holds is not known" if probability is None else f"holds with {fmt.chance(1 - probability)}"
     return f"budget: {name} {text(limit)}{spent}: {holds}"

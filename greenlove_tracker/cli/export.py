@@ -47,13 +47,15 @@ def export(log_dir: str | None, output: str) -> None:
     if suffix not in (".json", ".csv"):
         raise UsageError(f"{output}: epochs are exported to .json and .csv, which pandas turns into other formats")
     chosen = aggregate(logs_of(log_dir))
-    rows, problems = list[dict[str, Any]](), dict.fromkeys(chosen.problems)
+    rows = list[dict[str, Any]]()
+    problems = dict.fromkeys(chosen.problems)
     for run in chosen.each():
         rows += epoch_rows(run)
         problems |= dict.fromkeys(run.problems)  # totals are read without their rows
     written = write_report(output, exported(rows, suffix))
     print_problems(list(problems))
-    runs, n_without = plural(chosen.total.n_runs, "run"), chosen.total.n_runs - len({row["run_id"] for row in rows})
+    runs = plural(chosen.total.n_runs, "run")
+    n_without = chosen.total.n_runs - len({row["run_id"] for row in rows})
     without = f", {n_without:,} of which have no epochs" if n_without else ""
     click.echo(f"wrote {plural(len(rows), 'row')} of {runs}{without}, to {written}", err=True)
 
@@ -67,7 +69,8 @@ def epoch_rows(run: Run) -> list[dict[str, Any]]:
     for rank in run.rows:
         metrics = _metrics_by_epoch(run, rank)
         for epoch in run.epochs_of(rank):
-            energy_kwh, grams = epoch.energy.total_kwh, epoch.emissions_gco2e
+            energy_kwh = epoch.energy.total_kwh
+            grams = epoch.emissions_gco2e
             values = {
                 **{name: run.text(name) or None for name in ("project", "tags", "host")},
                 **flat_values(epoch),

@@ -109,10 +109,12 @@ def _project(
     from greenlove_tracker.projection import from_log as comparison
     from greenlove_tracker.report import projection_report
 
-    of_hours, of_log = comparison.compare_hours, comparison.compare_log
+    of_hours = comparison.compare_hours
+    of_log = comparison.compare_log
     known = partial(of_log, log_dir) if hours is None else partial(of_hours, hours)
     found, decision = comparison.decided(known, chosen)
-    rows, about = found.projections, found.about
+    rows = found.projections
+    about = found.about
     if spot_terms is not None:
         from greenlove_tracker.projection.spot import row_for_spot, spot_advice_of
         from greenlove_tracker.report.spot_report import spot_document, spot_record
@@ -155,7 +157,8 @@ def _show_speedups(options: dict[str, Any]) -> None:
         raise UsageError('--speedups needs both GPUs: --gpu "RTX 3090" --target L40S')
     precision = precision_named(options["precision"] or ORDINARY_PRECISION)
     workload = None if options["workload"] is None else workload_named(options["workload"])
-    here, there = recognise(options["local_gpu"]), [recognise(name) for name in options["gpus"]]
+    here = recognise(options["local_gpu"])
+    there = [recognise(name) for name in options["gpus"]]
     found = speedups(here, there, workload=workload, precision=precision)
     compared = list(zip(there, found, strict=True))
     answer(speedup_document(here, compared, workload, precision), speedup_record(here, compared, workload, precision))

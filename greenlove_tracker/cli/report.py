@@ -229,7 +229,9 @@ def _show_forecasts(logs: Logs) -> None:
     """Show each run's forecast of its time beside its outcome."""
     from greenlove_tracker.report.forecast_report import forecasts_document, outcome_of, time_limit_sentence
 
-    outcomes, n_without, time_limits = [], 0, []
+    outcomes = []
+    n_without = 0
+    time_limits = []
     for run in (run for run in logs.readable() if not run.is_exploration):
         if (outcome := outcome_of(run, "duration_s")) is None:
             n_without += 1
@@ -237,7 +239,8 @@ def _show_forecasts(logs: Logs) -> None:
         outcomes.append(outcome)
         if outcome.time_fit is not None:
             time_limits.append(f"{run.run_id}: {time_limit_sentence(run)}.")
-    rows, problems = [outcome.as_dict() for outcome in outcomes], [str(problem) for problem in logs.problems]
+    rows = [outcome.as_dict() for outcome in outcomes]
+    problems = [str(problem) for problem in logs.problems]
     content = forecasts_document(outcomes, "duration_s", n_without, time_limits)
     answer(content, {"forecasts": rows, "problems": problems})
 

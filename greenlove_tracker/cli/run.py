@@ -212,8 +212,10 @@ def _hold_back(
 
 
 def _show(outcome: ScriptOutcome) -> None:
-    session, code = outcome.session, outcome.exit_code
-    settings, summary = session.state.settings, session.summary
+    session = outcome.session
+    code = outcome.exit_code
+    settings = session.state.settings
+    summary = session.summary
     if settings.verbose == 0:
         return
     is_done = summary is not None and summary.status == RunStatus.FINISHED

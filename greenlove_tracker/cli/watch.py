@@ -38,7 +38,8 @@ def watch(log_dir: str | None, once: bool) -> None:
         return
     with live_screen() as draw:
         while True:  # until Ctrl-C
-            begun_s, n_lines = time.monotonic(), shutil.get_terminal_size().lines  # it may be drawn larger
+            begun_s = time.monotonic()
+            n_lines = shutil.get_terminal_size().lines  # the window may have another size now
             most = max(1, n_lines - MOST_ENDED - _OTHER_LINES)
             seen = watch_document(look(path, MOST_ENDED), time.time(), most=most)
             draw(terminal.render(seen))

@@ -31,7 +31,8 @@ from greenlove_tracker.vocabulary.errors import SettingError, UsageError
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
 EXPERIMENTS_DIR = "greenlove_experiments"  # beside the file, where it names no other
-_MOST_SEEDS, _MOST_SEED = 1000, 2**32 - 1  # the latter is the largest that numpy.random.seed takes
+_MOST_SEEDS = 1000
+_MOST_SEED = 2**32 - 1  # the largest that numpy.random.seed takes
 _LENGTHS = ("epochs", "steps", "batch_size")  # of a training: above the matrix or in it
 
 Location = tuple[str | int, ...]  # of a value: ("arms", "optimised", 2)
@@ -275,7 +276,8 @@ class ExperimentBudget(_FileSection):
     @property
     def limits(self) -> dict[str, float]:
         """The limits that are set, by quantity as a run's summary has them."""
-        hours, emissions = self.hours, self.kgco2e
+        hours = self.hours
+        emissions = self.kgco2e
         limits = {"duration_s": hours and hours * SECONDS_PER_HOUR, "energy_kwh": self.energy_kwh}
         limits |= {"emissions_kgco2e": emissions, "cost_usd": self.cost_usd}
         return {quantity: limit for quantity, limit in limits.items() if limit is not None}
@@ -463,7 +465,8 @@ def read_experiment(path: str | os.PathLike[str], *, makes_techniques: bool = Fa
         found = [(details["loc"], _message(details)) for details in error.errors(include_url=False)]
         raise _refused(file, values, found) from error
     except (YAMLError, ValueError, OverflowError, RecursionError) as error:
-        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or error
         where = f", line {mark.line + 1}" if mark else ""
         raise UsageError(f"{file}{where}: not YAML: {' '.join(str(problem).split())}") from error
     experiment = _experiment(file.absolute(), content, values.get("matrix", ()), hashlib.sha256(data).hexdigest())
@@ -474,7 +477,8 @@ def read_experiment(path: str | os.PathLike[str], *, makes_techniques: bool = Fa
 
 def _message(details: Any) -> str:
     """Return what is said of a mistake that pydantic found."""
-    location, error = details["loc"], details.get("ctx", {}).get("error")
+    location = details["loc"]
+    error = details.get("ctx", {}).get("error")
     if isinstance(error, UsageError):
         return str(error)
     if details["type"] == "missing":
@@ -482,7 +486,8 @@ def _message(details: Any) -> str:
     if details["type"] != "extra_forbidden":
         given = details["input"]
         return f"{details['msg'].removeprefix('Input ')}{f', not {given!r}'[:60] if isinstance(given, str) else ''}"
-    key, known = str(location[-1]), SECTIONS[str(location[0]) if len(location) > 1 else ""].model_fields
+    key = str(location[-1])
+    known = SECTIONS[str(location[0]) if len(location) > 1 else ""].model_fields
     return f"no such key: {nearest(key, known)}"
 
 

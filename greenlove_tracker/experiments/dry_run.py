@@ -110,7 +110,8 @@ def forecast_experiment(
     groups = explore_groups(experiment, progress, budget_s, command=command)
     explored = [group for group in groups if group.n_left and not group.reason]
     totals = {quantity: _total([group.left(quantity) for group in explored]) for quantity in fmt.QUANTITIES}
-    limits, used = experiment.budget.limits, progress.use
+    limits = experiment.budget.limits
+    used = progress.use
     over = {q: t.probability_above(limits[q] - used[q]) for q in limits if (t := totals[q]) is not None}
     return ExperimentForecast(experiment, progress, groups, totals, over)
 
@@ -141,7 +142,8 @@ def explore_groups(
     """
     by_group = progress.groups(experiment.runs[0].group)
     each_s = max(_LEAST_GROUP_S, budget_s / max(1, len({run.planned.group for run in progress.left})))
-    status, found = StatusLine(), list[GroupForecast]()
+    status = StatusLine()
+    found = list[GroupForecast]()
     try:
         for group, runs in by_group:
             left = [run for run in runs if run.state is not PlannedRunState.FINISHED]
@@ -160,7 +162,8 @@ def _explored(
 ) -> GroupForecast:
     """Explore one training in a process of its own; a crash or a hang is that group's alone."""
     with tempfile.TemporaryDirectory(prefix="greenlove-dry-run-") as directory:
-        answer, timeout_s = Path(directory, "answer.json"), budget_s + _LOADING_S
+        answer = Path(directory, "answer.json")
+        timeout_s = budget_s + _LOADING_S
         words = [*command, str(experiment.path), planned.key, str(answer), "--explore", str(budget_s)]
         began_s = time.perf_counter()
         try:
@@ -168,7 +171,8 @@ def _explored(
             done = subprocess.run(words, stdin=quiet, stdout=quiet, stderr=quiet, timeout=timeout_s, check=False)
         except subprocess.TimeoutExpired:
             return replace(group, reason=f"the exploration did not end within {timeout_s:.0f} s")
-        found, took_s = one_run.read_answer(answer, done.returncode)[0], time.perf_counter() - began_s
+        found = one_run.read_answer(answer, done.returncode)[0]
+        took_s = time.perf_counter() - began_s
     if found.pop("outcome", "finished") != "finished":
         return replace(group, reason=found["reason"])
     estimates = {q: None if found[q] is None else Estimate(**found[q]) for q in fmt.QUANTITIES}

@@ -154,7 +154,8 @@ def _explored(planned: PlannedRun, budget_s: float, log_dir: Path) -> dict[str, 
     with arm.active():
         estimator = Estimator(**{**options, **own})
         estimation = estimator.estimate()
-    forecast, stop = estimation.forecast, estimator.plan.stop
+    forecast = estimation.forecast
+    stop = estimator.plan.stop
     estimates = {quantity: getattr(forecast, quantity) for quantity in fmt.QUANTITIES}
     return {
         **{quantity: None if estimate is None else asdict(estimate) for quantity, estimate in estimates.items()},

@@ -53,7 +53,9 @@ class PlannedRunProgress:
         if ends:
             return cls(planned, PlannedRunState.FINISHED, tuple(runs[: ends[-1]]))
         last = runs[-1]
-        status, code, reason = last.summary.status, last.summary.exit_code, last.text("failure")
+        status = last.summary.status
+        code = last.summary.exit_code
+        reason = last.text("failure")
         if status == RunStatus.FAILED and code is not None:
             reason = reason or f"exit code {code}"
         if status == RunStatus.STOPPED:
@@ -100,7 +102,8 @@ class ExperimentProgress:
             UsageError: where they are those of another experiment.
         """
         runs_dir = experiment.outputs / "runs"
-        own, notes = list[Run](), list[str]()
+        own = list[Run]()
+        notes = list[str]()
         if runs_dir.is_dir():
             logs = read_logs(runs_dir)
             own = [run for run in logs.readable() if run.text("experiment") and not run.is_exploration]

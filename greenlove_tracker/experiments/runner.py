@@ -138,7 +138,9 @@ class _Call:
         *,
         quiet: bool,
     ) -> None:
-        self._experiment, self._tell, self._is_quiet = experiment, tell, quiet
+        self._experiment = experiment
+        self._tell = tell
+        self._is_quiet = quiet
         self._command = command
         self._not_run: dict[str, str] = {}
         self._limit = ""  # that was reached, as a clause
@@ -191,7 +193,8 @@ class _Call:
     def _note(self, number: int, progress: ExperimentProgress, answer: Mapping[str, str], *, is_limited: bool) -> None:
         """Take note of how a training ended."""
         run = progress.runs[number - 1]
-        name, place = run.planned.name, f"greenlove  {number} of {len(progress.runs)}  "
+        name = run.planned.name
+        place = f"greenlove  {number} of {len(progress.runs)}  "
         if run.state is PlannedRunState.FINISHED:
             energies = [one.summary.energy_kwh for one in run.runs]
             energy_kwh = None if None in energies else math.fsum(filter(None, energies))
@@ -237,7 +240,8 @@ def limit_variables(planned: PlannedRun, rest: Mapping[str, float]) -> dict[str,
 
 def wait_to_start(experiment: Experiment, planned: PlannedRun, *, quiet: bool) -> None:
     """Wait until a training is to begin, and hand the wait over to its run."""
-    policy, settings = experiment.start, load_settings(planned.settings)
+    policy = experiment.start
+    settings = load_settings(planned.settings)
     if policy.below_gco2e_per_kwh is not None:
         wait_for_low_carbon(
             policy.below_gco2e_per_kwh,

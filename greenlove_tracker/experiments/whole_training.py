@@ -26,7 +26,8 @@ def whole_training(runs: Sequence[Run]) -> Run:
     parts = sorted(runs, key=lambda run: run.started_at)
     if len(parts) == 1:
         return parts[0]
-    first, last = parts[0], parts[-1]
+    first = parts[0]
+    last = parts[-1]
     lines = {name: line for name, line in last.lines.items() if name not in (*_OF_FIRST, "intensity_sources")}
     lines |= {name: first.lines[name] for name in _OF_FIRST if name in first.lines}
     for name, done in (

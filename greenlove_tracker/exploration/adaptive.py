@@ -181,7 +181,9 @@ class ExplorationScheduler:
         budget_s: float = 30.0,
         seed: int = 0,
     ) -> None:
-        self.batches_per_epoch, self.total_epochs, self.budget_s = batches_per_epoch, total_epochs, budget_s
+        self.batches_per_epoch = batches_per_epoch
+        self.total_epochs = total_epochs
+        self.budget_s = budget_s
         self.results: list[TrialResult] = []
         self._random = random.Random(seed)  # noqa: S311  # an order, no secret
         self._probed_at_s = self._requested_at_s = 0.0  # when the cold probe was over, and a trial was asked for
@@ -275,7 +277,8 @@ class ExplorationScheduler:
             return TrialRequest(1, 2, remaining_s, 2 * cold_s, Purpose.PROBE)
         if self.results[-1].request.purpose != Purpose.PROBE:
             return None
-        cost, available_s = self.cost, self._available_s(remaining_s)
+        cost = self.cost
+        available_s = self._available_s(remaining_s)
         if cost is None:  # what was slow may have been a compilation or a step: a third of what remains will tell
             if remaining_s < _COLD_SHARE * cold_s:
                 return None
@@ -383,7 +386,8 @@ class TrialBudget:
 
     def fitted(self, batches: int, epochs: int) -> tuple[int, int]:
         """Return the trial with fewer epochs, or smaller, where the time is short; no batches where too small."""
-        available_s, least = self.available_s - self.overhead_s, min(epochs, _LEAST_EPOCHS)
+        available_s = self.available_s - self.overhead_s
+        least = min(epochs, _LEAST_EPOCHS)
         if (allowed := int(available_s / self.cost.epoch_s(batches))) >= least:
             return batches, min(epochs, allowed)
         fitting = int((available_s / least - self.cost.start_s) / self.cost.batch_s) if self.cost.batch_s else 0

@@ -131,11 +131,14 @@ class Estimator:
         meter: Meter | None = None,
         **settings: Any,
     ) -> None:
-        self._model, self._optimizer, self._criterion = model, optimizer, criterion
+        self._model = model
+        self._optimizer = optimizer
+        self._criterion = criterion
         own_step = step_of(loss or partial(loss_of_pair, criterion=criterion), max_grad_norm)
         self._train_step, self._device = train_step or own_step, device_of(model, device)
         self._eval_fn, self._also_restore = eval_fn, tuple(also_restore)
-        self._clock, self._meter = clock, meter
+        self._clock = clock
+        self._meter = meter
         self._last_batch: Any = None
         self._settings = load_settings(settings)
         self._options = EstimateOptions(
@@ -159,7 +162,8 @@ class Estimator:
         reserved_share = (_EVAL_SHARE if eval_fn is not None else 0.0) + (
             _MEMORY_SHARE if self._device.type == "cpu" else 0.0
         )
-        self._scheduled_s, self._seed = (1 - reserved_share) * budget_s, seed
+        self._scheduled_s = (1 - reserved_share) * budget_s
+        self._seed = seed
 
     def estimate(self, *, restores: bool = True) -> Estimation:
         """Explore, forecast, report, and ask whether to train on.
@@ -171,7 +175,8 @@ class Estimator:
             UsageError: where the training step or the data cannot be explored, with what to do.
         """
         check_single_process()
-        plan, notes = self.plan, []
+        plan = self.plan
+        notes = []
         scheduler = ExplorationScheduler(
             plan.batches_per_epoch, plan.n_epochs, budget_s=self._scheduled_s, seed=self._seed
         )
@@ -238,7 +243,8 @@ class Estimator:
 
     def _run_trials(self, run: ExplorationRun, scheduler: ExplorationScheduler) -> None:
         """Run what the scheduler requests, until it requests no more."""
-        batch_size, width = self._source.batch_size, None
+        batch_size = self._source.batch_size
+        width = None
         while (request := scheduler.next(run.spent_s, relative_width=width)) is not None:
             run.show_progress(request.batches * batch_size, width)
             run.start_trial()
@@ -272,7 +278,8 @@ class Estimator:
         training = TrainingStep(tuple(modules), tuple(each_of(self._optimizer)), self._step, self._device)
         if self._device.type != "cpu" or training.is_compiled or self._last_batch is None:
             return None
-        batch, self._last_batch = self._last_batch, None
+        batch = self._last_batch
+        self._last_batch = None
         deadline_s = run.perf_s() + min(_MEMORY_S, self._options.budget_s - run.spent_s)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -345,7 +352,8 @@ def check_single_process() -> None:
     Raises:
         UsageError: where this process is one of several that train together.
     """
-    ranks, distributed = find_ranks(os.environ), torch.distributed
+    ranks = find_ranks(os.environ)
+    distributed = torch.distributed
     is_initialised = distributed.is_available() and distributed.is_initialized()
     n_ranks = distributed.get_world_size() if is_initialised else ranks.world_size
     if n_ranks > 1:

@@ -148,7 +148,8 @@ class ExplorationRun(TrialSession):
         super().__init__(settings, options.budget_s, clock, meter, trials_log.plan_fields(plan))
         self.record = trials_log.ExplorationRecord()
         self.precision = self.workload = Seen()
-        self.plan, self.options = plan, options
+        self.plan = plan
+        self.options = options
 
     def _keep_interrupted(self) -> None:
         """Keep the trials before a Ctrl-C for ``greenlove explore DIR``, and say so.
@@ -191,11 +192,13 @@ class ExplorationRun(TrialSession):
         Raises:
             OSError: where a file cannot be written.
         """
-        session, options = self._session, self.options
+        session = self._session
+        options = self.options
         self.record = record = replace(self.record, gpu_power_w=self._gpu_power_w())
         self._write_record()
         session.finish(RunStatus.FINISHED, 0)
-        spent_s, now_utc_s = self.spent_s, self._clock.utc_s()
+        spent_s = self.spent_s
+        now_utc_s = self._clock.utc_s()
         limit = time_limit(self.settings, now_utc_s)  # not of this Slurm job: the training may be another
         fit = None if limit is None else time_fit(forecast, limit.limit_s)
         projections, why_none = self._projections(forecast)

@@ -83,7 +83,8 @@ def peak_of_steps(
         from torch.distributed._tools.mem_tracker import MemTracker
     except ImportError as error:
         raise UsageError("the memory of a step is followed by torch 2.5 and later") from error
-    has_data, batch = training.device.type != "meta", None
+    has_data = training.device.type != "meta"
+    batch = None
     groups = [group for o in training.optimizers for group in getattr(o, "param_groups", ()) if as_on_gpu]
     untold = [g for g in groups if g.get("foreach", False) is None and not g.get("fused")]
     for group in untold:
@@ -109,9 +110,11 @@ def peak_of_steps(
     found = tracker.get_tracker_snapshot("peak").get(training.device, {})
     by_kind = {str(getattr(kind, "name", kind)): int(n_bytes) for kind, n_bytes in found.items()}
     parameters = by_kind.get("PARAM", 0) + by_kind.get("BUFFER", 0)
-    gradients, optimizer = by_kind.get("GRAD", 0), by_kind.get("OPT", 0)
+    gradients = by_kind.get("GRAD", 0)
+    optimizer = by_kind.get("OPT", 0)
     peak = by_kind.get("Total", 0)
-    activations, method = peak - parameters - gradients - optimizer, MEASURED_STEP if has_data else META
+    activations = peak - parameters - gradients - optimizer
+    method = MEASURED_STEP if has_data else META
     return MemoryRow("", parameters, gradients, optimizer, activations, peak, method)
 
 

@@ -204,7 +204,8 @@ def generators_within(roots: Iterable[Any]) -> list[Any]:
 
     Searches attributes, small containers, closures and bound methods, the nearest first and not without end.
     """
-    queue, found = deque(roots), []
+    queue = deque(roots)
+    found = []
     visited: dict[int, Any] = {}
     while queue and len(visited) < _MOST_OBJECTS:
         thing = queue.popleft()

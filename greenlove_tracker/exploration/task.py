@@ -65,7 +65,8 @@ def _names(path: Path, name: str) -> bool:
 
 @contextmanager
 def _argv(file: str, arguments: Sequence[str]) -> Iterator[None]:
-    argv, sys.argv = sys.argv, [file, *arguments]
+    argv = sys.argv
+    sys.argv = [file, *arguments]
     try:
         yield
     finally:

@@ -63,7 +63,8 @@ class TrialSession:
         outer = open_run()
         if outer is not None:
             settings = replace(settings, log_dir=str(outer.run_dir / EXPLORATIONS_DIR))
-        self.settings, self.budget_s = settings, budget_s
+        self.settings = settings
+        self.budget_s = budget_s
         self._clock = clock or SystemClock()
         self.perf_s = self._clock.perf_s
         self._began_s = self.perf_s() if began_s is None else began_s

@@ -45,10 +45,12 @@ def run_trial(
         UsageError: where the data end before an epoch does.
     """
     deadline = Deadline(perf_s() + request.deadline_s, perf_s, synchronise)
-    durations_s, loss = list[float](), None
+    durations_s = list[float]()
+    loss = None
     for _ in range(request.epochs):
         synchronise()
-        began_s, done = perf_s(), 0
+        began_s = perf_s()
+        done = 0
         first = source.first(request.batches)
         for batch in first:
             if deadline.has_passed():  # a loader's start may have taken it all
@@ -84,7 +86,9 @@ class Deadline:
     """
 
     def __init__(self, at_s: float, perf_s: Callable[[], float], synchronise: Callable[[], None]) -> None:
-        self._at_s, self._perf_s, self._synchronise = at_s, perf_s, synchronise
+        self._at_s = at_s
+        self._perf_s = perf_s
+        self._synchronise = synchronise
         self._synchronised_s = perf_s()
 
     def has_passed(self) -> bool:
@@ -202,7 +206,8 @@ class _FirstBatches:
     """A batch sampler that stops early: nothing is loaded that is not used, and the rest is as the user's own."""
 
     def __init__(self, batch_sampler: Iterable[Any], limit: int) -> None:
-        self._batch_sampler, self.limit = batch_sampler, limit
+        self._batch_sampler = batch_sampler
+        self.limit = limit
 
     def __iter__(self) -> Iterator[Any]:
         return islice(self._batch_sampler, self.limit)
@@ -276,7 +281,9 @@ class _TruncatedStream:
     """
 
     def __init__(self, stream: Iterable[Any], batches: int, *, is_repeated: bool) -> None:
-        self._stream, self._left, self._is_repeated = stream, batches, is_repeated
+        self._stream = stream
+        self._left = batches
+        self._is_repeated = is_repeated
         self._batches = iter(stream)
 
     def __iter__(self) -> Iterator[Any]:
@@ -310,7 +317,8 @@ class StreamSource(BatchSource):
             )
         if batches_per_epoch == 0:
             raise UsageError("the training data are empty: there is nothing to explore")
-        self.batch_size, self.batches_per_epoch = batch_size, batches_per_epoch
+        self.batch_size = batch_size
+        self.batches_per_epoch = batches_per_epoch
         self.samples_per_epoch = None if batches_per_epoch is None else batches_per_epoch * batch_size
         self._stream = stream
 
@@ -335,7 +343,8 @@ def source_of(data: Any, batch_size: int = DEFAULT_BATCH_SIZE) -> BatchSource:
         raise UsageError(
             f"{{argument}} must be a whole number of at least 1, not {batch_size!r}", argument="batch_size"
         )
-    batch_size, length = int(batch_size), _length(data)
+    batch_size = int(batch_size)
+    length = _length(data)
     if isinstance(data, IterableDataset):
         data = DataLoader(data, batch_size=batch_size)
     if isinstance(data, DataLoader):

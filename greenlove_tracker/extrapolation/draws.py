@@ -52,7 +52,8 @@ def sum_to_come(count: int, known: Sequence[float], spread_of_one: float, rng: n
         spread_of_one: assumed relative standard deviation where one alone is known.
         rng: of the order of the draws.
     """
-    n, mean = len(known), float(np.mean(known))
+    n = len(known)
+    mean = float(np.mean(known))
     if n == 1:
         return count * mean * (1.0 + spread_of_one * with_point(NORMAL, 0.0, rng))
     error = float(np.std(known, ddof=1)) * math.sqrt(count**2 / n + count)
@@ -69,7 +70,8 @@ def estimate_about(draws: Array, level: float, unit: str, kind: str = Kind.PREDI
     """Return the interval about the point that draws begin with; the lower end of a prediction is above zero."""
     point = float(draws[0])
     lower, upper = np.quantile(draws[1:], [(1 - level) / 2, (1 + level) / 2], method="hazen").tolist()  # as of SPREAD
-    lower, upper = min(point, max(0.0, lower)), max(point, upper)
+    lower = min(point, max(0.0, lower))
+    upper = max(point, upper)
     return Estimate(
         point, above_zero(lower, point, upper) if kind == Kind.PREDICTION else lower, upper, level, unit, kind
     )

@@ -25,7 +25,8 @@ from greenlove_tracker.vocabulary.forecasting import P99, WIDE_RELATIVE_WIDTH, E
 from greenlove_tracker.vocabulary.phases import spans
 from greenlove_tracker.vocabulary.stopping import ExpectedStop, StoppingRule, unknown_stop
 
-_MOST_PATHS, _FEWEST_PATHS = 300, 60
+_MOST_PATHS = 300
+_FEWEST_PATHS = 60
 _MOST_LOOKED_AT = 60_000  # values that the rule looks at in all: beyond, there are fewer paths
 _MOST_AHEAD = 2000  # values that a path goes on for; who has not ended by then is taken not to end at all
 _LARGEST = 1e150  # beyond, a value is of a training that diverged, and its square no number
@@ -40,7 +41,8 @@ _AUTOCORRELATIONS = (0.0, 0.4, 0.8, 0.95)
 _FADES = (0.0, 1.5, 3.0)  # log of the noise's standard deviation at the first value, in that of now
 _CURVE_SCALE = 20.0  # standard deviation of a and b, in that of the noise
 _RISE_SCALE = 7.0  # and of c, for a rise over as many values as there are
-_NOISE_SHARE, _NOISE_FREEDOM = 0.07, 1.0  # noise that is expected, in the values' range; as many values tell as much
+_NOISE_SHARE = 0.07  # expected noise, as a share of the values' range
+_NOISE_FREEDOM = 1.0  # the weight of that expectation, in values
 _UNFORESEEN = 0.05  # that the curve will do something else: any epoch is then as likely
 
 
@@ -57,7 +59,8 @@ def expected_stop(
         seed: of the simulation.
     """
     known = [float(value) for value in values]
-    ended, basis = rule.first_stop(known), f"{rule.metric} of {len(known) * rule.every} epochs"
+    ended = rule.first_stop(known)
+    basis = f"{rule.metric} of {len(known) * rule.every} epochs"
     if ended is not None:  # it ends now: nothing is forecast past a rule that has ended it
         now = min(most_epochs, max(len(known) * rule.every, least_epochs))
         basis = f"{rule.metric} of {ended * rule.every} epochs, after which the rule ends it"
@@ -104,7 +107,8 @@ def forecast_over_stops(
     phase_ends = {end for _, end in spans([part.phase for part in whole.phases]) if epochs[0] < end < epochs[-1]}
     at = sorted({int(epochs[0]), stop.quantile(0.5), int(epochs[-1])} | phase_ends)
     forecasts = [whole if k == stop.most_epochs else forecast_until(k) for k in at]
-    level, rng = whole.duration_s.level, np.random.default_rng(0)
+    level = whole.duration_s.level
+    rng = np.random.default_rng(0)
 
     def quantiles(ends: Sequence[tuple[float, float, float]], z: float, shares: Sequence[float]) -> Sequence[float]:
         """Return those of a mixture over the epochs, from point, lower and upper end of its parts."""
@@ -122,7 +126,8 @@ def forecast_over_stops(
 
     duration = mixed([f.duration_s for f in forecasts]) or whole.duration_s
     p99s = [(f.duration_s.point, f.duration_s.point, f.duration_p99_s) for f in forecasts if f.duration_p99_s]
-    not_reached, warnings = Estimate(0.0, 0.0, 0.0, level, "s"), [*whole.warnings]
+    not_reached = Estimate(0.0, 0.0, 0.0, level, "s")
+    warnings = [*whole.warnings]
     parts = [
         mixed([f.phases[i].duration_s if i < len(f.phases) else not_reached for f in forecasts])
         for i in range(len(whole.phases))
@@ -187,7 +192,8 @@ def _forms(n: int, ahead: int) -> tuple[Array, Array, Array, Array]:
 def _continued(values: Array, ahead: int, n_paths: int, rng: np.random.Generator) -> Array:
     """Return paths on which values, of which smaller ones are better, may go on; shape (n_paths, ahead)."""
     finite = values[np.isfinite(values)]
-    n, level = len(finite), float(finite[-1])
+    n = len(finite)
+    level = float(finite[-1])
     scale = max(float(np.ptp(finite)), 1e-9 * max(1.0, abs(level)))
     y = (finite - level) / scale
     design, deviations, correlations, log_prior = _forms(n, ahead)

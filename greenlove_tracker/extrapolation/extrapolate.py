@@ -134,7 +134,8 @@ def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: st
         raise UsageError(
             "no trials: at least one timed trial is needed, six to nine on four sizes give a good forecast"
         )
-    sizes, largest = {t.batch_size for t in trials}, max(t.batches for t in trials)
+    sizes = {t.batch_size for t in trials}
+    largest = max(t.batches for t in trials)
     wrong = {
         f'method must be "wls", "power" or "green-love", not {method!r}': method not in ("wls", "power", "green-love"),
         "the green-love formulas need a plan in samples and epochs": method == "green-love" and plan.epochs is None,
@@ -210,9 +211,11 @@ def _forecast_green_love(trials: Sequence[Trial], plan: TrainingPlan, level: flo
     later = [s for times in scaled for s in times[3:]] or [s for times in scaled for s in times]
     columns = [[times[i] for times in scaled if len(times) > i] for i in range(min(3, epochs))]
     firsts_s = [float(np.mean(column)) for column in columns if column]
-    epoch_s, sigma_s = float(np.mean(later)), float(np.std(later, ddof=1)) if len(later) > 1 else 0.0
+    epoch_s = float(np.mean(later))
+    sigma_s = float(np.std(later, ddof=1)) if len(later) > 1 else 0.0
     excess_s = math.fsum(firsts_s) - len(firsts_s) * epoch_s
-    total_s, margin_s = epochs * epoch_s + excess_s, student_quantile((1 + level) / 2, math.inf) * sigma_s * epochs**0.5
+    total_s = epochs * epoch_s + excess_s
+    margin_s = student_quantile((1 + level) / 2, math.inf) * sigma_s * epochs**0.5
     duration = Estimate(total_s, max(0.0, total_s - margin_s), total_s + margin_s, level, "s")
     energy, warnings = energy_at_mean_power(trials, duration)
     return _forecast(
@@ -283,9 +286,13 @@ def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[E
     measured = [(t.energy_kwh, t.total_s) for t in trials if t.energy_kwh is not None]
     if not measured:
         return None, []
-    n, (energies_kwh, times_s) = len(measured), np.array(measured).T
-    powers_kwh_per_s, total_s = energies_kwh / times_s, float(times_s.sum())
-    mean_kwh_per_s, relative_power, warnings = float(energies_kwh.sum()) / total_s, 0.0, []
+    n = len(measured)
+    (energies_kwh, times_s) = np.array(measured).T
+    powers_kwh_per_s = energies_kwh / times_s
+    total_s = float(times_s.sum())
+    mean_kwh_per_s = float(energies_kwh.sum()) / total_s
+    relative_power = 0.0
+    warnings = []
     if n > 1:
         scatter = float(powers_kwh_per_s.std(ddof=1)) / mean_kwh_per_s * math.sqrt(1 + 1 / n)
         relative_power = student_quantile((1 + duration.level) / 2, n - 1) * scatter
@@ -309,10 +316,12 @@ def _phases(
     trials: Sequence[Trial], plan: TrainingPlan, epochs_s: Array, level: float
 ) -> tuple[Array, tuple[PhaseForecast, ...], list[ForecastWarning]]:
     """Return the mean cost of a unit of the phases, in one as it was timed, the part of each, and what is assumed."""
-    phases, first = plan.phases, trials[0]
+    phases = plan.phases
+    first = trials[0]
     if not phases:
         return np.ones(N + 1), (), []
-    batches, measure = plan.batches_per_step or 1, next((p.measure for p in phases if p.measure is not None), "")
+    batches = plan.batches_per_step or 1
+    measure = next((p.measure for p in phases if p.measure is not None), "")
     trial_work = {
         "samples_per_step": float(first.batch_size * batches),
         "tokens_per_step": first.tokens_per_epoch and first.tokens_per_epoch / first.batches * batches,
@@ -367,13 +376,16 @@ def time_between_epochs(
     Raises:
         UsageError: where a time cannot be one, or the plan does not say how often.
     """
-    parts, warnings = list[Array](), []
+    parts = list[Array]()
+    warnings = []
     rng = np.random.default_rng(_SEED)
     for kind, code, count, durations_s in (
         ("eval", WarningCode.EVALUATION, plan.n_evaluations, eval_durations_s),
         ("save", WarningCode.CHECKPOINT, plan.n_checkpoints, save_durations_s),
     ):
-        name, argument, n_timed = code.lower(), f"{kind}_durations_s", len(durations_s)
+        name = code.lower()
+        argument = f"{kind}_durations_s"
+        n_timed = len(durations_s)
         if n_timed and not plan.has_pauses(kind):
             raise UsageError(f"{argument} without a number of {name}s: say how often with TrainingPlan({kind}_every=…)")
         if not all(LEAST_S <= duration_s <= MOST_S for duration_s in durations_s):
@@ -494,7 +506,8 @@ def priced(
     ):
         _check_rate(name, rate, unit)
     intensity, price = (r.point if isinstance(r, Estimate) else r for r in (carbon_intensity, electricity_price))
-    energy, forecast = forecast.energy_kwh, Rates(intensity, price, price_usd_per_hour).priced(forecast)
+    energy = forecast.energy_kwh
+    forecast = Rates(intensity, price, price_usd_per_hour).priced(forecast)
     rng = np.random.default_rng(seed)
     if energy is not None and isinstance(carbon_intensity, Estimate):
         grams = _product(energy, carbon_intensity, rng)

@@ -24,7 +24,8 @@ Trends = tuple[NDArray[np.int64], Array, Array, Array]  # curve, change, its var
 _Regime = tuple[float, int, float, float | None]
 
 # Priors, relative to the level; chosen on recorded runs, as docs/method/forecasts.md says.
-_NOISE, _NOISE_WEIGHT = 0.007, 2.0  # of a unit, worth so many observations
+_NOISE = 0.007  # of a unit
+_NOISE_WEIGHT = 2.0  # the weight of that expectation, in observations
 _UNSEEN_NOISE = 0.015  # of a unit, where fewer than three were seen
 _OWN_NOISE = 0.008  # of a machine without other loads, in a hundredth of a run
 _WALK_SCALE = 0.001  # half-Cauchy: how far the level walks over the whole run on such a machine,
@@ -37,9 +38,12 @@ _CHANGE_SPREAD = 0.35  # and stands for changes within this share of it (standar
 _RISES = 0.92  # upwards with this probability: windows, sequences and batches are made to grow.
 _CURVES = ((0.4, "straight"), (0.2, "fades"), (0.4, "speeds up"))  # how likely each is
 _FADING = 0.1  # how soon a trend fades, by the length of the run
-_STEP, _STEP_BY_NOISE = 0.018, 1.5  # likewise: standard deviation of a step that is still to come,
+# likewise: standard deviation of a step that is still to come, relative and by the noise,
+_STEP = 0.018
+_STEP_BY_NOISE = 1.5
 _STEPS = 1.0  # and how many of them a run has;
-_STEPS_BY_RISE, _LEAST_RISE = 6.0, 0.005  # one that rose by more has so many more for each step that this comes to
+_STEPS_BY_RISE = 6.0  # further steps for each step's worth of rise, in a run that rose
+_LEAST_RISE = 0.005  # by more than this
 _COLD_EXCESS = 0.3  # half-Cauchy: median of what a cold unit takes beyond a warm one; it may be many times that
 _COLD_QUANTILES = (0.125, 0.375, 0.625, 0.875)  # that stand for it where nothing else is known
 _COLD_WEIGHTS = (0.5, 0.35, 0.1, 0.05)  # that so many units at the beginning are cold
@@ -49,7 +53,8 @@ _LEAST_FOR_SPIKES = 6
 # so much more time (Nature 363, 1993).
 _ENDS = 0.5
 _CHANGE = 0.5  # that the regime changed at some time
-_PRIOR_IS_WRONG, _WRONG = 0.05, 1.0  # that an earlier run was on another machine, or of another model; how far then
+_PRIOR_IS_WRONG = 0.05  # probability that an earlier run was on another machine, or of another model
+_WRONG = 1.0  # how far off it is then
 _LIKELY = 1e-5  # parts of the mixture that weigh less, in the heaviest, are left out
 
 
@@ -121,7 +126,8 @@ def future_mean(
     parts[0] = np.exp(parts[0] - parts[0].max())
     parts = parts[:, :, parts[0, 0] > _LIKELY]
     found = np.array([drawn(of_one, rng) for of_one in parts.swapaxes(0, 1)])
-    n, total = found.shape[1], float(units.sum()) + remaining
+    n = found.shape[1]
+    total = float(units.sum()) + remaining
     size = _STEP + _STEP_BY_NOISE * _loads(y, units, total)
     step = _steps(n, remaining / total, _STEPS + _steps_by_rise(y - planned, units), size, rng)
     return scale * (found + step + _future_spikes(excess, units, remaining, n, rng))
@@ -202,11 +208,13 @@ def _regimes(y: Array, u: Array) -> Iterator[_Regime]:
             yield math.log(weight) + density, cold, 1.0, None
     if n < 5:
         return
-    w, wy = np.cumsum(u), np.cumsum(u * y)
+    w = np.cumsum(u)
+    wy = np.cumsum(u * y)
     k = np.arange(3, n - 1)  # two levels: at least three blocks before and two after
     between = wy[k - 1] ** 2 / w[k - 1] + (wy[-1] - wy[k - 1]) ** 2 / (w[-1] - w[k - 1])
     split = int(k[np.argmax(between)])
-    of, weights = y[:split] / level, u[:split]
+    of = y[:split] / level
+    weights = u[:split]
     squares = float(np.dot(weights, (of - np.average(of, weights=weights)) ** 2))
     log_determinant = math.log(float(weights.sum())) - float(np.log(weights).sum())
     before = float(_marginal(np.array(squares), log_determinant, split, _noise(of, weights)))
@@ -215,7 +223,8 @@ def _regimes(y: Array, u: Array) -> Iterator[_Regime]:
 
 def _marginal(squares: Array, log_determinant: Array | float, n: int, noise: float) -> Array:
     """Return the log marginal likelihood of values, the level and the variance of a unit's noise integrated over."""
-    prior_squares, freedom = _NOISE_WEIGHT * noise**2, _NOISE_WEIGHT + n - 1
+    prior_squares = _NOISE_WEIGHT * noise**2
+    freedom = _NOISE_WEIGHT + n - 1
     constant = math.lgamma(freedom / 2) - math.lgamma(_NOISE_WEIGHT / 2) + _NOISE_WEIGHT / 2 * math.log(prior_squares)
     return np.asarray(
         constant
@@ -239,9 +248,11 @@ def _loads(y: Array, u: Array, total: float) -> float:
 
     It is that of a hundredth of the run, or of a unit where that is longer: the same from steps as from epochs.
     """
-    noise, n = _noise(y, u), len(y) // 2 * 2
+    noise = _noise(y, u)
+    n = len(y) // 2 * 2
     if n >= 2 * _LEAST_FOR_SPIKES:  # what alternates, as evaluations in every other block, is less in pairs
-        pairs, sums = u[-n:].reshape(-1, 2).sum(axis=1), (u * y)[-n:].reshape(-1, 2).sum(axis=1)
+        pairs = u[-n:].reshape(-1, 2).sum(axis=1)
+        sums = (u * y)[-n:].reshape(-1, 2).sum(axis=1)
         noise = min(noise, _noise(sums / pairs, pairs))
     return max(0.0, noise / math.sqrt(max(1.0, total / 100.0)) - _OWN_NOISE)
 
@@ -276,13 +287,17 @@ def _parts(y: Array, u: Array, remaining: float, plan: Regressors, scale: float,
     """Return log weight, mean, scale and degrees of freedom of what each quantity may come to from one regime on."""
     log_weight, start, factor, former = regime
     whole = float(u.sum()) + remaining
-    y, u = factor * y[start:], u[start:]
-    now, noise, told = float(u.sum()), _noise(y, u), len(plan.told)
+    y = factor * y[start:]
+    u = u[start:]
+    now = float(u.sum())
+    noise = _noise(y, u)
+    told = len(plan.told)
     strengths = _WALK_SCALE + _WALK_BY_NOISE * _loads(y, u, whole)
     prior = np.gradient(_WALKS) / (1.0 + (_WALKS / strengths) ** 2)
     walk = 3.0 / whole * (_WALKS / noise) ** 2
     middles = (now + (np.arange(50) + 0.5) / 50 * remaining) / whole
-    curves_ahead, walk_ahead = _curves(middles).mean(axis=1), now + remaining / 3
+    curves_ahead = _curves(middles).mean(axis=1)
+    walk_ahead = now + remaining / 3
     t = np.append(np.cumsum(u) - u / 2, np.full(told, walk_ahead))  # an earlier run tells of the mean of what remains
     curves = np.hstack([_curves(t[: len(u)] / whole), np.repeat(curves_ahead[:, None], told, axis=1)])
     regressors = np.vstack([plan.past[start:], plan.of_told.reshape(told, -1)]) if told else plan.past[start:]
@@ -338,8 +353,11 @@ def _fit(
 
     Their shapes are (k, j), and (m, k, j) for m quantities. Equations 2.41 to 2.43 of Rasmussen and Williams.
     """
-    (curve, change, variance, _), (regressors, curves, at, remaining) = trends, ahead
-    j, p, m = len(curve), len(deviations), len(regressors)
+    (curve, change, variance, _) = trends
+    (regressors, curves, at, remaining) = ahead
+    j = len(curve)
+    p = len(deviations)
+    m = len(regressors)
     of = np.column_stack([np.zeros(j, int), 3 + curve, np.tile(6 + np.arange(p), (j, 1))])  # columns of each trend
     own = np.tile((noise / np.maximum(deviations, 1e-6)) ** 2, (j, 1))
     precision = np.column_stack([np.zeros(j), noise**2 / variance, own])
@@ -354,7 +372,9 @@ def _fit(
     )
     determinant = determinants[:, None] + np.linalg.slogdet(normal)[1] - np.log(precision[:, 1:]).sum(axis=1)
     to_come = np.empty((m, 1, j, p + 2))
-    to_come[..., 0], to_come[..., 1], to_come[..., 2:] = 1.0, curves[curve], regressors[:, None, None]
+    to_come[..., 0] = 1.0
+    to_come[..., 1] = curves[curve]
+    to_come[..., 2:] = regressors[:, None, None]
     lacks = to_come - walk[:, None, None] * products[:, of, 2]
     means = walk[:, None] * products[:, 2, 1, None] + np.einsum("mkja,kja->mkj", lacks, beta)
     known = walk * (at - walk * products[:, 2, 2]) + 1.0 / remaining
@@ -387,15 +407,19 @@ def costs_of(units: Sequence[Cost]) -> tuple[Array, Array, Deviations]:
     n = len(units)
     known = [cost for cost in units if cost is not None]
     constant, growing = max(known, key=lambda cost: cost[0] / cost[1]) if known else (1.0, 1.0)
-    expected, factors, own = np.ones(n), np.zeros((n, n + 1)), np.full(n, NEXT_LEVEL)
+    expected = np.ones(n)
+    factors = np.zeros((n, n + 1))
+    own = np.full(n, NEXT_LEVEL)
     own[0] = _UNRELATED if known else NEXT_LEVEL
     for p, cost in enumerate(units):
         if cost is not None:
-            k, g = cost[0] / constant, cost[1] / growing
+            k = cost[0] / constant
+            g = cost[1] / growing
             expected[p] = _SHARE * k + (1.0 - _SHARE) * g
             factors[p, 0] = (k - g) / expected[p]
         elif p:
-            expected[p], factors[p] = expected[p - 1], factors[p - 1]
+            expected[p] = expected[p - 1]
+            factors[p] = factors[p - 1]
         factors[p, p + 1] = 1.0 if known or p else 0.0
     is_known = np.array([cost is not None for cost in units])
     deviations = tuple(

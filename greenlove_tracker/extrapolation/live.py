@@ -50,15 +50,21 @@ from greenlove_tracker.vocabulary.units import kwh_from_w_s
 _MOST_BLOCKS = 96  # of a series; older ones are joined, which keeps a forecast at some 30 ms
 # Assumptions: that something comes at the ends of epochs, a validation or a checkpoint, where none was seen; its share
 # of an epoch, which is lognormal, with this median; and the standard deviation of the logarithm: 95% are 1% to 24%.
-_HAS_ENDS, _END_SHARE, _END_SPREAD = 0.3, 0.05, 0.8
+_HAS_ENDS = 0.3
+_END_SHARE = 0.05
+_END_SPREAD = 0.8
 # How far a total may be off at least: by the clock and what a busy machine does beside, and by what lies behind the
 # epochs, as a model that is saved. A run that takes long to start takes long to end.
-_OUTSIDE_S, _OUTSIDE_BY_STARTUP = 0.015, 0.02
+_OUTSIDE_S = 0.015
+_OUTSIDE_BY_STARTUP = 0.02
 # And that all steps of the first epoch are slower than those of the others, as where it reads its data for the first
 # time; by how much, likewise.
-_IS_COLD, _COLD_EXCESS, _COLD_SPREAD = 0.05, 0.05, 0.8
+_IS_COLD = 0.05
+_COLD_EXCESS = 0.05
+_COLD_SPREAD = 0.8
 _RUN_TO_RUN = 0.01  # standard deviation of an epoch's time between two runs of one training, relative;
-_RUN_TO_RUN_BY_PHASE, _PHASE_TO_PHASE = 0.03, 0.005  # of planned phases in common, and of each
+_RUN_TO_RUN_BY_PHASE = 0.03  # of planned phases in common
+_PHASE_TO_PHASE = 0.005  # of each phase
 # An assumption: how far a single run may be from the mean of a sweep, relative, where only one is done; the spread of
 # runs that differ in their settings is not known.
 _SINGLE_SPREAD = 0.25
@@ -91,7 +97,8 @@ def forecast_run(
         part = replace(progress, total_units=epochs, phases=phases)
         return _forecast(part, prior, level, max(passed_s, progress.elapsed_s))
 
-    forecast, done = until(progress.total_units), math.ceil(progress.done_units)
+    forecast = until(progress.total_units)
+    done = math.ceil(progress.done_units)
     if progress.stop is not None and not progress.is_in_steps:
         forecast = forecast_over_stops(progress.stop, forecast, until, least_epochs=done)
     return (rates or Rates()).priced(forecast, progress.gpu_count)
@@ -102,7 +109,8 @@ def _forecast(progress: Progress, prior: Forecast | None, level: float, passed_s
     total_s, parts, per_unit_s, warnings = outlook(progress, prior, level)
     is_between_epochs = progress.blocks[-1].between_s is None and float(progress.done_units).is_integer()
     left_s = per_unit_s * (progress.total_units - progress.done_units) if is_between_epochs else 0.0
-    total_s, startup_s = np.maximum(total_s, passed_s + left_s), progress.startup_s
+    total_s = np.maximum(total_s, passed_s + left_s)
+    startup_s = progress.startup_s
     outside_s = _OUTSIDE_S + _OUTSIDE_BY_STARTUP * startup_s
     duration = _no_narrower(estimate(total_s, level, "s"), outside_s, passed_s)
     if duration.relative_width > WIDE_RELATIVE_WIDTH:
@@ -137,7 +145,8 @@ def outlook(
     progress: Progress, prior: Forecast | None, level: float
 ) -> tuple[Array, tuple[PhaseForecast, ...], Array, list[ForecastWarning]]:
     """Return draws of the whole time, the part of each phase of the plan, draws of a unit's time, and warnings."""
-    rng, given = np.random.default_rng(_SEED), progress.phases
+    rng = np.random.default_rng(_SEED)
+    given = progress.phases
     progress, interval = with_interval(progress)
     remaining = max(0.0, progress.total_units - progress.done_units)
     to_come_s, phase_s, n_levels = _active(replace(progress, phases=given), prior, rng)
@@ -145,7 +154,8 @@ def outlook(
     per_unit_s = to_come_s / remaining if remaining else np.full(N, last.active_s / last.units)
     unit_s = [float(np.median(s)) / phase.length for s, phase in zip(phase_s, given, strict=True)]
     pauses = planned_pauses(progress, unit_s or [float(np.median(per_unit_s))] * len(progress.phases), prior, rng)
-    total, are_ends_known = progress.total_units, True
+    total = progress.total_units
+    are_ends_known = True
     if pauses is not None:
         beside_s = pauses.future_s + _gaps(pauses.gaps, total, rng)
     else:
@@ -180,8 +190,11 @@ def _warnings(progress: Progress, phases: Sequence[Phase], n_seen: int, are_ends
     """
     has_gaps = any(block.between_s is not None for block in progress.blocks)
     now = phase_at(phases, progress.done_units)
-    works, present = [phase.work for phase in phases[now + 1 :]], [phase.work for phase in phases[now : now + 1]]
-    few, gaps, work = WarningCode.FEW, WarningCode.GAPS, WarningCode.WORK
+    works = [phase.work for phase in phases[now + 1 :]]
+    present = [phase.work for phase in phases[now : now + 1]]
+    few = WarningCode.FEW
+    gaps = WarningCode.GAPS
+    work = WarningCode.WORK
     found = (
         (
             len(progress.warm_blocks) <= 1,
@@ -222,12 +235,14 @@ def _active(progress: Progress, prior: Forecast | None, rng: np.random.Generator
 
     The works are those of a plan, or of a loop that tells of them; 0 where all are alike, as far as is known.
     """
-    blocks, phases = progress.blocks, progress.phases
+    blocks = progress.blocks
+    phases = progress.phases
     counts = np.array([b.units for b in blocks])
     ends = progress.done_units + np.cumsum(counts) - counts.sum()
     remaining = max(0.0, progress.total_units - progress.done_units)
     units: list[Cost] = [phase.constant_and_growing for phase in phases] or [(1.0, 1.0)]
-    in_each, left = counts[:, None], np.array([remaining])
+    in_each = counts[:, None]
+    left = np.array([remaining])
     if phases:
         begins_of, ends_of = np.array(spans(phases), dtype=float).T
         in_each = np.maximum(0.0, np.minimum.outer(ends, ends_of) - np.maximum.outer(ends - counts, begins_of))
@@ -235,8 +250,10 @@ def _active(progress: Progress, prior: Forecast | None, rng: np.random.Generator
     n_seen = len({unit for unit, seen in zip(units, in_each.sum(axis=0), strict=True) if seen and unit})
     expected, factors, deviations = costs_of(units)
     if not phases:  # a unit has no effect of its own
-        factors, deviations = factors[:, :1], tuple((w, s[:1]) for w, s in deviations)
-    costs, to_come = in_each * expected, left * expected
+        factors = factors[:, :1]
+        deviations = tuple((w, s[:1]) for w, s in deviations)
+    costs = in_each * expected
+    to_come = left * expected
     done_s = _done_s(progress, costs) if phases else np.zeros(0)
     if remaining <= 0:
         return np.zeros(N), [np.full(N, s) for s in done_s], n_seen
@@ -274,7 +291,8 @@ def _joined(sums: Array) -> Array:
 
 def _with_earlier(plan: Regressors, progress: Progress, prior: Forecast, expected: Array, factors: Array) -> Regressors:
     """Return the plan with what an earlier run, or an exploration, took for a unit of each phase."""
-    phases, z = prior.phases, float(special.ndtri((1 + prior.duration_s.level) / 2))
+    phases = prior.phases
+    z = float(special.ndtri((1 + prior.duration_s.level) / 2))
     if len(progress.phases) > 1:
         if len(phases) != len(progress.phases) or any(part.duration_s.point <= 0 for part in phases):
             return plan
@@ -336,7 +354,8 @@ def _energy(progress: Progress, total_s: Array, outside_s: float, level: float) 
     if not progress.metered or progress.used_kwh is None:
         return None
     left_s = np.maximum(0.0, total_s - progress.elapsed_s)
-    rng, expected_s = np.random.default_rng(_SEED + 1), max(1e-6, float(np.median(left_s)))
+    rng = np.random.default_rng(_SEED + 1)
+    expected_s = max(1e-6, float(np.median(left_s)))
     power_w = _mean_to_come(progress.metered, expected_s, rng)
     each_kwh = kwh_from_w_s(1.0, 1.0) * np.maximum(0.0, power_w)
     found = estimate(progress.used_kwh + each_kwh * left_s, level, "kWh")
@@ -354,7 +373,8 @@ def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: 
         unit: of the outcomes.
         level: of the interval.
     """
-    n, total = len(outcomes), n_runs * float(np.mean(outcomes))
+    n = len(outcomes)
+    total = n_runs * float(np.mean(outcomes))
     if n == 1:
         reach = float(special.ndtri((1 + level) / 2)) * _SINGLE_SPREAD * total
     else:

@@ -113,7 +113,8 @@ def with_interval(progress: Progress) -> tuple[Progress, Interval | None]:
     if any(phase.eval_every for phase in progress.phases) or len(closed) < 2 * _FEWEST_USUAL:
         return progress, None
     begins, ends = (edges[: len(closed)] for edges in _positions(progress))  # the last one may be open
-    units, active_s = ends - begins, np.array([block.active_s for block in closed])
+    units = ends - begins
+    active_s = np.array([block.active_s for block in closed])
     pause_s = np.array([block.paused_s + (block.between_s or 0.0) for block in closed])
     least_s = _LEAST_EXCESS * float(np.median(active_s + pause_s))
     over_s = active_s - _usual(active_s / units) * units
@@ -149,8 +150,11 @@ def _interval(begins: Array, ends: Array, excess_s: Array, least_s: float) -> In
     longer = _longer(excess_s, least_s)
     if longer is None:
         return None
-    n, begin, end = len(longer), begins[longer], ends[longer]
-    low, high = (begin[-1] - end[0]) / (n - 1), (end[-1] - begin[0]) / (n - 1)
+    n = len(longer)
+    begin = begins[longer]
+    end = ends[longer]
+    low = (begin[-1] - end[0]) / (n - 1)
+    high = (end[-1] - begin[0]) / (n - 1)
     every = np.arange(max(1, math.ceil(low)), max(1, math.floor(high)) + 1)
     if not every.size:
         return None
@@ -159,7 +163,8 @@ def _interval(begins: Array, ends: Array, excess_s: Array, least_s: float) -> In
     until = (end[:, None] - before).min(axis=0)
     n_first = np.floor(until) - np.floor(after)
     best = int(np.argmax(n_first))
-    chosen, first = int(every[best]), int(np.floor(after[best]) + (n_first[best] + 1) // 2)
+    chosen = int(every[best])
+    first = int(np.floor(after[best]) + (n_first[best] + 1) // 2)
     off = float((end - begin).max()) - 1.0
     if n_first[best] < 1 or chosen <= 3.0 * off or (chosen == 1 and longer[0] < _FEWEST_BEFORE):
         return None
@@ -174,7 +179,9 @@ def _longer(excess_s: Array, least_s: float) -> list[int] | None:
     ordered = excess_s[order]
     gaps = np.diff(ordered)[_FEWEST_USUAL - 1 : len(ordered) - _FEWEST_USUAL]  # so that two remain on either side
     n_usual = _FEWEST_USUAL + int(np.argmax(gaps))
-    longest, least, usual_s = ordered[-1], ordered[n_usual], ordered[n_usual - 1]
+    longest = ordered[-1]
+    least = ordered[n_usual]
+    usual_s = ordered[n_usual - 1]
     is_clear = least - usual_s > max(_CLEAR * (usual_s - ordered[0]), least_s)
     alike = _ALIKE if n_usual == len(ordered) - 2 else _ALIKE_OF_MANY
     return sorted(order[n_usual:].tolist()) if is_clear and longest <= alike * least else None
@@ -195,8 +202,10 @@ def planned_pauses(
         return None
     evaluations, gaps = _seen(progress)
     is_open = progress.is_in_steps or progress.blocks[-1].between_s is None
-    done, total = progress.done_units - (0.5 if is_open else 0.0), progress.total_units  # whose pauses are over
-    n_eval, length = _count(progress, done, total), None
+    done = progress.done_units - (0.5 if is_open else 0.0)  # whose pauses are over
+    total = progress.total_units
+    n_eval = _count(progress, done, total)
+    length = None
     # those that stand out nowhere come as often as blocks do, and are in what a unit takes
     is_in_rate = not evaluations and _count(progress, 0.0, done) > 0 and not any(gap for _, gap in gaps)
     if not is_in_rate:

@@ -80,26 +80,29 @@ def fit_ratios(
     known = [(trial, x) for trial in trials if (x := value(trial)) is not None and math.isfinite(x) and x > 0]
     compared = _connected([trial for trial, _ in known], baseline)
     known = [(trial, x) for trial, x in known if trial.arm in compared]
-    timed, y = [trial for trial, _ in known], np.log([x for _, x in known])
+    timed = [trial for trial, _ in known]
+    y = np.log([x for _, x in known])
     design, columns = _design_of(timed, baseline)
     if not columns or len(design) <= design.shape[1]:
         return None
     result = sm.OLS(y, design).fit()
-    residuals, freedom = np.asarray(result.resid), int(result.df_resid)
+    residuals = np.asarray(result.resid)
+    freedom = int(result.df_resid)
     # Identical values are identical within the steps of the clock only. Each end of a time is off by up to half a step.
     least_cv = _CLOCK_S / min(trial.duration_s for trial in timed) / math.sqrt(6)
     residual_cv = max(math.sqrt(float(residuals @ residuals) / freedom), least_cv)
     errors = residual_cv * np.sqrt(np.diag(np.asarray(result.normalized_cov_params)))
-    t, between_builds = (
-        student_quantile((1 + level) / 2, freedom),
-        build_cv * student_quantile((1 + level) / 2, math.inf),
-    )
-    ratios, standard_errors = {}, {}
+    t = student_quantile((1 + level) / 2, freedom)
+    between_builds = build_cv * student_quantile((1 + level) / 2, math.inf)
+    ratios = {}
+    standard_errors = {}
     for arm, column in columns.items():
-        difference, error = float(result.params[column]), float(errors[column])
+        difference = float(result.params[column])
+        error = float(errors[column])
         width = math.hypot(t * error, between_builds)
         lower, point, upper = (math.exp(difference + side * width) for side in (-1, 0, 1))
-        ratios[arm], standard_errors[arm] = Estimate(point, lower, upper, level, "1", Kind.CONFIDENCE), error
+        ratios[arm] = Estimate(point, lower, upper, level, "1", Kind.CONFIDENCE)
+        standard_errors[arm] = error
     return RatioFit(
         ratios, standard_errors, residual_cv, freedom, len(timed), len({trial.block for trial in timed}), build_cv
     )
@@ -150,9 +153,11 @@ def times_the_trials(fit: RatioFit, arm: str) -> float:
     Returns:
         1 or more; infinite where it is more than anybody would run.
     """
-    ratio, error = fit.ratios[arm], fit.standard_errors[arm]
+    ratio = fit.ratios[arm]
+    error = fit.standard_errors[arm]
     effect = max(abs(math.log(ratio.point)), math.log1p(WORTH_HAVING))
-    factor, for_power = 1.0, student_quantile(POWER, math.inf)
+    factor = 1.0
+    for_power = student_quantile(POWER, math.inf)
     for _ in range(_ROUNDS):
         freedom = fit.degrees_of_freedom + (factor - 1) * (fit.n_trials - fit.n_blocks)
         reach = student_quantile((1 + ratio.level) / 2, freedom) + for_power
@@ -173,7 +178,8 @@ def _design_of(trials: Sequence[ArmTrial], baseline: str) -> tuple[Array, dict[s
     arms = [arm for arm in dict.fromkeys(trial.arm for trial in trials) if arm != baseline]
     blocks = sorted({trial.block for trial in trials})
     rows = [[*(t.block == block for block in blocks), *(t.arm == arm for arm in arms)] for t in trials]
-    design, of_arms = np.array(rows, dtype=float), {arm: len(blocks) + i for i, arm in enumerate(arms)}
+    design = np.array(rows, dtype=float)
+    of_arms = {arm: len(blocks) + i for i, arm in enumerate(arms)}
     if not arms:
         return design, of_arms
     positions = np.array([float(trial.position) for trial in trials])
@@ -191,7 +197,8 @@ def _connected(trials: Sequence[ArmTrial], baseline: str) -> set[str]:
     by_block: dict[int, set[str]] = {}
     for trial in trials:
         by_block.setdefault(trial.block, set()).add(trial.arm)
-    arms, more = set[str](), {baseline}
+    arms = set[str]()
+    more = {baseline}
     while more - arms:
         arms |= more
         more = set[str]().union(*(together for together in by_block.values() if together & arms))

@@ -33,7 +33,8 @@ from greenlove_tracker.vocabulary.forecasting import (
 )
 
 # Chosen on the recorded trainings of even number, and scored on the others (benchmarks/tables/forecasts.md).
-_PRIOR_TRIALS, SCATTER = 2.0, 0.01
+_PRIOR_TRIALS = 2.0
+SCATTER = 0.01
 _RUN_TO_RUN = 1.5  # standard deviation of a run beside the trials, in σ
 _POSSIBLE_FIXED_SHARE = 0.3  # of an epoch of the one size there is: a cost that does not grow with the data
 # Of cold epochs:
@@ -49,7 +50,8 @@ _VAGUE = 1.0  # a relative width above which, ±50%, a forecast is not to be rel
 _SCATTER = 2.0  # times as long: trials of one size that differ by so much might be of two machines
 # Assumptions of a power law, standard deviations on the logarithmic scale: of a whole run from what samples show, and
 # of the exponent over each e-fold that it is extended by.
-_RUN_DEVIATION, _EXPONENT_DRIFT = 0.08, 0.15
+_RUN_DEVIATION = 0.08
+_EXPONENT_DRIFT = 0.15
 _RANGE = 10.0  # sizes under the largest by more than this factor are left out: what is fixed bends a power law there
 _POWER_VAGUE = 3.0  # times the forecast, above which the upper end of a power law is no help
 _MOST_LOG = 300.0  # of a time in s, either way: far beyond any sense, and still a number whose square is one
@@ -253,13 +255,16 @@ def backtest(observations: Observations) -> tuple[float, float] | None:
         The relative error, more than -1, and the factor that it is off by, either way: 1 where that is no more than
         their own prediction interval of 99% allows, and no factor of 1.5. None with fewer than two smaller sizes.
     """
-    m, mean_s = observations.m, observations.mean_s
+    m = observations.m
+    mean_s = observations.mean_s
     is_largest = m == m.max()
     if len(np.unique(m[~is_largest])) < 2:
         return None
     line = fit_line(m[~is_largest], mean_s[~is_largest], observations.mean_variance)
-    foreseen, measured = line.mean(float(m.max())) * line.of_run, float(mean_s[is_largest].mean())
-    ratio, share = float(foreseen[0]) / measured, float(np.mean(foreseen[1:] < measured))
+    foreseen = line.mean(float(m.max())) * line.of_run
+    measured = float(mean_s[is_largest].mean())
+    ratio = float(foreseen[0]) / measured
+    share = float(np.mean(foreseen[1:] < measured))
     is_foreseen = _TAIL <= share <= 1 - _TAIL and 1 / _MOST_OFF < ratio < _MOST_OFF
     return ratio - 1.0, 1.0 if is_foreseen else max(ratio, 1 / ratio)
 
@@ -292,11 +297,15 @@ def line_warnings(
         width: of the interval, relative, without what a plan's work may cost.
         backtested: how well the others foresee the largest size.
     """
-    m, mean_s, n_sizes = observations.m, observations.mean_s, observations.n_sizes
-    p_value, times = curvature(m, mean_s), observations.epoch_of(plan) / float(m.max())
+    m = observations.m
+    mean_s = observations.mean_s
+    n_sizes = observations.n_sizes
+    p_value = curvature(m, mean_s)
+    times = observations.epoch_of(plan) / float(m.max())
     error, off_by = backtested or (0.0, 1.0)
     ratio = max(float(np.ptp(mean_s[m == size]) / mean_s[m == size].min()) for size in m) + 1.0
-    code, data = WarningCode, "tokens" if observations.goes_by_tokens else "batches"
+    code = WarningCode
+    data = "tokens" if observations.goes_by_tokens else "batches"
     found = (
         (
             n_sizes < LEAST_SIZES,
@@ -363,7 +372,8 @@ def power_law(
     Raises:
         UsageError: with fewer than three sizes, or where the trials contradict each other beyond any number.
     """
-    sizes, mean_s = observations.m, observations.mean_s
+    sizes = observations.m
+    mean_s = observations.mean_s
     if observations.n_sizes < LEAST_SIZES:
         raise UsageError(f"a power law needs trials of three sizes, not {observations.n_sizes}")
     is_used = sizes >= sizes.max() / _RANGE
@@ -374,7 +384,8 @@ def power_law(
     times = m / float(sizes.max())
     predicted = fit.get_prediction(np.array([[1.0, math.log(m)]]))
     deviations = float(predicted.se_obs[0]), _RUN_DEVIATION, _EXPONENT_DRIFT * math.log(times)
-    error, middle = math.hypot(*deviations), float(predicted.predicted_mean[0])
+    error = math.hypot(*deviations)
+    middle = float(predicted.predicted_mean[0])
     reach, reach_p99 = (error * float(stats.t.ppf(p, fit.df_resid)) for p in ((1 + level) / 2, P99))
     if max(abs(middle) + reach, abs(middle) + reach_p99) > _MOST_LOG:
         raise UsageError("the trials differ too much to tell how time grows: explore larger samples, or more of them")

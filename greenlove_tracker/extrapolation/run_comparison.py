@@ -32,7 +32,9 @@ from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 _LEAST_WARM_EPOCHS = 3  # of a run: fewer show no noise of their own
 _LEAST_KNOWN_SHARE = 0.5  # of a run's epochs: one that was interrupted may lack the energy of an epoch
 _MOST_RUNS = 1000  # that anybody would run of each
-_TAU, _MOST_TAU = 0.02, 0.5  # an assumption: median of how much runs of one code differ, relative, and the most
+# Assumptions on how much runs of one code differ, relative: the median, and the most.
+_TAU = 0.02
+_MOST_TAU = 0.5
 _SAME_LENGTH = 0.01  # runs whose lengths differ by less are of one length: a last batch may be dropped
 
 
@@ -85,7 +87,8 @@ def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool 
     runs = sorted((run for group in kept.values() for run in group), key=lambda run: run.started_at)
     of_whole = of_whole or any(run.text("stopped_early_after") for run in runs)
     lengths, length_note = _lengths(kept, of_whole=of_whole)
-    trials, has_repeats = _trials(kept, runs), len(runs) > len(kept)
+    trials = _trials(kept, runs)
+    has_repeats = len(runs) > len(kept)
 
     def fitted(quantity: _Quantity) -> Fitted:
         def value(run: Run) -> float | None:
@@ -139,7 +142,8 @@ def _finished(groups: Sequence[tuple[str, Sequence[Run]]]) -> tuple[dict[str, li
         raise UsageError("a comparison needs two runs or directories of runs, the baseline first")
     if len(dict(groups)) < len(groups):
         raise UsageError("two groups of runs have one name: give each its own")
-    kept, notes = dict[str, list[Run]](), list[str]()
+    kept = dict[str, list[Run]]()
+    notes = list[str]()
     for name, runs in groups:
         reasons = [_reason_against(run) for run in runs]
         trainings = [run for run, reason in zip(runs, reasons, strict=True) if not reason]
@@ -232,18 +236,22 @@ def _assumed_ratios(
     """
     (_, (baseline, *_)), *others = groups.items()
     some = SPREAD[8::16]
-    taus, normal = _TAU * np.tan(math.atan(_MOST_TAU / _TAU) * some)[:, None], special.ndtri(some)
+    taus = _TAU * np.tan(math.atan(_MOST_TAU / _TAU) * some)[:, None]
+    normal = special.ndtri(some)
     for name, (run,) in others:
-        before, after = value(baseline), value(run)
+        before = value(baseline)
+        after = value(run)
         if not before or not after:
             continue
-        ratio, level = after / before, 0.0
+        ratio = after / before
+        level = 0.0
         lower = upper = ratio
         if quantity.grows:
             within = [v for r in (baseline, run) if (v := _variance_within(r, quantity)) is not None]
             if len(within) < 2:
                 continue
-            differences, level = np.sqrt(math.fsum(within) + 2 * taus**2) * normal, LEVEL
+            differences = np.sqrt(math.fsum(within) + 2 * taus**2) * normal
+            level = LEVEL
             lower, upper = (ratio * np.exp(np.quantile(differences, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))).tolist()
         yield name, Estimate(ratio, lower, upper, level, "1", Kind.ASSUMPTION)
 
@@ -266,7 +274,8 @@ def _compared(name: str, runs: Sequence[Run], of_all: Sequence[Fitted]) -> Compa
     time, energy, emissions, cost, memory = (ratios.get(name) for ratios, _ in of_all)
     has_counted_energy = energy is not None and not is_modelled(_methods(runs))
     verdict = verdict_of(energy if has_counted_energy else time)
-    fit, notes = of_all[1 if has_counted_energy else 0][1], []
+    fit = of_all[1 if has_counted_energy else 0][1]
+    notes = []
     if time is None:
         notes.append("How much its time varies is not known: run it three times, and the baseline too")
     elif verdict is Verdict.TOO_SHORT and fit is not None:

@@ -26,7 +26,9 @@ def time_fit(
         limit_s: from its start.
         passed_s: since its start: it takes more.
     """
-    duration, position, plan = forecast.duration_s, forecast.position, forecast.plan
+    duration = forecast.duration_s
+    position = forecast.position
+    plan = forecast.plan
     probability = _probability(duration, limit_s, passed_s)
     if forecast.without_stop is not None:  # the greatest length is one of a training that no rule ends
         fit = time_fit(forecast.without_stop, limit_s, passed_s=passed_s)
@@ -40,8 +42,10 @@ def time_fit(
         return TimeFit(limit_s, probability)
     unit, planned = ("step", plan.steps) if plan.steps is not None else ("epoch", plan.epochs or 1)
     if (plan.batch_size, plan.epochs) == (1, 1):  # a call over so many items has items alone
-        unit, planned = "sample", plan.samples or 1
-    once_s, needed_s = forecast.one_off_s.point, duration.quantile(FITS)
+        unit = "sample"
+        planned = plan.samples or 1
+    once_s = forecast.one_off_s.point
+    needed_s = duration.quantile(FITS)
     share = max(0.0, limit_s - once_s) / (needed_s - once_s) if needed_s > once_s else math.inf
     longest = _rounded(math.floor(planned * share), planned) if share <= _MOST_TIMES else None
     return TimeFit(limit_s, probability, longest=longest, unit=unit)
@@ -62,10 +66,12 @@ def run_time_fit(
         position: of the run when that was forecast.
         passed_s: since its start.
     """
-    unit, done = "step" if position.is_in_steps else "epoch", math.floor(position.done_units)
+    unit = "step" if position.is_in_steps else "epoch"
+    done = math.floor(position.done_units)
     if limit_s <= passed_s:
         return TimeFit(limit_s, 0.0, is_over=True, unit=unit, done=done)
-    probability, longest = _probability(duration, limit_s, passed_s), None
+    probability = _probability(duration, limit_s, passed_s)
+    longest = None
     if probability < FITS:
         left_s = duration.given_more_than(passed_s).quantile(FITS) - position.done_s
         share = min(1.0, max(0.0, limit_s - position.done_s) / left_s) if left_s > 0 else 0.0

@@ -72,7 +72,8 @@ class Tariff:
             UsageError: where a time is not aware, or ``until`` is not after ``since``.
         """
         at, until = checked_range(since, until)
-        total_s, terms = (until - at).total_seconds(), []
+        total_s = (until - at).total_seconds()
+        terms = []
         while at < until:
             end = min(until, at.replace(second=0, microsecond=0) + _MINUTE)
             if (price := self.usd_per_kwh(at)) is None:

@@ -54,7 +54,8 @@ def read_series(path: Path, column: str, is_possible: Callable[[float], bool], w
     for line, row in table:
         cell = (row[column] or "").strip()
         try:
-            start, value = utc_time(row[TIME_COLUMN]), float(cell) if cell else None
+            start = utc_time(row[TIME_COLUMN])
+            value = float(cell) if cell else None
         except ValueError as error:
             raise UsageError(f"{path}, line {line}: {error}") from error
         if start in series:

@@ -83,7 +83,8 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
     ) -> None:
         """Begin a run."""
         self._by_epochs = _counts_in_epochs(args)
-        self._n_substeps, self._tokens_seen = 0, state.num_input_tokens_seen
+        self._n_substeps = 0
+        self._tokens_seen = state.num_input_tokens_seen
         steps_per_epoch = _steps_per_epoch(state) if self._by_epochs else None
         plan = _plan(self._by_epochs, state)
         self._adapter.begin(plan, steps_per_epoch=steps_per_epoch, n_processes=args.world_size)
@@ -117,7 +118,8 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         """Count a step; pause where the control asks for an evaluation or a checkpoint next."""
         if self._adapter.is_stopping:
             control.should_save = control.should_training_stop = True
-        n_batches, self._n_substeps = self._n_substeps + 1, 0
+        n_batches = self._n_substeps + 1
+        self._n_substeps = 0
         n_tokens = self._new_tokens(args, state)
         self._adapter.step(n_batches * args.train_batch_size, n_tokens, n_batches=n_batches)
         if control.should_training_stop and not self._by_epochs:
@@ -173,7 +175,8 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
 
     def _new_tokens(self, args: TrainingArguments, state: TrainerState) -> int | None:
         """Return this rank's part of the tokens since the last step; the trainer counts those of all ranks together."""
-        new, self._tokens_seen = state.num_input_tokens_seen - self._tokens_seen, state.num_input_tokens_seen
+        new = state.num_input_tokens_seen - self._tokens_seen
+        self._tokens_seen = state.num_input_tokens_seen
         if not new:
             return None  # the trainer does not count them, or does not find them in its inputs
         share, rest = divmod(new, args.world_size)

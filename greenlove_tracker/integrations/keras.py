@@ -120,7 +120,8 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         return (self.params or {}).get("steps")
 
     def _begin(self, first_epoch: int) -> None:
-        self._is_begun, self._n_batches = True, 0
+        self._is_begun = True
+        self._n_batches = 0
         optimizer = getattr(self.model, "optimizer", None)
         self._accumulated = getattr(optimizer, "gradient_accumulation_steps", None) or 1
         plan = {"epochs": (self.params or {}).get("epochs"), "first_epoch": first_epoch}

@@ -61,7 +61,9 @@ class GreenloveCallbacks(list[Any]):
             if adapter.is_stopping:
                 raise EarlyStopException(env.iteration, env.evaluation_result_list or [])
 
-        before.before_iteration, after.order = True, _ORDER  # type: ignore[attr-defined]  # LightGBM looks for these
+        # LightGBM looks for these.
+        before.before_iteration = True  # type: ignore[attr-defined]
+        after.order = _ORDER  # type: ignore[attr-defined]
         super().__init__([before, after])
 
     @property
@@ -74,7 +76,8 @@ class _BoostedRounds:
     """The state that both callbacks share."""
 
     def __init__(self, adapter: TrainingAdapter) -> None:
-        self._adapter, self._is_in_round = adapter, False
+        self._adapter = adapter
+        self._is_in_round = False
 
     @harmless
     def begin_round(self, env: CallbackEnv) -> None:

@@ -84,7 +84,8 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin a run."""
         self._length = length = _planned_length(trainer)
-        self._global_step, self._metrics = trainer.global_step, {}
+        self._global_step = trainer.global_step
+        self._metrics = {}
         self._adapter.begin(length.plan, steps_per_epoch=length.steps_per_epoch, n_processes=trainer.world_size)
         # the trainer's names are bf16-mixed, 32-true and the like
         self._adapter.note_kind(pl_module, is_mixed=str(trainer.precision) in ("bf16-mixed", "16-mixed"))
@@ -142,7 +143,8 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
 
     @harmless
     def _count(self, trainer: Trainer, batch_idx: int) -> None:
-        is_step, self._global_step = trainer.global_step != self._global_step, trainer.global_step
+        is_step = trainer.global_step != self._global_step
+        self._global_step = trainer.global_step
         n_samples = samples_by_batch(trainer.train_dataloader)(batch_idx)
         self._adapter.step(n_samples, n_steps=int(is_step))
         if trainer.is_last_batch if self._length.by_epochs else trainer.global_step >= self._length.last_step:
@@ -184,7 +186,8 @@ def _planned_length(trainer: Trainer) -> _Length:
     is_counted = trainer.lightning_module.automatic_optimization  # one step of one optimizer at a time
     max_epochs: int = -1 if trainer.max_epochs is None else trainer.max_epochs
     max_steps: int = trainer.max_steps
-    done_epochs, done_steps = trainer.current_epoch, trainer.global_step
+    done_epochs = trainer.current_epoch
+    done_steps = trainer.global_step
     per_epoch = _steps_per_epoch(trainer) if is_counted else None
     steps = per_epoch * max_epochs if per_epoch is not None and max_epochs > 0 else None
     ends_by_epochs = max_epochs > 0 and (max_steps < 0 or (steps is not None and steps <= max_steps))

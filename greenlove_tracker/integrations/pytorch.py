@@ -19,7 +19,8 @@ from greenlove_tracker.integrations.automatic import ImportWatcher
 from greenlove_tracker.integrations.training_loops import LoopDetector
 from greenlove_tracker.vocabulary.errors import BudgetExceeded
 
-_LOADERS, _OPTIMIZERS = "torch.utils.data.dataloader", "torch.optim.optimizer"
+_LOADERS = "torch.utils.data.dataloader"
+_OPTIMIZERS = "torch.optim.optimizer"
 _FOLLOWED = "_greenlove_followed"  # in a loader's iterator: its pass, and what tells the samples of a batch
 
 
@@ -35,7 +36,8 @@ class PyTorchHooks:
     """
 
     def __init__(self, detector: LoopDetector, on_error: Callable[[Exception], None]) -> None:
-        self._detector, self._on_error = detector, on_error
+        self._detector = detector
+        self._on_error = on_error
         self._is_on = self.has_torch = False
         self._restore: list[Callable[[], object]] = []
         hooks = {_LOADERS: self._hook_loaders, _OPTIMIZERS: self._hook_optimizers}

@@ -24,7 +24,8 @@ _ARGUMENT = re.compile(r"--(?:n|num|max|num[_-]train)?[_-]?(?:epochs?|niter)(?:=
 @contextlib.contextmanager
 def watched_loops(session: Session, epochs: int | None) -> Iterator[None]:
     """Find epochs of the script's own loops and trainers, and say in the log whether there were any."""
-    warn_once, detector = session.state.warn_once, LoopDetector(session)
+    warn_once = session.state.warn_once
+    detector = LoopDetector(session)
     detector.on_epoch = _LoopPlans(session, epochs).plan
     hooks = PyTorchHooks(detector, lambda error: warn_once.internal_error("loops", error))
     callbacks = AutomaticCallbacks(lambda error: warn_once.internal_error("callbacks", error))
@@ -51,7 +52,8 @@ class _LoopPlans:
     """The planned length of each training of a script, one after the other."""
 
     def __init__(self, session: Session, epochs: int | None) -> None:
-        self._session, self._epochs = session, epochs
+        self._session = session
+        self._epochs = epochs
         self._planned_to = 0.0  # epochs of all trainings so far; infinite where no more is known
 
     def plan(self, loader: object) -> None:
@@ -59,7 +61,8 @@ class _LoopPlans:
 
         Where more epochs follow than were planned, another training has begun. Only its loop tells of its length.
         """
-        session, done = self._session, self._session.recorder.epochs_done
+        session = self._session
+        done = self._session.recorder.epochs_done
         if loader is None or done < self._planned_to:
             return
         is_first = not self._planned_to

@@ -62,12 +62,15 @@ class TrainingAdapter:
             raise UsageError(f"tracker must be a Tracker that has its settings already, not {tracker!r} and {settings}")
         if planned := [name for name in _PLANNED if name in settings]:
             raise UsageError(f"{', '.join(planned)}: the trainer knows its plan; leave it out")
-        self.tracker, self._makes_trackers = tracker, tracker is None
-        self.is_automatic, self._settings = is_automatic, settings
+        self.tracker = tracker
+        self._makes_trackers = tracker is None
+        self.is_automatic = is_automatic
+        self._settings = settings
         self.is_stopping = self.is_epoch_open = self._is_paused = False
         self._waiting: Sequence[tuple[str, Any, bool | None]] = ()  # metrics of the last step, not logged yet
         self._log_at_s = 0.0
-        self._framework, self._stops = framework, stops
+        self._framework = framework
+        self._stops = stops
         self._warn_once = WarnOnce()
         TrainingAdapter._is_given |= not is_automatic
 
@@ -83,12 +86,14 @@ class TrainingAdapter:
             steps_per_epoch: optimizer steps of a whole epoch; forecasts then begin before the first one ends.
             n_processes: that train together. They are not stopped: one that stops alone leaves the others waiting.
         """
-        self.is_stopping, self._waiting = False, ()
+        self.is_stopping = False
+        self._waiting = ()
         if not self._makes_trackers:
             if self.is_epoch_open:  # an epoch that the last training left: it raised, or was stopped early
                 self.end_epoch()
         else:
-            self.tracker, self.is_epoch_open = None, False
+            self.tracker = None
+            self.is_epoch_open = False
             if self.is_automatic and (TrainingAdapter._is_given or self._is_tracked_otherwise()):
                 return
             self.tracker = Tracker(**{**plan, **self._settings})
@@ -111,7 +116,8 @@ class TrainingAdapter:
             self.resume()
         elif self.tracker is not None:
             self.tracker.epoch_start()
-            self.is_epoch_open, self._is_paused = True, False
+            self.is_epoch_open = True
+            self._is_paused = False
 
     def end_epoch(self) -> None:
         """End the open epoch."""
@@ -160,7 +166,8 @@ class TrainingAdapter:
             self._log_waiting()
 
     def _log_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, ()
+        waiting = self._waiting
+        self._waiting = ()
         self._log_at_s = time.monotonic() + _LOGGED_EACH_S
         for name, value, higher_is_better in waiting:
             self.log_metrics({name: value}, higher_is_better=higher_is_better)
@@ -191,12 +198,14 @@ class TrainingAdapter:
     @property
     def run(self) -> Session | None:
         """The run that is open, of this training; None where nothing is tracked."""
-        run, tracker = open_run(), self.tracker
+        run = open_run()
+        tracker = self.tracker
         return run if run is not None and tracker is not None and tracker.run_dir == run.run_dir else None
 
     def _is_tracked_otherwise(self) -> bool:
         """Return True within a tracker or an exploration of the script's; a training of ours that raised is none."""
-        run, ours = open_run(), TrainingAdapter._latest_automatic
+        run = open_run()
+        ours = TrainingAdapter._latest_automatic
         if run is None:  # in a child that the script has forked, too
             return False
         is_left = ours is not None and ours.run_dir == run.run_dir

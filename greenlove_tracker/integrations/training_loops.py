@@ -52,7 +52,8 @@ class LoaderPass:
     def __init__(self, loader: object, began_at: int) -> None:
         self.loader: Callable[[], object | None] = weakref.ref(loader)
         self.iterator = self.loader
-        self.began_at, self.handed_at = began_at, -1
+        self.began_at = began_at
+        self.handed_at = -1
         self.batches = self.steps = self.untold_batches = 0
         self.untold_samples: int | None = 0
         self.is_exhausted = False
@@ -78,7 +79,8 @@ class LoopDetector:
     """
 
     def __init__(self, log: Session, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._log, self._clock = log, clock
+        self._log = log
+        self._clock = clock
         self._lock = threading.RLock()
         self._leader: LoaderPass | None = None  # the pass that the open epoch is
         self._counts_in_steps = False  # the open epoch is none of a loader
@@ -188,7 +190,8 @@ class LoopDetector:
 
     def _attribute(self) -> None:
         """Find out what a step belongs to that is not simply the training loader's next."""
-        leader, latest = self._leader, self._latest
+        leader = self._leader
+        latest = self._latest
         is_handed = latest is not None and latest.handed_at == self._n_all_steps  # since the last step
         fresh = latest if latest is not None and is_handed and not latest.is_over else None
         if leader is not None and not leader.is_over and (fresh is None or leader.handed_at == self._n_all_steps):
@@ -223,12 +226,14 @@ class LoopDetector:
         self._tell()
         if self._leader is None and not self._counts_in_steps:
             self._start(None)
-        self._leader, self._counts_in_steps = None, True
+        self._leader = None
+        self._counts_in_steps = True
 
     # -- what is said --------------------------------------------------------------------------------------------
 
     def _start(self, loader: object) -> None:
-        self._window, self._tell_at_s = {}, 0.0
+        self._window = {}
+        self._tell_at_s = 0.0
         self.on_epoch(loader)
         self._log.start_epoch_at_mark()
 
@@ -242,7 +247,9 @@ class LoopDetector:
         self._log.end_epoch()
 
     def _forget_epoch(self) -> None:
-        self._leader, self._counts_in_steps, self._is_paused = None, False, False
+        self._leader = None
+        self._counts_in_steps = False
+        self._is_paused = False
 
     def _pause(self, *, at_once: bool = False) -> None:
         """Pause the open epoch, unless pauses come so often that they would cost more than they tell."""
@@ -250,7 +257,8 @@ class LoopDetector:
         if self._is_paused or (not at_once and now_s < self._paused_at_s + _PAUSED_EACH_S):
             return
         self._tell()
-        self._is_paused, self._paused_at_s = True, now_s
+        self._is_paused = True
+        self._paused_at_s = now_s
         self._log.pause()
 
     def _resume(self) -> None:
@@ -266,14 +274,17 @@ class LoopDetector:
         self._is_paused = False  # counting goes on with an epoch that is paused
         done = Counts(self._steps, self._batches or None, self._samples if self._batches else None)
         self.n_steps += self._steps
-        self._batches, self._samples, self._steps = 0, 0, 0
+        self._batches = 0
+        self._samples = 0
+        self._steps = 0
         self._log.step(done)
 
     def _add(self, trained: LoaderPass) -> None:
         """Add the batches of a pass that were not told yet."""
         self._batches += trained.untold_batches
         self._samples = _added(self._samples, trained.untold_samples)
-        trained.untold_batches, trained.untold_samples = 0, 0
+        trained.untold_batches = 0
+        trained.untold_samples = 0
 
 
 def _added(a: int | None, b: int | None) -> int | None:

@@ -216,7 +216,9 @@ class Aggregate:
     """
 
     def __init__(self, source: Logs, selection: Selection, how: Mapping[str, Any]) -> None:
-        self._source, self.selection, self._how = source, selection, how
+        self._source = source
+        self.selection = selection
+        self._how = how
         self.path = source.path
         self._needs = frozenset[str]()
         self._every: list[RunRow] = []
@@ -232,7 +234,8 @@ class Aggregate:
             self._needs = self._needs.union(needs)
             self._every = read_rows(self.selection, self._needs, self._source.runs, **self._how)
             chosen = [row for row in self._every if row["counts"]]
-            real, simulated = [row for row in chosen if not row["n_simulated"]], self.selection.simulated
+            real = [row for row in chosen if not row["n_simulated"]]
+            simulated = self.selection.simulated
             self._total = Totals(chosen if simulated or (simulated is None and not real) else real)
         return self._total
 

@@ -167,7 +167,8 @@ def measurements_in(directory: LogPath) -> Sequence[WallMeasurement]:
     Raises:
         UsageError: where the file is damaged.
     """
-    file, version = file_in(directory, CALIBRATION_FILE), 0.0  # of a store, where each look is a request: read once
+    file = file_in(directory, CALIBRATION_FILE)  # in a store each look is a request: read once
+    version = 0.0
     if isinstance(file, str):
         if not os.path.isfile(file) or os.path.islink(file):  # noqa: PTH113, PTH114  # a link may lead to any file
             return ()

@@ -40,7 +40,8 @@ def read_comparison(run_dir: Path) -> Comparison | None:
     Raises:
         LogError: where a file is damaged; the message names it.
     """
-    path, trials_path = run_dir / COMPARISON.file(0), run_dir / COMPARISON_TRIALS.file(0)
+    path = run_dir / COMPARISON.file(0)
+    trials_path = run_dir / COMPARISON_TRIALS.file(0)
     if not path.exists():
         return None
     lines = list(COMPARISON.read(path, _refusal(path)))

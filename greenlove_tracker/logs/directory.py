@@ -114,7 +114,9 @@ def runs_and_problems(path: LogPath) -> tuple[list[Run], Iterable[Problem]]:
 
     A directory that has the name of a run is taken for one: it is looked into when the run is read.
     """
-    notes, ours, listed = ProblemLog(), list[Run](), [path]
+    notes = ProblemLog()
+    ours = list[Run]()
+    listed = [path]
     if not isinstance(path, Path) or path.is_dir():
         ours, listed = _search(path, notes)
     elif name := LOG_NAME.fullmatch(path.name):  # the other log of a run of carbontracker lies beside it
@@ -137,7 +139,9 @@ def runs_and_problems(path: LogPath) -> tuple[list[Run], Iterable[Problem]]:
 
 def _search(root: LogPath, notes: ProblemLog) -> tuple[list[Run], list[LogPath]]:
     """Return our runs in a directory and below, and what else is there; no link to a directory is followed."""
-    todo, ours, others = deque([root]), list[Run](), list[LogPath]()
+    todo = deque([root])
+    ours = list[Run]()
+    others = list[LogPath]()
     while todo:
         directory = todo.popleft()
         try:

@@ -68,7 +68,8 @@ def headline(scores: Sequence[Scored]) -> Scored | None:
 
 def scored_forecasts(run: Run, quantity: str = "duration_s") -> Sequence[Scored]:
     """Return each forecast of a quantity beside its outcome; none where the run did not do what was forecast."""
-    whole, steps_planned = run.summary, run.total_steps_planned
+    whole = run.summary
+    steps_planned = run.total_steps_planned
     units = units_done(whole, steps_planned, stopped_after(run.lines)) if whole.status in GOOD_ENDINGS else None
     # of several nodes the first forecasts its own energy only, and a process knows nothing of others beside it
     knows_all = run.command_rows is None and whole.n_nodes == 1

@@ -81,8 +81,10 @@ class MetricTotals:
             if len(self._by_name) >= MAX_NAMES:
                 return False
             before = MetricSummary(record.name, math.nan, None, None, 0, direction_of(record.name))
-        given, value = record.higher_is_better, record.value
-        lowest, highest = before.lowest, before.highest
+        given = record.higher_is_better
+        value = record.value
+        lowest = before.lowest
+        highest = before.highest
         if math.isfinite(value):
             lowest = value if lowest is None else min(lowest, value)
             highest = value if highest is None else max(highest, value)

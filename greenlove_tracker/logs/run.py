@@ -245,7 +245,8 @@ class Run(RunFiles):
         Raises:
             LogError: where a newer version of this package wrote the run.
         """
-        own, further = self.own_lines, self.lines_by_stream.values()
+        own = self.own_lines
+        further = self.lines_by_stream.values()
         fields = _merge_fields([own, *further]) if further or "role" in own else own
         version = value_of(fields, "schema_version")
         if version.isdecimal() and int(version) > schema.SCHEMA_VERSION:
@@ -344,7 +345,8 @@ class Run(RunFiles):
         price = self.factor("electricity_price")
         if price is None or "electricity_tariff" not in self.lines:
             return price
-        cost_usd, energy_kwh = self.summary.cost_usd, self.summary.energy_kwh
+        cost_usd = self.summary.cost_usd
+        energy_kwh = self.summary.energy_kwh
         if self.summary.cost_basis != "electricity" or cost_usd is None or not energy_kwh:
             return price
         return replace(price, value=cost_usd / energy_kwh, basis="by time, mean over the energy")
@@ -373,14 +375,16 @@ class Run(RunFiles):
 
     def _epochs_planned(self) -> int | None:
         """Return the epochs of the run itself, or of all trainings that joined it; None where one did not say."""
-        own, further = self.own_lines, self.lines_by_stream.values()
+        own = self.own_lines
+        further = self.lines_by_stream.values()
         leads = [f for f in further if _rank_if_joined(f) == 0]
         found = [own, *leads] if own.get("epochs_planned") or not leads else leads
         numbers = [number for fields in found if (number := count_in(fields, "epochs_planned")) is not None]
         return sum(numbers) if len(numbers) == len(found) else None
 
     def _gpu_count(self) -> int:
-        own, further = self.own_lines, self.lines_by_stream.values()
+        own = self.own_lines
+        further = self.lines_by_stream.values()
         nodes = [own] if self.command_rows else [f for f in (own, *further) if _rank_if_joined(f) is None]
         found = (value_of(fields, "gpu_count") for fields in nodes)
         return sum(int(text) for text in found if _GPU_COUNT.fullmatch(text))
@@ -501,7 +505,8 @@ class Run(RunFiles):
         Raises:
             LogError: where a newer version of this package wrote the run.
         """
-        metered, calibration = self.metered_summary, self.calibration
+        metered = self.metered_summary
+        calibration = self.calibration
         return metered if calibration is None else calibrated(metered, calibration)
 
     @cached_property
@@ -543,7 +548,9 @@ class Run(RunFiles):
         Raises:
             LogError: where a newer version of this package wrote the run.
         """
-        _, stated = self.lines, self.stated  # knows the version
+        # knows the version
+        _ = self.lines
+        stated = self.stated
         if stated is not None and self._has_own_totals:
             return schema.summary_of(stated)
         if stated is not None:

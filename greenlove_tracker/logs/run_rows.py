@@ -42,7 +42,10 @@ RunRow = dict[str, Any]  # of one run, or of its part of a day or month
 
 # -- Keys that runs can be grouped by --
 
-TRAINING, EXPLORATION, COMPARISON = "training", "exploration", "comparison"  # kinds of runs
+# Kinds of runs.
+TRAINING = "training"
+EXPLORATION = "exploration"
+COMPARISON = "comparison"
 INCOMPLETE = frozenset(RunStatus) - {RunStatus.FINISHED, RunStatus.EXITED}  # of the latter nobody said how
 
 KEYS = (
@@ -103,7 +106,9 @@ _NO_PUE = "not set: no overhead of a data centre is counted"
 
 def factors_of(run: Run) -> tuple[Factor, ...]:
     """Return every factor in its figures, with its source: intensities, price, PUE, calibration or node overhead."""
-    contract, price, pue = run.market_intensity, run.electricity_price, run.summary.pue
+    contract = run.market_intensity
+    price = run.electricity_price
+    pue = run.summary.pue
     found: list[Factor | None] = [run.carbon_intensity]
     if any(source.is_fallback and source.provider == TABLE for source in run.intensity_sources):
         found.append(replace(run.terms.carbon_intensity, name="carbon_intensity, fall-back"))
@@ -138,9 +143,11 @@ def _shared(value: Shared) -> Shared:
 
 def _facts_of(run: Run) -> dict[str, Any]:
     """Return what a row says of a run beside its times, its job and its totals."""
-    text, contract = run.text, run.market_intensity
+    text = run.text
+    contract = run.market_intensity
     facts: dict[str, Any] = {name: text(name) for name in _TEXTS}
-    is_rented, is_simulated = text("is_rented") == "yes", run.is_simulated
+    is_rented = text("is_rented") == "yes"
+    is_simulated = run.is_simulated
     return facts | {
         "device": facts["gpu_models"] or facts["cpu_model"],
         "host": ", ".join(sorted(run.hosts)),
@@ -195,10 +202,17 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
     Raises:
         LogError: where the run cannot be read.
     """
-    text, cut, facts, v = run.text, run.cut, _facts(run), run.values
+    text = run.text
+    cut = run.cut
+    facts = _facts(run)
+    v = run.values
     whole_v = v if whole is None else whole.values
-    has_end, started_at, intensity = cut is None or cut.has_end, run.started_at, facts["carbon_intensity"]
-    contract, energy_kwh, energy_before_kwh = facts["market_intensity"], v["energy_kwh"], before_pue_kwh(v)
+    has_end = cut is None or cut.has_end
+    started_at = run.started_at
+    intensity = facts["carbon_intensity"]
+    contract = facts["market_intensity"]
+    energy_kwh = v["energy_kwh"]
+    energy_before_kwh = before_pue_kwh(v)
     emissions_kgco2e = None if intensity is None else v["emissions_kgco2e"]
     row: RunRow = {
         **facts,
@@ -261,7 +275,9 @@ def _scored(run: Run) -> tuple[float, bool, float] | None:
 def _lies_in_one(run: Run, unit: str) -> bool:
     """Return True where a look at its summary shows that a run, as nearly all, began and ended in one day or month."""
     n = len("2026-11-01" if unit == DAY else "2026-11")
-    began, ended, n_ranks = run.started_at, str(run.values["ended_at"]), int(run.values["n_ranks"])
+    began = run.started_at
+    ended = str(run.values["ended_at"])
+    n_ranks = int(run.values["n_ranks"])
     return n_ranks == 1 and began[:n] == ended[:n] and began[-1:] == ended[-1:] == "Z"
 
 

@@ -254,7 +254,10 @@ class LogTable(Generic[R]):
         n_later: int = 0,
         check: Callable[[R], R] = lambda record: record,
     ) -> None:
-        self._record, self._name, self._when, self._check = record, name, when, check
+        self._record = record
+        self._name = name
+        self._when = when
+        self._check = check
         hints = get_type_hints(record, include_extras=True)
         found = [(f.name, _part(f.name, hints[f.name])) for f in dataclasses.fields(record)]  # type: ignore[arg-type]
         self._parts = [(field, part) for field, part in found if part is not None]
@@ -377,7 +380,8 @@ def _column(name: str, hint: Any, meaning: str = "", bound: Any = 0.0) -> LogCol
     if isinstance(bound, type):
         read = partial(_words_of, bound)
     elif kind is float and math.isnan(bound):
-        read, write = any_number, any_cell
+        read = any_number
+        write = any_cell
     elif kind is float:
         read = _BY_LEAST[bound]
     elif bound:
@@ -490,7 +494,8 @@ def read_totals(file: LogFile | bytes, on_problem: OnProblem) -> dict[str, Any]:
     texts = {"node_assumed_kwh": ""} | {name: value for name, (value, _) in read_fields(data, on_problem).items()}
     names = texts if len(texts) > len(SUMMARY.columns) else ()  # else there is none beside the columns
     of_metrics = [name.removeprefix(_METRIC).rpartition(".") for name in names if name.startswith(_METRIC)]
-    metrics, of_metric = [], ""  # the beginning of its lines
+    metrics = []
+    of_metric = ""  # the beginning of its lines
     try:
         values = dict(zip(SUMMARY.columns, SUMMARY.read_cells(_summary_cells_of(texts)), strict=True))
         for name in dict.fromkeys(name for name, _, part in of_metrics if part in _METRIC_PARTS):
@@ -524,7 +529,8 @@ def before_pue_kwh(values: Mapping[str, Any]) -> float | None:
 
 def contradiction(values: Mapping[str, Any]) -> str:
     """Return which totals of a flat row are not made of one another, as they were when written; empty: none."""
-    energy_kwh, metered_kwh = values["energy_kwh"], before_pue_kwh(values)
+    energy_kwh = values["energy_kwh"]
+    metered_kwh = before_pue_kwh(values)
     if metered_kwh is not None and not _are_close(metered_kwh * values["pue"], energy_kwh):
         return "energy_kwh is not the energy of its components"
     if energy_kwh is not None:

@@ -25,7 +25,8 @@ from greenlove_tracker.vocabulary.errors import LogError, UsageError
 from greenlove_tracker.vocabulary.records import Counts, Flag, Row, RowKind, RunSummary
 
 _NAMES = ("project", "user", "job", "host")
-DAY, MONTH = "day", "month"
+DAY = "day"
+MONTH = "month"
 _MOST_PARTS = 3_660  # days; a run of ten years is a damaged log, whose rest is in the last
 _MONTH = re.compile(r"(\d{4})-(\d{2})", re.ASCII)
 
@@ -69,7 +70,8 @@ class Period:
     @property
     def text(self) -> str:
         """The period in words: the month, the days or the times, in UTC."""
-        since, until = self.since, self.until
+        since = self.since
+        until = self.until
         if since is None:
             return "all that was logged" if until is None else f"before {_written(until)} (UTC)"
         if until is None:
@@ -179,7 +181,8 @@ def job_id_of(run: Run) -> str:
     """Return the scheduler's number of a run's job as Slurm writes it: ``81``, of an array ``81_3``."""
     if not (number := run.text("job_id")):
         return ""
-    array, task = run.text("array_job_id"), run.text("array_task_id")
+    array = run.text("array_job_id")
+    task = run.text("array_task_id")
     return f"{array}_{task}" if array and task else number
 
 
@@ -331,7 +334,8 @@ def _times_s(run: Run) -> tuple[float, float]:
     """Return beginning and end of a run, in seconds since the Unix epoch; of one that goes on, its last row's end."""
     ended_at = run.summary.ended_at
     try:
-        began_s, ended_s = utc(run.started_at).timestamp(), utc(ended_at or run.started_at).timestamp()
+        began_s = utc(run.started_at).timestamp()
+        ended_s = utc(ended_at or run.started_at).timestamp()
     except ValueError as error:
         raise LogError("left out: it is not known when it began") from error
     if run.summary.n_ranks > 1 or not ended_at:  # the first rank does not know when the others ended
@@ -366,7 +370,8 @@ def _part(run: Run, timed: Mapping[int | str, Sequence[_Timed]], from_s: float, 
 def _estimated(part: RunSummary, whole: RunSummary) -> RunSummary:
     """Return the totals of a part whose time without a meter counts as in the whole run, so that parts add up to it."""
     part = part if whole.measured_kwh is not None else replace(part, measured_kwh=None)
-    unmetered_s, metered_kwh = whole.duration_s - whole.metered_s, whole.energy.total_kwh
+    unmetered_s = whole.duration_s - whole.metered_s
+    metered_kwh = whole.energy.total_kwh
     if not metered_kwh or not whole.unmetered_estimate_kwh or unmetered_s <= 0:
         return part
     estimate_kwh = whole.unmetered_estimate_kwh * (part.duration_s - part.metered_s) / unmetered_s
@@ -390,7 +395,8 @@ def _cut(timed: _Timed, from_s: float, to_s: float) -> Row:
     gap_s, begin_s, end_s, row = timed
     if from_s <= gap_s and end_s <= to_s:
         return row
-    of_gap, of_row = _share(gap_s, begin_s, from_s, to_s), _share(begin_s, end_s, from_s, to_s)
+    of_gap = _share(gap_s, begin_s, from_s, to_s)
+    of_row = _share(begin_s, end_s, from_s, to_s)
     grams = row.emissions_gco2e
     part = replace(
         row,

@@ -123,7 +123,8 @@ class IssuedForecast:
         epochs_before: int = 0,
     ) -> IssuedForecast:
         """Return the record of a forecast that is issued now, by a run that does its first epoch after so many."""
-        stop, level = forecast.expected_stop, forecast.duration_s.level
+        stop = forecast.expected_stop
+        level = forecast.duration_s.level
         estimates = {q: e for q in QUANTITIES if (e := getattr(forecast, q)) is not None}
         return cls(
             issued_at,

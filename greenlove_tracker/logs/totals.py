@@ -52,7 +52,8 @@ class RunFactors:
         ``node_overhead`` times the GPUs' energy is taken to be all that the nodes draw, so that CPU and memory, where
         they are metered or modelled, are within it and not counted twice; where they alone come to more, they stand.
         """
-        gpu_kwh, metered_kwh = metered.gpu_kwh, metered.total_kwh
+        gpu_kwh = metered.gpu_kwh
+        metered_kwh = metered.total_kwh
         if self.node_overhead is None or not gpu_kwh or not metered_kwh:
             return 1.0
         return max(1.0, self.node_overhead * gpu_kwh / metered_kwh)
@@ -60,7 +61,8 @@ class RunFactors:
     @property
     def rates(self) -> Rates:
         """The factors of energy, PUE included, and of time; a carbon intensity that a log lacks (NaN) is not known."""
-        intensity, price = self.carbon_intensity.value, self.electricity_price
+        intensity = self.carbon_intensity.value
+        price = self.electricity_price
         return Rates(
             carbon_intensity=intensity if math.isfinite(intensity) else None,
             electricity_price=None if price is None else price.value,
@@ -174,7 +176,8 @@ class RowTotals:
     def __init__(self, mean: MeanRates) -> None:
         self.mean = mean
         self.n_rows = self.epochs_done = 0
-        self.counts, self.is_metered = Counts(), False
+        self.counts = Counts()
+        self.is_metered = False
         self.flags, self.sources = set[str](), dict[str, None]()
         self.terms: defaultdict[str, list[float]] = defaultdict(list)
         self._methods: dict[str, set[str | None]] = {component: set() for component in COMPONENTS}
@@ -233,7 +236,8 @@ class RowTotals:
         metered = Energy(kwh["cpu"], kwh["gpu"], kwh["ram"], *methods)
         if metered.total_kwh == 0 and self.sum("known_s") < LEAST_METERED_S:
             metered = UNKNOWN_ENERGY
-        covered, estimates = [], []
+        covered = []
+        estimates = []
         for component, energy_kwh in kwh.items() if metered.is_known else ():
             if energy_kwh is not None:
                 covered.append(known_s := self.sum(f"{component}_s"))

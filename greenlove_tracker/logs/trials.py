@@ -119,7 +119,8 @@ def plan_of(lines: Mapping[str, Line]) -> TrainingPlan | None:
     numbers = {name: n for name in PLAN_NAMES if (n := value_of(lines, f"plan_{name}")).isdecimal()}
     if not numbers:
         return None
-    stop, phases = value_of(lines, "plan_stop"), value_of(lines, "phases")
+    stop = value_of(lines, "plan_stop")
+    phases = value_of(lines, "phases")
     return TrainingPlan(
         **{name: int(n) for name, n in numbers.items()},
         phases=phases_from(phases) if phases else (),

@@ -84,7 +84,8 @@ def error_of(component: str, methods: str, gpu_models: str = "") -> MeasurementE
         methods: one, or several joined by ``+``, of which nobody knows how much each metered: the widest counts.
         gpu_models: the names of the GPUs, as a run logs them.
     """
-    models, found = gpu_models.lower(), []
+    models = gpu_models.lower()
+    found = []
     for method in methods.split("+"):
         of_method = [error for error in measurement_errors() if (error.component, error.method) == (component, method)]
         fitting = [error for error in of_method if not error.gpus or any(part.lower() in models for part in error.gpus)]
@@ -113,7 +114,9 @@ def energy_deviations(run: Run, values: Mapping[str, Any]) -> Deviations | None:
     if run.calibration is not None and values["energy_kwh"] is not None:
         share_kwh = values["energy_kwh"] * run.calibration.error_share
         return {f"calibration of {run.calibration.host}": (share_kwh, share_kwh)}
-    parts, pue, duration_s = _parts(run, values), values["pue"], run.values["duration_s"]
+    parts = _parts(run, values)
+    pue = values["pue"]
+    duration_s = run.values["duration_s"]
     return None if parts is None else {error.name: error.deviation(kwh * pue, duration_s) for error, kwh in parts}
 
 
@@ -151,7 +154,8 @@ def run_deviations(
         Twice as many numbers as ``QUANTITIES``, in their order; zeros for one that is unknown, or has no error. None
         where the energy is unknown, or an error of it is.
     """
-    of_energy, energy_kwh = energy_deviations(run, values), values["energy_kwh"]
+    of_energy = energy_deviations(run, values)
+    energy_kwh = values["energy_kwh"]
     if of_energy is None or not energy_kwh:
         return None if of_energy is None else {}
     co2e = (emissions_kgco2e or 0.0) / energy_kwh
@@ -179,7 +183,8 @@ def run_interval(run: Run, quantity: str = "energy_kwh") -> Estimate | None:
     Returns:
         None where it is not known, or its error is not; and for a cost of time, which has none.
     """
-    at, deviations = 2 * list(QUANTITIES).index(quantity), run_deviations(run, run.values, run.emissions_kgco2e)
+    at = 2 * list(QUANTITIES).index(quantity)
+    deviations = run_deviations(run, run.values, run.emissions_kgco2e)
     sides = [(each[at], each[at + 1]) for each in (deviations or {}).values()]
     return interval(getattr(run.summary, quantity), QUANTITIES[quantity], sides) if any(map(any, sides)) else None
 
@@ -192,7 +197,8 @@ def with_meter_error(forecast: Estimate, run: Run, quantity: str) -> Estimate:
     measured = run_interval(run, quantity)
     if measured is None or measured.point <= 0:
         return forecast
-    scale, point = forecast.point / measured.point, forecast.point
+    scale = forecast.point / measured.point
+    point = forecast.point
     below = math.hypot(point - forecast.lower, scale * (measured.point - measured.lower))
     above = math.hypot(forecast.upper - point, scale * (measured.upper - measured.point))
     return replace(forecast, lower=max(0.0, point - below), upper=point + above)

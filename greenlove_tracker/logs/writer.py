@@ -302,7 +302,8 @@ class AppendFile:
     @property
     def content(self) -> bytes:
         """All that was ever appended, on the disk or not; of a file that somebody removed too, while it is open."""
-        is_closed, written = self._handle < 0, b""
+        is_closed = self._handle < 0
+        written = b""
         with (
             suppress(FileNotFoundError, NotADirectoryError),  # nothing could be written yet
             io.FileIO(self.path if is_closed else self._handle, closefd=is_closed) as file,
@@ -329,12 +330,14 @@ class AppendFile:
     def unsynced(self) -> int | None:
         """Return a new handle on what the disk may not hold yet; raises OSError where not all could be written."""
         self._flush()
-        is_dirty, self._is_dirty = self._is_dirty, False
+        is_dirty = self._is_dirty
+        self._is_dirty = False
         return os.dup(self._handle) if is_dirty else None
 
     def close(self) -> None:
         """Let go of the file."""
-        handle, self._handle = self._handle, -1
+        handle = self._handle
+        self._handle = -1
         if handle >= 0:
             os.close(handle)
 

@@ -149,7 +149,8 @@ def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: i
     """
     chosen, doubt = _visible(gpus, env.get("CUDA_VISIBLE_DEVICES"))
     if chosen and len(chosen) < local_world_size:
-        chosen, doubt = _visible(gpus, env.get("SLURM_STEP_GPUS") or env.get("SLURM_JOB_GPUS") or "")[0], ""
+        chosen = _visible(gpus, env.get("SLURM_STEP_GPUS") or env.get("SLURM_JOB_GPUS") or "")[0]
+        doubt = ""
         if len(chosen) < local_world_size:
             chosen = list(gpus)
             doubt = f"{local_world_size} local ranks see one GPU each: all GPUs of the node counted"
@@ -221,7 +222,8 @@ def _number(env: Mapping[str, str], name: str) -> float | None:
 
 def _slurm_bytes(env: Mapping[str, str]) -> float | None:
     """Return the memory of the job on this node; Slurm counts in MB, and 0 means all of it."""
-    per_node, per_cpu = _number(env, "SLURM_MEM_PER_NODE"), _number(env, "SLURM_MEM_PER_CPU")
+    per_node = _number(env, "SLURM_MEM_PER_NODE")
+    per_cpu = _number(env, "SLURM_MEM_PER_CPU")
     cpus = _number(env, "SLURM_CPUS_ON_NODE")
     if per_node:
         return per_node * 1024**2
@@ -284,11 +286,13 @@ class ShareLoad:
 
     def percent(self) -> float:
         """Return the mean load since the last reading, 0 to 100."""
-        now_s, busy_s = time.perf_counter(), self._busy_s()
+        now_s = time.perf_counter()
+        busy_s = self._busy_s()
         available_s = (now_s - self._last_s) * self._share.n_cpus
         if busy_s is not None and self._last_busy_s is not None and available_s > 0:
             self._last_percent = min(100.0, max(0.0, 100.0 * (busy_s - self._last_busy_s) / available_s))
-        self._last_s, self._last_busy_s = now_s, busy_s
+        self._last_s = now_s
+        self._last_busy_s = busy_s
         return self._last_percent
 
     def _busy_s(self) -> float | None:

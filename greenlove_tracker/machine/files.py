@@ -33,7 +33,8 @@ def write_report(path: str | os.PathLike[str], data: bytes | str) -> Path:
     Raises:
         UsageError: where it cannot be written.
     """
-    target, content = target_of(path), data.encode("utf-8") if isinstance(data, str) else data
+    target = target_of(path)
+    content = data.encode("utf-8") if isinstance(data, str) else data
     try:
         if target.exists() and not target.is_file():
             target.write_bytes(content)  # a device or a pipe, such as /dev/stdout, which must not be replaced

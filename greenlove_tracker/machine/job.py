@@ -65,7 +65,8 @@ def find_ranks(env: Mapping[str, str]) -> Ranks:
     if not names:
         return Ranks()
     rank, local_rank, world_size, local_world_size = (_leading_int(env.get(n, "")) for n in names)
-    world_size, local_world_size = max(world_size, 1), max(local_world_size, 1)
+    world_size = max(world_size, 1)
+    local_world_size = max(local_world_size, 1)
     if world_size == 1 and local_rank == 0:
         return Ranks()
     parts = [env.get(k, "") for k in key]

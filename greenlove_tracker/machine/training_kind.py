@@ -91,7 +91,8 @@ def _in_32_bits(model: nn.Module) -> Seen:
     if device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= _AMPERE:
         # By default convolutions may round, and products of matrices may not (PyTorch, "CUDA semantics").
         try:
-            in_products, in_convolutions = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+            in_products = torch.backends.cuda.matmul.allow_tf32
+            in_convolutions = torch.backends.cudnn.allow_tf32
         except RuntimeError:  # of torch 2.9, where its newer switches were set
             return Seen()
         if in_products:
@@ -131,7 +132,8 @@ def workload_of(model: nn.Module) -> Seen:
     # input_ids is also what a model says that says nothing: images beside them make it one of both.
     if stated and (stated != "language" or (embeddings and not images)):
         return Seen(stated, f"{named} as its input")
-    n_attention, n_bags = _n_attention(model), sum(isinstance(part, nn.EmbeddingBag) for part in parts)
+    n_attention = _n_attention(model)
+    n_bags = sum(isinstance(part, nn.EmbeddingBag) for part in parts)
     if images:  # of both, where there are tokens or series beside them
         is_of_both = any(isinstance(part, nn.RNNBase) for part in parts) or _has_tokens(parts, embeddings)
         return Seen() if is_of_both else Seen("vision", plural(len(images), "image convolution"))

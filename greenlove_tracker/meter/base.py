@@ -121,7 +121,8 @@ class SimulatedMeter:
     def read(self) -> Energy:
         """Return the power times the time since the last read."""
         now_s = self._clock.perf_s()
-        passed_s, self._last_s = now_s - self._last_s, now_s
+        passed_s = now_s - self._last_s
+        self._last_s = now_s
 
         def kwh(power_w: float | None) -> float | None:
             return None if power_w is None else kwh_from_w_s(power_w, passed_s)

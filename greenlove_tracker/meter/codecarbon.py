@@ -87,9 +87,12 @@ class CodeCarbonMeter:
         country_iso3: str = "",
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._env, self._local_world_size = env, local_world_size
-        self._intensity, self._country_iso3 = carbon_intensity_gco2e_per_kwh, country_iso3
-        self._cpu_tdp_w, self._ram_w = cpu_tdp_w, ram_w
+        self._env = env
+        self._local_world_size = local_world_size
+        self._intensity = carbon_intensity_gco2e_per_kwh
+        self._country_iso3 = country_iso3
+        self._cpu_tdp_w = cpu_tdp_w
+        self._ram_w = ram_w
         self._options = dict(options or {})
         if taken := sorted(_OURS & set(self._options)):
             raise UsageError(f"codecarbon_options: {', '.join(taken)} is set by the tracker; use its own settings")
@@ -191,7 +194,8 @@ class CodeCarbonMeter:
         """
         if self._tracker.flush() is None or not self._deltas:
             raise MeterError("CodeCarbon's flush failed")
-        now_s, methods = time.perf_counter(), self._methods()
+        now_s = time.perf_counter()
+        methods = self._methods()
         kwh = {c: _sum(getattr(delta, f"{c}_energy") for delta in self._deltas) for c in methods}
         self._deltas.clear()
         factors = {
@@ -228,7 +232,9 @@ class CodeCarbonMeter:
         return methods
 
     def _describe(self) -> MeterInfo:
-        gpus, found, methods = self._gpus, self._tracker.get_detected_hardware(), self._methods()
+        gpus = self._gpus
+        found = self._tracker.get_detected_hardware()
+        methods = self._methods()
         hardware = {type(part).__name__: part for part in _hardware(self._tracker)}
         measurable = ("cpu", "ram", "gpu") if gpus.gpus else ("cpu", "ram")
         limits_w = [g.power_limit_w for g in gpus.gpus if g.power_limit_w is not None]
@@ -391,8 +397,10 @@ def _quick_detection() -> Iterator[None]:
     import codecarbon.external.hardware
     import codecarbon.input
 
-    tables, name = codecarbon.input.DataSource, _cpu_name()
-    cpu_table, country_table = tables().cpu_power_path, tables().global_energy_mix_data_path
+    tables = codecarbon.input.DataSource
+    name = _cpu_name()
+    cpu_table = tables().cpu_power_path
+    country_table = tables().global_energy_mix_data_path
 
     def rated_power_w(self: Any, model: str) -> float | None:
         with cpu_table.open(encoding="utf-8", newline="") as lines:

@@ -34,8 +34,10 @@ def measured_at_the_wall(
     Raises:
         UsageError: where the run was of several hosts, goes on, or metered nothing; or the energies cannot be.
     """
-    summary, hosts = run.metered_summary, sorted(run.hosts)
-    metered_kwh, measured_kwh = metered_before_pue_kwh(summary) or 0.0, summary.measured_kwh or 0.0
+    summary = run.metered_summary
+    hosts = sorted(run.hosts)
+    metered_kwh = metered_before_pue_kwh(summary) or 0.0
+    measured_kwh = summary.measured_kwh or 0.0
     refusals = {
         f"ran on {', '.join(hosts) or 'no host'}: a calibration is of one host that the run names": len(hosts) != 1,
         "has not ended, or was cut off: its time at the wall is not known": not run.has_summary,

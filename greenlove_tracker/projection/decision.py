@@ -84,7 +84,8 @@ class JointDraws:
 
     def better(self, first: Projection, second: Projection, quantity: str, by: float = 0.0) -> float:
         """Return the probability that one machine has less than another, ``by`` so much; 0 where that is not known."""
-        one, other = self.of(first, quantity), self.of(second, quantity)
+        one = self.of(first, quantity)
+        other = self.of(second, quantity)
         if one is None or other is None:
             return 0.0
         return float((one + by < other).mean() + (one + by == other).mean() / 2)  # equal ones share it
@@ -260,7 +261,8 @@ def _chosen(to_have: Sequence[Projection], meets: dict[int, float], drawn: Joint
 
 def _cheapest(rows: Sequence[Projection], drawn: JointDraws) -> _Choice:
     """Return the most probable to be the cheapest; the machine here, unless that one is likely to cost less."""
-    here, chances = machine_here(rows), drawn.cheapest(rows)
+    here = machine_here(rows)
+    chances = drawn.cheapest(rows)
     if here is not None and (not chances or drawn.better(chances[0].machine, here, "cost_usd") <= EVEN):
         return "cheapest", here, chances
     return ("cheapest", chances[0].machine, chances) if chances else ("nothing", None, ())

@@ -67,7 +67,8 @@ def decided(
             if _is_settled(decision):
                 return larger, decision
             if (decision.meets or 0.0) > (made.meets or 0.0):
-                found, made = larger, decision
+                found = larger
+                made = decision
     return found, made
 
 
@@ -87,7 +88,8 @@ def compare_hours(hours: float, options: ProjectionOptions) -> MachineComparison
         raise UsageError(f"--hours must be positive, such as 20, not {hours:g}")
     if options.local_gpu is None and options.manual_tdp_watts is not None:
         raise UsageError("--tdp is the power limit of a GPU here: name it with --gpu")
-    settings, price = load_settings({"country": options.country}), None
+    settings = load_settings({"country": options.country})
+    price = None
     if options.local_gpu is not None:
         n_gpus, name = counted(options.local_gpu)
         options = replace(options, local_gpu=name, n_gpus=n_gpus or options.n_gpus or 1)
@@ -194,7 +196,8 @@ def _memory_text(options: ProjectionOptions) -> tuple[str, ...]:
 
 def _with_place_of(run: Run, options: ProjectionOptions) -> ProjectionOptions:
     """Return the options with the place of a run, as its log says, unless another country is given."""
-    rates, is_elsewhere = run.terms, options.country is not None
+    rates = run.terms
+    is_elsewhere = options.country is not None
     intensity = run.carbon_intensity if run.knows_carbon_intensity and not is_elsewhere else None
     price = None if options.local_gpu is None else rates.price_usd_per_gpu_hour
     return replace(
@@ -212,7 +215,9 @@ def _with_kind_of(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptio
 
     Of several precisions, joined by ``+``, it is the slowest: how much is computed in each is not known.
     """
-    workload, precisions, told = run.text("workload"), run.text("precision").split("+"), []
+    workload = run.text("workload")
+    precisions = run.text("precision").split("+")
+    told = []
     if options.precision is None and set(precisions) <= set(PRECISIONS):
         slowest, *faster = sorted(set(precisions), key=PRECISIONS.index)
         options = replace(options, precision=slowest)
@@ -234,17 +239,21 @@ def _forecast_of_tracked(run: Run) -> tuple[Forecast, str]:
     summary = run.summary
     if run.is_complete and summary.duration_s > 0:
         energy = None if summary.energy_kwh is None else _exact(summary.energy_kwh, "kWh")
-        duration_s, basis = _exact(summary.duration_s, "s"), "as this run took"
+        duration_s = _exact(summary.duration_s, "s")
+        basis = "as this run took"
     elif run.forecasts:
         estimates = run.forecasts[-1].estimates
-        duration_s, energy, basis = estimates["duration_s"], estimates.get("energy_kwh"), "as this run forecast last"
+        duration_s = estimates["duration_s"]
+        energy = estimates.get("energy_kwh")
+        basis = "as this run forecast last"
     else:
         raise UsageError(
             f"{run.path} neither finished nor forecast anything: let it run to its end, or say Tracker(epochs=…), "
             "or give --hours"
         )
     # The batches that a rank goes through in this time, in proportion to those so far; else its optimizer steps.
-    done, plan = summary.counts.batches / summary.n_ranks if summary.counts.batches else summary.counts.steps, None
+    done = summary.counts.batches / summary.n_ranks if summary.counts.batches else summary.counts.steps
+    plan = None
     if done and summary.duration_s > 0:
         plan = TrainingPlan(steps=max(1, round(done * duration_s.point / summary.duration_s)))
     if run.first_epoch or run.first_step:
@@ -276,7 +285,8 @@ def logged_gpus(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions
     Raises:
         UsageError: where its log names no GPU, or several, or where one is given for a run that used none.
     """
-    given, n_metered = options.local_gpu, run.summary.gpu_count
+    given = options.local_gpu
+    n_metered = run.summary.gpu_count
     text = run.text("used_gpus")
     n_logged = int(text) if text.isdecimal() else n_metered
     # The GPUs of a simulated meter are the user's word for those of the training.

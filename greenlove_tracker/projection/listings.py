@@ -12,7 +12,8 @@ from greenlove_tracker.tables.gpus import GpuSpec, gpus
 from greenlove_tracker.tables.offers import Offer, bundled_offers, read_offers
 from greenlove_tracker.vocabulary.errors import UsageError
 
-DEFAULT_PROVIDER, DEFAULT_PROVIDER_NAME = "crusoe", "Crusoe Cloud"
+DEFAULT_PROVIDER = "crusoe"
+DEFAULT_PROVIDER_NAME = "Crusoe Cloud"
 ALL_PROVIDERS = "all"
 
 
@@ -122,7 +123,8 @@ def targets_of(offers: Iterable[Offer], wanted_gpus: int) -> list[Target]:
     """
     best: dict[tuple[str, str, str], tuple[tuple[int, int, float], Target]] = {}
     for offer in offers:
-        gpu, price = recognise(offer.gpu, offer.memory_gb), offer.usd_per_gpu_hour
+        gpu = recognise(offer.gpu, offer.memory_gb)
+        price = offer.usd_per_gpu_hour
         n_gpus = billed(offer.gpus_per_instance, wanted_gpus)
         n_instances = -(-n_gpus // max(offer.gpus_per_instance))  # one machine's GPUs are joined by more than a network
         order = n_gpus, n_instances, float("inf") if price is None else price

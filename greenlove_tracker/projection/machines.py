@@ -98,7 +98,8 @@ def local_machine(forecast: Forecast, gpu: GpuSpec | None, options: ProjectionOp
         UsageError: for an unknown country, or one whose carbon intensity is not known.
     """
     place = grid.resolve_place(options.country or "")
-    intensity, price = options.carbon_intensity, options.electricity_price
+    intensity = options.carbon_intensity
+    price = options.electricity_price
     n_gpus = options.n_gpus or 1
     has_gpu = options.local_gpu is not None
     tdp_w = options.manual_tdp_watts or (gpu.tdp_w if gpu else None)
@@ -166,7 +167,8 @@ def machine_elsewhere(gpu: GpuSpec, n_gpus: int, offer: Offer | None, local: Mac
     known = [sites()[key] for region in offer.regions if (key := (offer.provider, region)) in sites()]
     if known:
         return _at_greenest(machine, known)
-    place, cloud = _place_of(offer), pue("public_cloud")
+    place = _place_of(offer)
+    cloud = pue("public_cloud")
     note = f"PUE {cloud.value:g} is assumed: {cloud.basis} ({cloud.source})"
     shown = ", ".join(offer.regions[:3]) + (", …" if len(offer.regions) > 3 else "")
     if place is None:

@@ -206,10 +206,13 @@ class ProjectionOptions:
 def _check(name: str, value: Any, must_be: str) -> None:
     """Raise UsageError where an option is not what it must be."""
     if must_be == "number":
-        is_meant, wanted = is_whole(value), "must be a whole number of at least 1"
+        is_meant = is_whole(value)
+        wanted = "must be a whole number of at least 1"
     elif must_be == "share":
-        is_meant, wanted = 0 < value <= 1, "is a share from 0 to 1, such as 0.82"
+        is_meant = 0 < value <= 1
+        wanted = "is a share from 0 to 1, such as 0.82"
     else:
-        is_meant, wanted = math.isfinite(value) and value > 0, "must be a positive number"
+        is_meant = math.isfinite(value) and value > 0
+        wanted = "must be a positive number"
     if not is_meant:
         raise UsageError(f"{{argument}} {wanted}, not {value!r}", argument=name)

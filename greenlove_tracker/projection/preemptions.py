@@ -161,8 +161,10 @@ def expected_running_s(terms: SpotTerms, training_s: float, interval_s: float) -
     Returns:
         The time in seconds, work that is done anew, checkpoints and restarts in it; infinite beyond all numbers.
     """
-    rate, n_saved = terms.per_s, stretches(training_s, interval_s) - 1
-    last_s, segment_s = training_s - n_saved * interval_s, interval_s + terms.checkpoint_s
+    rate = terms.per_s
+    n_saved = stretches(training_s, interval_s) - 1
+    last_s = training_s - n_saved * interval_s
+    segment_s = interval_s + terms.checkpoint_s
     try:
         per_rate_s = math.exp(rate * terms.restart_s) / rate
         total_s = per_rate_s * math.expm1(rate * last_s)

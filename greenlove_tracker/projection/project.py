@@ -94,7 +94,8 @@ def local_gpu(options: ProjectionOptions) -> GpuSpec | None:
 
 def _targets(local: Machine, options: ProjectionOptions) -> list[Target]:
     """Return the GPUs that are offered, and those that are named."""
-    wanted, named = options.target_gpus or local.n_gpus, dict[str, set[int]]()
+    wanted = options.target_gpus or local.n_gpus
+    named = dict[str, set[int]]()
     for number, name in map(counted, options.gpus):
         named.setdefault(recognise(name).name, set()).add(number or wanted)
     offers = listings.offers_of(options.provider, options.prices)
@@ -140,7 +141,9 @@ def _target_rows(
     """
     names = dict.fromkeys(target.gpu.name for target in targets)
     known = {n: given_speedup(figure, n) for n in names if (figure := options.custom_speedup_of(n)) is not None}
-    reason, unknown, caveat = _only_custom(forecast, local), [name for name in names if name not in known], None
+    reason = _only_custom(forecast, local)
+    unknown = [name for name in names if name not in known]
+    caveat = None
     if reason and unknown:
         if not known:
             raise reason

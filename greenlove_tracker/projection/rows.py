@@ -37,7 +37,8 @@ def local_row(
         caveats: those about the whole table.
     """
     duration = at_level(forecast.duration_s)
-    joint, energy = {"duration_s": uncertain(duration, TIME_HERE)}, None
+    joint = {"duration_s": uncertain(duration, TIME_HERE)}
+    energy = None
     if forecast.energy_kwh is not None:
         energy = at_level(forecast.energy_kwh)
         joint["energy_kwh"] = _energy_here(joint["duration_s"], energy)
@@ -90,7 +91,8 @@ def _caveats_of_draw(machine: Machine, *, has_energy: bool) -> tuple[Caveat, ...
 
 def _energy_here(duration_s: Uncertain, energy: Estimate) -> Uncertain:
     """Return a known energy as time × power: what it is less sure of than the time is of the power, and its own."""
-    power, own = uncertain(energy, "power here").over(duration_s), uncertain(energy, "power here")
+    power = uncertain(energy, "power here").over(duration_s)
+    own = uncertain(energy, "power here")
     below_s, above_s = duration_s.errors.get(TIME_HERE, (0.0, 0.0))
     below, above = own.errors.get("power here", (0.0, 0.0))
     if below < below_s or above < above_s:
@@ -114,7 +116,9 @@ def target_row(
     Raises:
         UsageError: where the country of its offer is not one.
     """
-    gpu, offer, n_gpus = target.gpu, target.offer, target.billed_gpus
+    gpu = target.gpu
+    offer = target.offer
+    n_gpus = target.billed_gpus
     machine = machine_elsewhere(gpu, n_gpus, offer, local)
     is_alone = offer is not None and max(offer.gpus_per_instance) == 1  # several are as many machines on a network
     gain = gain_of_number(options, local.gpu, gpu, n_gpus, usual=BETWEEN_NODES if is_alone else None)
@@ -221,13 +225,15 @@ def _least_s(forecast: Forecast, local: Machine, faster: speedups.Speedup) -> fl
 
 def _at_least(duration_s: Estimate, least_s: float) -> Estimate:
     """Return the same, nowhere under ``least_s``; a raised point takes the upper end along, and is no surer for it."""
-    point, longer = max(duration_s.point, least_s), duration_s.upper / duration_s.point
+    point = max(duration_s.point, least_s)
+    longer = duration_s.upper / duration_s.point
     return replace(duration_s, point=point, lower=max(duration_s.lower, least_s), upper=point * longer)
 
 
 def _fits(gpu: GpuSpec, local: GpuSpec | None, options: ProjectionOptions) -> bool | None:
     """Return True where the peak fits, as measured locally or else estimated; the same GPU held what was measured."""
-    peak_gb, estimate_gb = options.peak_memory_gb, options.memory_estimate_gb
+    peak_gb = options.peak_memory_gb
+    estimate_gb = options.memory_estimate_gb
     if peak_gb is not None and gpu == local:
         return gpu.memory_gb is None or peak_gb <= gpu.memory_gb
     if peak_gb is not None:
@@ -264,7 +270,8 @@ def _sources(target: Target, machine: Machine, faster: speedups.Speedup) -> tupl
 
 
 def _assumptions(machine: Machine, target: Target) -> tuple[str, ...]:
-    offer, billed = target.offer, target.billed_gpus
+    offer = target.offer
+    billed = target.billed_gpus
     found = [_energy_text(machine)]
     if offer is not None and billed > target.wanted_gpus:
         sizes = ", ".join(map(str, offer.gpus_per_instance))

@@ -163,7 +163,8 @@ def scalings() -> dict[tuple[str, str], Scaling]:
 
 
 def _one_gpu_a_node(workload: str) -> Scaling:
-    cards, network = scalings()["pcie", workload], scalings()[BETWEEN_NODES, workload]
+    cards = scalings()["pcie", workload]
+    network = scalings()[BETWEEN_NODES, workload]
     below, above = cards.exponent_errors
     return replace(
         cards,

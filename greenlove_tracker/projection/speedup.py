@@ -97,7 +97,8 @@ def speedups(
         UsageError: as ``speedup`` does.
     """
     here = local or _CPU
-    precision, workload = precision_named(precision), None if workload is None else workload_named(workload)
+    precision = precision_named(precision)
+    workload = None if workload is None else workload_named(workload)
     others = list({gpu.name: gpu for gpu in targets if gpu.name != here.name}.values())
     found = _modelled(here, others, workload, precision) if others else []
     by_name = {gpu.name: speedup for gpu, speedup in zip(others, found, strict=True)}
@@ -135,7 +136,8 @@ def _modelled(local: GpuSpec, others: Sequence[GpuSpec], workload: str | None, p
 
     compared = [local, *others]
     known = shipped_model().log_speeds(compared, workload=workload, precision=precision)
-    n, factor_of_cpu = len(others), math.log(_CPU_FACTOR) / _Z
+    n = len(others)
+    factor_of_cpu = math.log(_CPU_FACTOR) / _Z
     # From the CPU, each is known against the middle of them, and that within the factor; else against the local GPU.
     reference = np.full((n, n), 1 / n) if _is_cpu(local) else np.zeros((n, n))
     against = np.hstack([np.zeros((n, 1)) if _is_cpu(local) else -np.ones((n, 1)), np.eye(n) - reference])
@@ -156,7 +158,9 @@ def _told(ratio: Uncertain, compared: Sequence[GpuSpec], known: LogSpeeds, i: in
     n_measured = bool(known.measured_as[0]) + bool(known.measured_as[i])
     notes = []
     for k in (0, i):
-        name, twin, computes_in = compared[k].name, known.measured_as[k], known.computes_in[k]
+        name = compared[k].name
+        twin = known.measured_as[k]
+        computes_in = known.computes_in[k]
         if twin not in ("", name):
             notes.append(f"{name} is counted as {twin}, which differs in its memory alone")
         if not twin and any(known.measured_as) and not _is_cpu(compared[k]):

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 EFFECTS_TABLE = "speedup_effects.csv"
 COVARIANCE_TABLE = "speedup_covariance.csv"
-COMPUTE_TFLOPS, BANDWIDTH_GB_S = 100.0, 1000.0  # where the slopes cross zero, in the middle of the tables' GPUs
+# Where the slopes cross zero: in the middle of the tables' GPUs
+COMPUTE_TFLOPS = 100.0
+BANDWIDTH_GB_S = 1000.0
 _SLOPES = ("compute", "bandwidth")
 _BETWEEN_SOURCES = re.compile(r"; (?![^()]*\))")  # not a semicolon within parentheses
 _USUAL_MAKER = "NVIDIA"  # of most GPUs that were measured
@@ -113,7 +115,8 @@ class SpeedModel:
             raise GreenloveError(f"{COVARIANCE_TABLE}: {min(missing)} is no joint effect of {EFFECTS_TABLE}")
         self._covariance = np.zeros((len(joint), len(joint)))
         for (row, column), value in covariance.items():
-            i, j = self._position[row], self._position[column]
+            i = self._position[row]
+            j = self._position[column]
             self._covariance[i, j] = self._covariance[j, i] = value
         self._shares = {e.level: e.mean for e in self._effects.values() if e.kind == "share"}
         self._measured = {e.level: gpus()[e.level] for e in self._effects.values() if e.kind == "gpu"}
@@ -168,7 +171,8 @@ class SpeedModel:
     ) -> tuple[Array, Array]:
         import numpy as np
 
-        means, joint = np.zeros(len(of)), np.zeros((len(of), len(self._position)))
+        means = np.zeros(len(of))
+        joint = np.zeros((len(of), len(self._position)))
         own: dict[str, Array] = {}
         for i, (gpu, name) in enumerate(zip(of, known_as, strict=True)):
             parts = list(self._parts(gpu, name, workload, precision_on(gpu, precision)))
@@ -188,7 +192,8 @@ class SpeedModel:
             yield self._part(f"{kind}|workload", workload, loading=x)
             yield self._part(f"{kind}|precision", used, loading=x)
             yield self._part(f"{kind}|task", workload, loading=x)
-        architecture, name = architecture_of(gpu), known_as or f"{gpu.name} by its data sheet"
+        architecture = architecture_of(gpu)
+        name = known_as or f"{gpu.name} by its data sheet"
         family = [
             self._part("architecture", architecture),
             self._part("architecture|workload", f"{architecture}|{workload}"),
@@ -218,7 +223,9 @@ def _mean(parts: Iterable[_Part]) -> float:
 
     So of two GPUs that are known from their data sheets alone, the one with more of both is never slower.
     """
-    slopes, x, others = dict.fromkeys(_SLOPES, 0.0), dict.fromkeys(_SLOPES, 0.0), []
+    slopes = dict.fromkeys(_SLOPES, 0.0)
+    x = dict.fromkeys(_SLOPES, 0.0)
+    others = []
     for part in parts:
         kind = part.name.partition(":")[0].partition("|")[0]
         if kind in slopes:

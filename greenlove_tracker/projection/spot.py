@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
 SURE = 0.95  # of a saving, below which it is called unclear
 _DRAWS = 10_000  # the ends of a 90% interval are then known to about 0.2% of the distribution
-_LEAST_DRAWS, _MOST_EVENTS = 2000, 1_000_000  # fewer where preemptions are many: each is simulated
+# Each preemption is simulated: where they are many, the draws are fewer.
+_LEAST_DRAWS = 2000
+_MOST_EVENTS = 1_000_000
 _MOST_TIMES = 10.0  # the training's own time: a machine that takes longer does not get on
 _ROUNDING = 1e-9  # of a sum of many floats
 _RATE_ENDS = 1e-9, 1e6  # preemptions in an hour, between which the rate is looked for at which nothing is saved
@@ -177,7 +179,8 @@ def spot_advice(
     work_s = _values(duration, z)
     ran_s, preemptions = simulate(rng, of, _drawn_rates(rng, rate, n), work_s, np.minimum(interval_s, work_s))
     parts = _parts(of, duration.point, interval_s)
-    longer, times_as_long = parts.running_s / duration.point, ran_s / work_s
+    longer = parts.running_s / duration.point
+    times_as_long = ran_s / work_s
     running_s = _interval(ran_s, parts.running_s, "s")
     if not math.isfinite(running_s.upper):
         return advice
@@ -197,7 +200,8 @@ def spot_advice(
         return advice
     share = of.spot_price / of.on_demand_price
     saved = 1 - share * times_as_long
-    saving, chance = _interval(saved, 1 - share * longer, "share"), float(np.mean(saved > 0))
+    saving = _interval(saved, 1 - share * longer, "share")
+    chance = float(np.mean(saved > 0))
     return replace(
         advice,
         verdict="not worth it" if saving.point <= 0 else "worth it" if chance >= SURE else "unclear",
@@ -250,14 +254,17 @@ def simulate(
     Returns:
         The time that a machine ran, for ever where a training does not get on; and how often it was taken away.
     """
-    left_s, running_s, preemptions = work_s.copy(), np.zeros(len(work_s)), np.zeros(len(work_s))
+    left_s = work_s.copy()
+    running_s = np.zeros(len(work_s))
+    preemptions = np.zeros(len(work_s))
     active = np.arange(len(work_s))
     restart_s = 0.0  # the first start is the same on demand
     while len(active):
         gap_s = rng.exponential(1 / per_s[active])
         started_s = np.minimum(gap_s, restart_s)
         until_s = gap_s - started_s  # of work and saving, before the next preemption
-        todo_s, tau_s = left_s[active], interval_s[active]
+        todo_s = left_s[active]
+        tau_s = interval_s[active]
         segment_s = tau_s + terms.checkpoint_s
         n_saves = np.maximum(0.0, np.ceil(todo_s / tau_s * (1 - 1e-12)) - 1)
         whole_s = todo_s + n_saves * terms.checkpoint_s

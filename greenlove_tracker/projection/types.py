@@ -139,7 +139,8 @@ class Projection:
     @property
     def payable_usd(self) -> Estimate | None:
         """The cost of the training; of a reservation that of its minimum term, where that is more."""
-        term_usd, cost = self.minimum_term_usd, self.cost_usd
+        term_usd = self.minimum_term_usd
+        cost = self.cost_usd
         if cost is None or term_usd is None:
             return cost
         point, lower, upper = (max(value, term_usd) for value in (cost.point, cost.lower, cost.upper))

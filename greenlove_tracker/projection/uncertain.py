@@ -77,7 +77,8 @@ def uncertain(estimate: Estimate, error: str) -> Uncertain:
         raise ValueError(f"no positive estimate: {estimate}")
     estimate = replace(estimate, lower=max(estimate.lower, _LEAST_SHARE * estimate.point))
     z = NormalDist().inv_cdf((1 + estimate.level) / 2)
-    below, above = math.log(estimate.point / estimate.lower) / z, math.log(estimate.upper / estimate.point) / z
+    below = math.log(estimate.point / estimate.lower) / z
+    above = math.log(estimate.upper / estimate.point) / z
     return Uncertain(estimate.point, {error: (below, above)} if below or above else {})
 
 

@@ -11,7 +11,9 @@ from greenlove_tracker.rendering.document import Chart, ColumnChart, LineChart, 
 MAX_POINTS = 500
 _N_LOOKS = 5  # of lines, and of layers, that differ without colour; further ones begin anew
 _MOST_LABELS = 8  # below columns
-_LABEL_HEIGHT, _LABEL_WIDTH = 0.09, 0.3  # of a mark: nearer than that, the lower one moves down
+# Size of a mark's label, as shares of the axes: of two that are nearer, the lower one moves down.
+_LABEL_HEIGHT = 0.09
+_LABEL_WIDTH = 0.3
 _FARTHEST = 1.6  # times the largest point: what a range reaches beyond is cut off
 
 Points = tuple[tuple[float, float], ...]
@@ -87,7 +89,8 @@ def _of_lines(chart: LineChart) -> Plot:
     named = [(x.at(at), name) for at, name in chart.x_names]
     drawn = Plot(named or x.labels, y.labels, note=chart.level[1] if chart.level else "")
     for span in chart.spans:
-        left, right = x.at(span.begin), x.at(span.end)
+        left = x.at(span.begin)
+        right = x.at(span.end)
         drawn.shapes.append(Shape("area", "span", ((left, 0.0), (right, 0.0), (right, 1.0), (left, 1.0))))
         if span.name:
             is_left = left + right < 1
@@ -109,9 +112,11 @@ def _of_lines(chart: LineChart) -> Plot:
 
 def _of_marks(chart: MarkChart) -> Plot:
     x, y = (_of_values(chart, name) for name in ("x", "y"))
-    drawn, taken = Plot(x.labels, y.labels), list[tuple[float, float]]()
+    drawn = Plot(x.labels, y.labels)
+    taken = list[tuple[float, float]]()
     for mark in sorted(chart.marks, key=lambda mark: (mark.is_named, -mark.y)):
-        at, look = (x.at(mark.x), y.at(mark.y)), "here" if mark.is_here else "chosen" if mark.is_named else "other"
+        at = (x.at(mark.x), y.at(mark.y))
+        look = "here" if mark.is_here else "chosen" if mark.is_named else "other"
         across = tuple((x.at(end), at[1]) for end in mark.x_range or ())
         upwards = tuple((at[0], y.at(end)) for end in mark.y_range or ())
         drawn.shapes += [Shape("line", "range", ends) for ends in (across, upwards) if ends]
@@ -143,7 +148,10 @@ def _of_columns(chart: ColumnChart) -> Plot:
     for number, (name, heights) in enumerate(chart.series):
         look = f"layer-{number % _N_LOOKS}"
         for i, height in enumerate(heights):
-            left, right, low, high = (i + 0.12) / n, (i + 0.88) / n, y.at(below[i]), y.at(below[i] + height)
+            left = (i + 0.12) / n
+            right = (i + 0.88) / n
+            low = y.at(below[i])
+            high = y.at(below[i] + height)
             if height > 0:
                 drawn.shapes.append(Shape("area", look, ((left, low), (right, low), (right, high), (left, high))))
                 below[i] += height
@@ -161,7 +169,8 @@ def nice_ticks(lower: float, upper: float, n_wanted: int = 5, *, only_whole: boo
     if span <= 0:
         return [lower]
     step = max(1.0, _step(span, n_wanted)) if only_whole else _step(span, n_wanted)
-    first, last = math.ceil(lower / step - 1e-9), math.floor(upper / step + 1e-9)
+    first = math.ceil(lower / step - 1e-9)
+    last = math.floor(upper / step + 1e-9)
     return [i * step for i in range(first, last + 1)]
 
 
@@ -175,7 +184,8 @@ def _covering(values: Sequence[float], *, is_from_0: bool = True) -> _Axis:
     highest = max([*values, 0.0]) if is_from_0 else max(values)
     lowest = min([0.0, *values]) if is_from_0 else min(values)
     step = _step((highest * (1.02 if is_from_0 else 1.0) - lowest) or abs(highest) or 1.0)
-    first, last = math.floor(lowest / step + 1e-9), math.ceil(highest / step - 1e-9)
+    first = math.floor(lowest / step + 1e-9)
+    last = math.ceil(highest / step - 1e-9)
     ticks = [i * step for i in range(first, max(last, first + 1) + 1)]
     return _Axis(ticks[0], ticks[-1], ticks)
 

@@ -21,7 +21,8 @@ _MANY_SECTIONS = 4  # need contents
 
 def render(document: Document) -> str:
     """Return a document as a page that holds all it needs."""
-    ids, sections = count(1), _sections(document)
+    ids = count(1)
+    sections = _sections(document)
     titled = [i for i, section in enumerate(sections, 1) if section.heading]
     return (
         _environment(is_page=True)

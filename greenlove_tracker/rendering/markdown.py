@@ -57,7 +57,8 @@ def _chart_rows(chart: doc.Chart) -> tuple[tuple[str, ...], list[tuple[str, ...]
             columns = [[f"{height:,.4g}" for height in heights] for _, heights in chart.series]
             names_of = tuple(f"{name}, {chart.y_label}" for name, _ in chart.series)
             return ("", *names_of), list(zip(chart.labels, *columns, strict=True))
-    lines, names = [dict(line.points) for line in chart.lines], dict(chart.x_names)
+    lines = [dict(line.points) for line in chart.lines]
+    names = dict(chart.x_names)
     xs = sorted({x for points in lines for x in points})
     shown = [x for x in xs if x in names] or xs[:: max(1, -(-len(xs) // _MOST_ROWS))]
     heads = (chart.x_label, *(", ".join(filter(None, (line.name, chart.y_label))) for line in chart.lines))

@@ -35,11 +35,13 @@ _SHORT_TABLE = 1000  # of so many characters at most
 _TABLE_BEGINS_PT = 130.0  # what of a longer one stays with its heading
 _BETWEEN_CHARTS_PT = 18.0
 _SHORT_VERDICT = 80  # characters, up to which a verdict is set largest
-_BETWEEN_TILES_PT, _TILE_PADDING_PT = 8.0, 7.0
+_BETWEEN_TILES_PT = 8.0
+_TILE_PADDING_PT = 7.0
 _CELL_PADDING_PT = 7.5  # at the right of a cell
 _MEASURED_TEXTS = 6  # the longest of a column
 _MEASURED_ROWS = 200  # of a table, for the widths of its columns
-_STAMP_SHARE, _STAMP_PT = 0.6, 110.0  # of the diagonal; the largest size of its letters
+_STAMP_SHARE = 0.6  # of the page's diagonal
+_STAMP_PT = 110.0  # the largest size of its letters
 
 
 def render(document: doc.Document, *, page_size: str = "A4") -> bytes:
@@ -116,7 +118,9 @@ def _draw_stamp(canvas: Canvas, stamp: str, size: tuple[float, float]) -> None:
 
 def _draw_frame(canvas: Canvas, document: doc.Document, size: tuple[float, float], n_pages: int) -> None:
     """Draw the footer, and from the second page on the title above."""
-    right, y_pt, number = size[0] - _MARGIN_PT, 13 * mm, canvas.getPageNumber()
+    right = size[0] - _MARGIN_PT
+    y_pt = 13 * mm
+    number = canvas.getPageNumber()
     canvas.setFillColor(style.GREY)
     canvas.setStrokeColor(style.RULE)
     canvas.setLineWidth(0.5)
@@ -267,7 +271,8 @@ def _row(texts: Sequence[str], block: doc.Table, styles: Mapping[bool, Paragraph
 
 def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
     """Return the widths of columns in which no word and no number is split, where there is room; the rest by weight."""
-    least_pt, whole_pt = list[float](), list[float]()
+    least_pt = list[float]()
+    whole_pt = list[float]()
     for i, column in enumerate(block.columns):
         texts = [row[i] for row in block.rows[:_MEASURED_ROWS]]
         words = texts if column.is_number else [word for text in texts for word in text.split()]
@@ -275,7 +280,8 @@ def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
             longest = [*sorted(dict.fromkeys(measured), key=len)[-_MEASURED_TEXTS:], *title]
             widths = (style.text_width_pt(text, style.BOLD, style.CELL_PT) for text in longest)
             found.append(max(widths, default=0.0) + _CELL_PADDING_PT)
-    room_pt, most_pt = width_pt - sum(least_pt), width_pt / 2
+    room_pt = width_pt - sum(least_pt)
+    most_pt = width_pt / 2
     if room_pt < 0:
         least_pt = [min(least, most_pt) for least in least_pt]  # of a word that fits nowhere, no more
         return [width_pt * least / sum(least_pt) for least in least_pt]
@@ -315,7 +321,8 @@ _DOTS = {"here": (style.AMBER, style.AMBER), "chosen": (style.GREEN, style.GREEN
 def _label(
     text: str, x: float, y: float, anchor: _Anchor = "start", *, is_bold: bool = False, ink: Color = style.GREY
 ) -> Group:
-    own, group = style.BOLD if is_bold else style.REGULAR, Group()
+    own = style.BOLD if is_bold else style.REGULAR
+    group = Group()
     x -= {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * style.text_width_pt(text, own, _SIZE_PT)
     for part, font in style.spans(text):
         group.add(String(x, y, part, fontName=font or own, fontSize=_SIZE_PT, fillColor=ink))
@@ -329,7 +336,9 @@ def _chart(drawn: doc.Chart, width_pt: float) -> Drawing:
     of = plot(drawn)
     left_pt = 9 + max(stringWidth(label, style.REGULAR, _SIZE_PT) for _, label in of.y_ticks)
     legend_pt = _LEGEND_STEP_PT * len(of.legend)
-    bottom_pt, top_pt, right_pt = legend_pt + 27.0, legend_pt + _LINE_PT - 18, width_pt - 14
+    bottom_pt = legend_pt + 27.0
+    top_pt = legend_pt + _LINE_PT - 18
+    right_pt = width_pt - 14
 
     def at(x: float, y: float) -> tuple[float, float]:
         return left_pt + x * (right_pt - left_pt), bottom_pt + y * (top_pt - bottom_pt)

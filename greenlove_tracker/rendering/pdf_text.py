@@ -21,7 +21,9 @@ from reportlab.pdfbase.ttfonts import TTFont
 
 from greenlove_tracker.rendering.document import NO_BREAK, unbroken
 
-REGULAR, BOLD = "SourceSansPro-Regular", "SourceSansPro-Semibold"  # of the same characters
+# Both fonts have the same characters.
+REGULAR = "SourceSansPro-Regular"
+BOLD = "SourceSansPro-Semibold"
 _FURTHER = "DejaVuSans"  # for those that they lack
 
 # Chinese, Japanese and Korean are set in fonts that PDF readers bring; the codec says which characters one has.

@@ -123,7 +123,8 @@ def document(log_dir: str | os.PathLike[str] | Logs, **chosen: Unpack[Chosen]) -
     if is_of_all and len(logs.runs) == 1 and not logs.own_problems and is_readable(logs.runs[0]):
         return run_document(logs.runs[0])
     runs = aggregate(logs, **chosen)
-    total, selection = runs.prepare(*NEEDS), runs.selection  # at once: each run is read once
+    total = runs.prepare(*NEEDS)  # all needs at once, so that each run is read once
+    selection = runs.selection
     if not total.n_runs and not runs.problems:
         if is_of_all:
             raise UsageError(f"{runs.path} holds no run; by default, a run writes to greenlove_logs")

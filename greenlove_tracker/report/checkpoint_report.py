@@ -65,7 +65,9 @@ def _chain_until(run: Run) -> Sequence[Run]:
 
 def _interruption(run: Run, after: Run) -> Interruption | None:
     """Return what lies between a run of a training and the next; None where it is not known from where that went on."""
-    restored, lost_from_s, restart_s = restored_from(after), -math.inf, None
+    restored = restored_from(after)
+    lost_from_s = -math.inf
+    restart_s = None
     if after.text("continues") == run.run_id:
         saved_s = None if restored is None else utc_s(restored.saved_at)
         if restored is None or saved_s is None or restored.kind is CheckpointKind.FINAL:  # else it was made longer
@@ -94,7 +96,8 @@ def restored_from(run: Run) -> CheckpointEvent | None:
 
 def checkpoint_blocks(run: Run) -> tuple[doc.Block, ...]:
     """Return what became of a run's checkpoints, and what interrupted its training; nothing without either."""
-    found, said = training_interruptions(run), _told_of_checkpoints(run)
+    found = training_interruptions(run)
+    said = _told_of_checkpoints(run)
     if found:  # work is lost where a run did it after the checkpoint that the next one resumed
         said.append(f"{_interruptions_cost(found)}.")
     return (doc.Heading("Checkpoints and restarts"), *map(doc.Paragraph, said)) if said else ()
@@ -102,7 +105,8 @@ def checkpoint_blocks(run: Run) -> tuple[doc.Block, ...]:
 
 def checkpoints_sentence(run: Run) -> str:
     """Say in one line what interruptions cost a run's training, and which checkpoints failed; empty without either."""
-    failed, found = sum(e.action is CheckpointAction.FAILED for e in run.checkpoints), training_interruptions(run)
+    failed = sum(e.action is CheckpointAction.FAILED for e in run.checkpoints)
+    found = training_interruptions(run)
     parts = [f"{fmt.plural(failed, 'checkpoint')} could not be written"] if failed else []
     return "; ".join([*parts, _interruptions_cost(found)] if found else parts)
 
@@ -110,7 +114,8 @@ def checkpoints_sentence(run: Run) -> str:
 def _interruptions_cost(found: Sequence[Interruption]) -> str:
     """Return what interruptions cost: ``1 interruption: 20 s of work lost (2 Wh), restarts took 4 s``."""
     least = "at least " if any(one.is_at_least for one in found) else ""
-    lost_s, known_kwh = math.fsum(one.lost_s for one in found), [one.lost_kwh for one in found]
+    lost_s = math.fsum(one.lost_s for one in found)
+    known_kwh = [one.lost_kwh for one in found]
     energy = "" if None in known_kwh else f" ({fmt.energy(math.fsum(filter(None, known_kwh)))})"
     restarts_s = [one.restart_s for one in found if one.restart_s]
     again = f"; restarts took {fmt.duration(math.fsum(restarts_s))}" if len(restarts_s) == len(found) else ""

@@ -186,7 +186,8 @@ def row_sentence(comparison: Comparison, row: ComparisonRow) -> str:
 
 def share_text(ratio: Estimate, of_what: str) -> str:
     """Write what is saved or spent more: ``31% of the energy [27 – 35]``, ``14% more time [12 – 16]``."""
-    decimals, is_saved = _decimals(ratio), ratio.point < 1
+    decimals = _decimals(ratio)
+    is_saved = ratio.point < 1
     ends = (1 - ratio.upper, 1 - ratio.lower) if is_saved else (ratio.lower - 1, ratio.upper - 1)
     share, lower, upper = (f"{value * 100:,.{decimals}f}" for value in (abs(1 - ratio.point), *ends))
     interval = f" [{lower} – {upper}]" if ratio.has_interval and not lower == share == upper else ""
@@ -384,7 +385,8 @@ def _marks(sides: Sequence[Side]) -> list[doc.Block]:
     scale = fmt.energy_scale(max(energy_kwh for pairs in found.values() for energy_kwh, _ in pairs))
     marks = []
     for i, (name, pairs) in enumerate(found.items()):
-        energies, values = [scale.value(energy_kwh) for energy_kwh, _ in pairs], [value for _, value in pairs]
+        energies = [scale.value(energy_kwh) for energy_kwh, _ in pairs]
+        values = [value for _, value in pairs]
         point = (fmt.shortened(name, 24), statistics.fmean(energies), statistics.fmean(values))
         ranges = ((min(energies), max(energies)), (min(values), max(values)))
         marks.append(doc.MarkedPoint(*point, *ranges, is_named=len(found) <= _MOST_NAMED, is_here=i == 0))
@@ -435,7 +437,9 @@ def _method(comparison: Comparison) -> list[doc.Block]:
     lengths_s = [trial.duration_s for trial in comparison.trials]
     noun = "run" if comparison.is_of_runs else "trial"
     energy = wording.method(comparison.energy_method) if comparison.energy_method else "not measured"
-    spent, budget_s, residual = fmt.duration(comparison.spent_s), comparison.budget_s, comparison.residual_cv
+    spent = fmt.duration(comparison.spent_s)
+    budget_s = comparison.budget_s
+    residual = comparison.residual_cv
     parts = (
         f"{fmt.plural(len(lengths_s), noun)} of {fmt.duration(statistics.median(lengths_s))}",
         "" if residual is None else f"residual {fmt.percent(residual, 1)}",

@@ -25,7 +25,10 @@ _names = partial(wording.joined, most=10)  # of runs
 UNITS = ("run", "epoch", "step", "sample", "token")
 
 _FAILED = frozenset({RunStatus.FAILED, RunStatus.INTERRUPTED, RunStatus.TERMINATED})
-_FINAL, _OTHER, _EXPLORATORY, _UNDONE = ("final", "preliminary", "exploratory", "failed or interrupted")
+_FINAL = "final"
+_OTHER = "preliminary"
+_EXPLORATORY = "exploratory"
+_UNDONE = "failed or interrupted"
 _GROUPS = (_FINAL, _OTHER, _EXPLORATORY, _UNDONE)
 _MOST_LISTED = 4  # names in a sentence
 _HEADS = ("group", "runs", "time", "GPU-hours", "energy", "CO2e")
@@ -188,9 +191,11 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
     if not facts.totals.n_runs:
         return "No run could be read: there is nothing to cite."
     by_group = wording.grouped((_group(row), row) for row in facts.totals.rows)
-    other, note = _OTHER, ""
+    other = _OTHER
+    note = ""
     if _FINAL not in by_group:
-        other, note = "runs", 'No run is tagged "final" (--tags final): all that did not fail are counted as one group.'
+        other = "runs"
+        note = 'No run is tagged "final" (--tags final): all that did not fail are counted as one group.'
     groups = [(other if name == _OTHER else name, Totals(by_group[name])) for name in _GROUPS if name in by_group]
     table = [_cells(name, totals) for name, totals in groups]
     rows = [*table, *([_cells("total", facts.totals)] if len(table) > 1 else [])]
@@ -265,7 +270,8 @@ def _unknown_for(n_runs: int) -> str:
 
 def _period(facts: _Facts) -> str:
     """Return the time that the runs are of: what was asked for, else from the first to the last day; maybe unknown."""
-    period, days = facts.aggregate.selection.period, facts.days
+    period = facts.aggregate.selection.period
+    days = facts.days
     if not period.is_everything:
         return period.text
     if not days:
@@ -292,7 +298,8 @@ class _Facts:
 
     def __init__(self, aggregate: Aggregate, *, leaves_out: bool = False) -> None:
         self.aggregate = aggregate
-        declared, self.left_out = list[RunRow](), list[str]()
+        declared = list[RunRow]()
+        self.left_out = list[str]()
         for row in aggregate.total.rows:
             if leaves_out and row["emissions_kgco2e"] is None and row["status"] in INCOMPLETE:
                 self.left_out.append(f"{row['run']} ({row['status']})")
@@ -319,7 +326,8 @@ class _Facts:
     @property
     def pue_text(self) -> str:
         """``PUE 1.2``, or from the least to the greatest."""
-        least, greatest = min(self.pues, default=1.0), max(self.pues, default=1.0)
+        least = min(self.pues, default=1.0)
+        greatest = max(self.pues, default=1.0)
         return f"PUE {least}" if least == greatest else f"PUE {least} to {greatest}"
 
 

@@ -53,7 +53,8 @@ def summary_document(aggregate: Aggregate, keys: Sequence[str]) -> doc.Document:
     Raises:
         UsageError: for a key that does not exist.
     """
-    table, total = _table_of(aggregate, keys), aggregate.total
+    table = _table_of(aggregate, keys)
+    total = aggregate.total
     ranges = [
         f"{name} {fmt.bounds(estimate, text)}"
         for quantity, (name, text) in fmt.QUANTITIES.items()
@@ -71,7 +72,9 @@ def metrics_document(aggregate: Aggregate) -> doc.Document:
 
 
 def _document(aggregate: Aggregate, blocks: Sequence[doc.Block]) -> doc.Document:
-    name, period, total = fmt.shortened(aggregate.path.resolve().name, 60), aggregate.selection.period, aggregate.total
+    name = fmt.shortened(aggregate.path.resolve().name, 60)
+    period = aggregate.selection.period
+    total = aggregate.total
     when = "" if period.is_everything else period.text.removesuffix(" (UTC)")
     known = {row["started_at"][:10] for row in total.rows} - {""}
     days = [fmt.shortened(day, 10) for day in dict.fromkeys((min(known), max(known)))] if known else []
@@ -105,7 +108,9 @@ def _verdict(aggregate: Aggregate) -> str:
 
 def _notes(aggregate: Aggregate) -> list[doc.Block]:
     """Return what has to be known of the sums: what they lack or hold, the period, and what could not be read."""
-    period, n_cut, problems = aggregate.selection.period, aggregate.total.n_cut, aggregate.problems
+    period = aggregate.selection.period
+    n_cut = aggregate.total.n_cut
+    problems = aggregate.problems
     texts = wording.sum_notes(aggregate.total)
     if left := wording.left_out(aggregate.n_left_out):
         texts.append(f"{left}; --include-simulated counts {'it' if aggregate.n_left_out == 1 else 'them'}.")
@@ -126,7 +131,9 @@ def _scope(aggregate: Aggregate) -> str:
 
 def directory_scope(aggregate: Aggregate) -> str:
     """Return the emissions of a directory by scope, and market-based."""
-    total, by_scope, by_contract = aggregate.total, aggregate.by("scope"), aggregate.by("contract")
+    total = aggregate.total
+    by_scope = aggregate.by("scope")
+    by_contract = aggregate.by("contract")
     scope = wording.scope_sentence(is_rented=bool(total.n_rented), coverage=total.intensity_coverage)
     if len(by_scope) > 1:
         parts = (
@@ -147,7 +154,8 @@ def directory_scope(aggregate: Aggregate) -> str:
 
 def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
     """Return the figures of a run, summed; each says how many runs are not in it."""
-    badge, cost = wording.badge(total.measured_share), " or ".join(sorted(total.cost_bases))
+    badge = wording.badge(total.measured_share)
+    cost = " or ".join(sorted(total.cost_bases))
     found = {
         "duration_s": (total.duration_s or None, 0, wording.gpu_hours(total.gpu_hours)),
         "energy_kwh": (total.energy_kwh, total.n_unknown_energy, badge),
@@ -176,7 +184,8 @@ def _table_of(aggregate: Aggregate, keys: Sequence[str], most: int | None = None
         return []
     if most is not None:
         groups.sort(key=lambda group: -(group[1].energy_kwh or 0.0))
-    shown, rest = groups[:most], groups[most:] if most is not None else []
+    shown = groups[:most]
+    rest = groups[most:] if most is not None else []
     rows = [(*(fmt.shortened(value, 44) or "(none)" for value in values), *_cells(totals)) for values, totals in shown]
     blank = ("",) * (len(keys) - 1)
     if rest:
@@ -229,7 +238,8 @@ def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     every = sorted(aggregate.total.rows, key=lambda row: (-(row["emissions_kgco2e"] or 0.0), row["run"]))
     if not every:
         return ()
-    top, others = every[:_N_TOP], every[_N_TOP:]
+    top = every[:_N_TOP]
+    others = every[_N_TOP:]
     names = [_run_names(row) for row in top]
     kept = [i for i in range(len(_RUN_NAMES)) if i == 0 or any(row[i] for row in names)]
     rows = [

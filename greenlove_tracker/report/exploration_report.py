@@ -136,7 +136,9 @@ def _when(forecast: Forecast, now_utc_s: float | None, fit: TimeFit | None) -> l
 
 def _said(forecast: Forecast, trials: Sequence[Trial]) -> list[str]:
     """Say where early stopping may end it, what it is made of, and what to be careful about."""
-    said, stop, whole = [], forecast.expected_stop, forecast.without_stop
+    said = []
+    stop = forecast.expected_stop
+    whole = forecast.without_stop
     if stop is not None and whole is not None:
         expected = fmt.expected_stop(stop_estimate(stop, forecast.duration_s.level), stop.most_epochs)
         all_of_them = f"All {fmt.plural(stop.most_epochs, 'epoch')} would take"
@@ -185,7 +187,8 @@ def _details(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ..
 
 def _parts(forecast: Forecast) -> tuple[doc.Block, ...]:
     """Return the time of each part, and of each phase of the plan where it has several."""
-    plan, rows = forecast.plan, list[tuple[str, Estimate | None, float]]()
+    plan = forecast.plan
+    rows = list[tuple[str, Estimate | None, float]]()
     if plan is None or forecast.per_batch_s is None:
         return ()
     rows = [

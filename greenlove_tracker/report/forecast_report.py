@@ -38,7 +38,8 @@ class ForecastOutcome:
 
     def as_dict(self) -> dict[str, object]:
         """Return the forecast as a row for JSON and CSV; None where there is no outcome."""
-        scored, has_interval = headline(self.scores), self.estimate.has_interval
+        scored = headline(self.scores)
+        has_interval = self.estimate.has_interval
         return {
             "run_id": self.run_id,
             "project": self.project,
@@ -63,7 +64,8 @@ class ForecastOutcome:
 
     def cells(self, text: fmt.Text) -> tuple[str, ...]:
         """Write forecast, interval, outcome, error, and how many of the run's intervals held."""
-        scored, estimate = headline(self.scores), self.estimate
+        scored = headline(self.scores)
+        estimate = self.estimate
         cells = (text(estimate.point), fmt.bounds(estimate, text))
         if scored is None:
             return (*cells, fmt.shortened(self.status, 12), "", "")
@@ -81,10 +83,12 @@ def outcome_of(run: Run, quantity: str) -> ForecastOutcome | None:
     issued = [f for f in run.forecasts if quantity in f.estimates]
     if not issued:
         return None
-    scores, summary = scored_forecasts(run, quantity), run.summary
+    scores = scored_forecasts(run, quantity)
+    summary = run.summary
     scored = headline(scores)
     chosen = scored.issued if scored else issued[-1]
-    estimate, fit = chosen.estimates[quantity], time_fit_of(run)
+    estimate = chosen.estimates[quantity]
+    fit = time_fit_of(run)
     return ForecastOutcome(run.run_id, summary.project, summary.status, len(issued), chosen, estimate, scores, fit)
 
 
@@ -104,7 +108,9 @@ def time_fit_of(run: Run) -> TimeFit | None:
     limit_s = run.amount("time_limit_s")
     if limit_s is None or is_done or run.is_complete or not run.forecasts:
         return None
-    issued, epochs, steps = run.forecasts[-1], run.summary.epochs_planned, run.total_steps_planned
+    issued = run.forecasts[-1]
+    epochs = run.summary.epochs_planned
+    steps = run.total_steps_planned
     is_in_steps = epochs is None or (issued.planned != epochs and issued.planned == steps)
     done: float = issued.steps_done if is_in_steps else issued.epochs_done
     if not is_in_steps and not done and steps and epochs:  # before the first epoch's end
@@ -121,7 +127,9 @@ def time_limit_sentence(run: Run) -> str:
     limit_s = run.amount("time_limit_s")
     if run.is_exploration or limit_s is None:
         return ""
-    limit, fit, spare_s = f"time limit of {fmt.duration(limit_s)}", time_fit_of(run), limit_s - run.summary.duration_s
+    limit = f"time limit of {fmt.duration(limit_s)}"
+    fit = time_fit_of(run)
+    spare_s = limit_s - run.summary.duration_s
     if fit is not None:
         needs = f"the whole takes about {fmt.interval(run.forecasts[-1].estimates['duration_s'], fmt.duration)}"
         return f"{limit}: {'missed' if fit.is_over else fmt.time_fit(fit)}; {needs}"
@@ -288,9 +296,11 @@ def sweep_document(
         project: whose runs were gone by; None: all of the log.
     """
     whose = "this log" if project is None else f"the project {project}"
-    figures, said = [], [f"! {warning}" for warning in warnings]
+    figures = []
+    said = [f"! {warning}" for warning in warnings]
     for quantity in QUANTITIES:
-        estimate, name = totals[quantity], fmt.QUANTITIES[quantity][0]
+        estimate = totals[quantity]
+        name = fmt.QUANTITIES[quantity][0]
         missing = f"{n_unknown[quantity]:,} of {fmt.plural(n_observed, 'run')} without {name}"
         figures.append(
             wording.tile(quantity, None if estimate is None else estimate.point, estimate, "forecast", missing)

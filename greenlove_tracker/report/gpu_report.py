@@ -184,7 +184,8 @@ def memory_document(rows: Sequence[MemoryRow], about: str) -> Document:
     told += (
         [f"{stepped}: measured by a real step, since tensors without data could not be followed."] if stepped else []
     )
-    verdict, next_steps = "What it takes of a GPU's memory is not known.", list[str]()
+    verdict = "What it takes of a GPU's memory is not known."
+    next_steps = list[str]()
     if known and (peak_bytes := known[0].peak_bytes) is not None:
         size = _least_memory_gb(known[0])
         fits = "no GPU holds it" if size is None else f"a GPU of {size:g} GB holds it"

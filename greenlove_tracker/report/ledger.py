@@ -15,7 +15,9 @@ from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.records import COMPONENTS, Factor
 from greenlove_tracker.vocabulary.units import kgco2e_from_kwh
 
-OWN_METER, RENTED = 2, 3  # scopes of the GHG Protocol: purchased electricity, and somebody else's machine
+# Scopes of the GHG Protocol: purchased electricity, and somebody else's machine
+OWN_METER = 2
+RENTED = 3
 _YEAR = re.compile(r"[12][0-9]{3}")
 _TEXTS = ("host", "user", "job_id", "greenlove_version", "meter", "python", "git_commit")
 

@@ -44,8 +44,10 @@ def method_blocks(run: Run) -> tuple[Block, ...]:
 
 def _how(run: Run) -> list[tuple[str, str]]:
     """Return what each figure rests on, as a product that a reader can do again."""
-    summary, price = run.summary, run.electricity_price
-    energy, rows = fmt.energy(summary.energy_kwh), list[tuple[str, str]]()
+    summary = run.summary
+    price = run.electricity_price
+    energy = fmt.energy(summary.energy_kwh)
+    rows = list[tuple[str, str]]()
     if summary.gpu_count:
         mean_w = "" if run.gpu_mean_w is None else f", mean {fmt.power(run.gpu_mean_w)}"
         rows.append(("compute", f"{wording.gpu_hours(summary.gpu_hours)}{mean_w}"))
@@ -66,7 +68,9 @@ def _how(run: Run) -> list[tuple[str, str]]:
 
 def _energy_parts(run: Run, whole_kwh: float) -> list[tuple[str, str]]:
     """Return the parts of the energy: each with its share, and how it is known."""
-    summary, energy, scale = run.summary, run.summary.energy, energy_scale(whole_kwh)
+    summary = run.summary
+    energy = run.summary.energy
+    scale = energy_scale(whole_kwh)
     watts = {"ram": (wording.field_text(run, "ram_w", 12), ""), "cpu": ("", wording.field_text(run, "cpu_tdp_w", 12))}
     parts: list[tuple[str, float | None, str]] = []
     for component in ("gpu", "cpu", "ram"):

@@ -84,7 +84,9 @@ def ranked_metrics(runs: Sequence[RunRow]) -> dict[tuple[str, bool], list[Ranked
     found: dict[tuple[str, bool], list[RankedMetric]] = {}
     for run in runs:
         for metric in run["metrics"]:
-            best, is_higher, kwh = metric.best, metric.higher_is_better, run["whole_kwh"]
+            best = metric.best
+            is_higher = metric.higher_is_better
+            kwh = run["whole_kwh"]
             if best is not None and is_higher is not None:
                 ranked = (-best if is_higher else best, run["run"], best, metric.last, kwh, kwh_per_point(metric, kwh))
                 found.setdefault((metric.name, is_higher), []).append(RankedMetric(*ranked))
@@ -110,7 +112,8 @@ def points(metric: MetricSummary) -> float | None:
 
     Where a value above 1 was logged, the metric is taken to be in points, that is in percent, already.
     """
-    best, highest = metric.best, metric.highest
+    best = metric.best
+    highest = metric.highest
     words = [word for word in words_of(metric.name) if word in LARGER_IS_BETTER | SMALLER_IS_BETTER]
     if not words or words[-1] not in _IN_POINTS or not metric.higher_is_better or best is None or highest is None:
         return None
@@ -160,7 +163,9 @@ def _words(name: str) -> list[str]:
 
 def overhead(run: Run) -> float:
     """Return the energy of a run in that of its components: the rest of the node, PUE, and its calibration."""
-    summary, metered_kwh, energy_kwh = run.summary, run.metered_summary.energy_kwh, run.summary.energy_kwh
+    summary = run.summary
+    metered_kwh = run.metered_summary.energy_kwh
+    energy_kwh = run.summary.energy_kwh
     calibration = energy_kwh / metered_kwh if run.calibration and metered_kwh and energy_kwh is not None else 1.0
     return run.terms.node_factor(summary.energy) * summary.pue * calibration
 

@@ -88,7 +88,8 @@ def when_text(when: datetime, now: datetime, zone: tzinfo | None = None) -> str:
         zone: of the clock; default: the machine's.
     """
     local = when.astimezone(zone)
-    clock, days = f"{local:%H:%M}", (local.date() - now.astimezone(zone).date()).days
+    clock = f"{local:%H:%M}"
+    days = (local.date() - now.astimezone(zone).date()).days
     if days == 0:
         return clock
     if days == 1:
@@ -141,7 +142,8 @@ def start_title(advice: StartAdvice, zone: tzinfo | None = None) -> str:
 
 def _waiting_text(advice: StartAdvice, now: datetime, zone: tzinfo | None) -> str:
     duration = timedelta(seconds=advice.duration_s or 0.0)
-    end, end_now = advice.start_utc + duration, now + duration
+    end = advice.start_utc + duration
+    end_now = now + duration
     text = f"It ends at {when_text(end, now, zone)} instead of {when_text(end_now, now, zone)}"
     if advice.deadline_utc is not None:
         left_s = (advice.deadline_utc - end).total_seconds()

@@ -64,7 +64,8 @@ def projection_document(
     blocks = (*answer, *details, *basis)
     n_more = len(compared(projections)) - len(_first_look(compared(projections), made))
     if is_list:
-        listed, n_more = (block for block in details if isinstance(block, doc.Table | doc.Paragraph)), 0
+        listed = (block for block in details if isinstance(block, doc.Table | doc.Paragraph))
+        n_more = 0
         blocks = (*(block for block in answer if isinstance(block, doc.Paragraph)), *listed)
     return doc.Document(
         title="Where to train",
@@ -118,7 +119,8 @@ def _blocks(
     name: str = "",
 ) -> tuple[tuple[doc.Block, ...], tuple[doc.Block, ...], tuple[doc.Block, ...]]:
     """Return the answer, all that is compared, and what it rests on."""
-    shown, local = compared(projections), projections[0]
+    shown = compared(projections)
+    local = projections[0]
     warnings = (sentence(caveat.in_options(options)) for caveat in local.caveats)
     coverages = {row.intensity.coverage for row in shown if row.intensity and row.emissions_kgco2e} - {""}
     mixed = (
@@ -163,7 +165,8 @@ def _place(row: Projection) -> tuple[int, bool, float, str]:
 
 def _first_look(shown: Sequence[Projection], decision: Decision) -> list[Projection]:
     """Return the machine here and those to choose from: the recommended, the faster, and what comes next."""
-    faster, here = decision.faster.machine if decision.faster else None, shown[0]
+    faster = decision.faster.machine if decision.faster else None
+    here = shown[0]
     wanted = [decision.recommended, faster, *(chance.machine for chance in decision.alternatives)]
     least_s = here.duration_s.point if here.duration_s else math.inf
     wanted += [row for row in shown if row.is_for_rent_now and row.duration_s and row.duration_s.point < least_s]
@@ -248,7 +251,8 @@ def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[doc.Block, 
     faster = [row for row in shown if row.duration_s and row.duration_s.point < here_s][:_MOST_MARKS]
     marks = list[doc.MarkedPoint]()
     for row in [row for row in shown if any(row is one for one in (*named, *faster))]:
-        time, cost = row.duration_s, row.cost_usd
+        time = row.duration_s
+        cost = row.cost_usd
         if time is not None and cost is not None:
             is_named = any(row is one for one in named)
             ranges = (_ends(time, unit.per_canonical), _ends(cost, 1.0)) if is_named else (None, None)
@@ -325,7 +329,9 @@ def _machine(row: Projection | None) -> dict[str, Any]:
 
 def projection_values(row: Projection) -> dict[str, Any]:
     """Return a machine in plain values, None where something is not known."""
-    offer, speedup, intensity = row.offer, row.speedup, row.intensity
+    offer = row.offer
+    speedup = row.speedup
+    intensity = row.intensity
     return {
         "gpu": row.name,
         "is_local": row.is_local,
@@ -368,7 +374,8 @@ def interval_fields(name: str, unit: str, estimate: Estimate | None) -> dict[str
 
 def advice(decision: Decision) -> str:
     """Return what to do, and what is faster at which price."""
-    row, limits = decision.recommended, limits_text(decision.limits)
+    row = decision.recommended
+    limits = limits_text(decision.limits)
     if row is None:
         return f"Nothing compared finishes {limits}." if limits else "No machine's time is known."
     if decision.verdict == "too short":
@@ -384,7 +391,8 @@ def advice(decision: Decision) -> str:
 def _faster(faster: Faster | None, chosen: Projection) -> str:
     if faster is None:
         return ""
-    row, more = faster.machine, f" for {fmt.money(-faster.more_usd)} less"
+    row = faster.machine
+    more = f" for {fmt.money(-faster.more_usd)} less"
     if chosen.payable_usd is None:
         more = ""  # nobody knows what it costs more
     elif faster.more_usd >= 0:
@@ -412,7 +420,8 @@ def takes(row: Projection) -> str:
 
 def advice_reasons(decision: Decision, rows: Sequence[Projection]) -> Iterator[str]:
     """Yield what else is to be known before it is done: of the machine here, of others, and of what is asked for."""
-    here, row = machine_here(rows), decision.recommended
+    here = machine_here(rows)
+    row = decision.recommended
     if here is not None and here.duration_s is not None and here.duration_s.relative_width > _WIDE:
         off_by = fmt.percent(here.duration_s.relative_width / 2)
         yield f"First narrow the forecast: the time here may be off by ±{off_by}. Explore with a larger --budget."

@@ -66,7 +66,9 @@ _SETTINGS = {
 def run_document(run: Run) -> doc.Document:
     """Return the report of one run that can be read; that of an exploration or a comparison begins with its result."""
     own = _figures_and_notes(run, _said_of(run))
-    title, verdict, more = run_title(run), _verdict(run), [doc.Paragraph(_ELSEWHERE, is_note=True)]
+    title = run_title(run)
+    verdict = _verdict(run)
+    more = [doc.Paragraph(_ELSEWHERE, is_note=True)]
     if run.is_exploration:
         title = f"{'Comparison' if run.is_comparison else 'Exploration'} of {title}"
         verdict, parts = _explored(run, own)
@@ -152,7 +154,8 @@ def _figures_and_notes(run: Run, texts: Sequence[str], *, is_end: bool = False) 
 
 def run_title(run: Run) -> str:
     """Return what people call a run: its project and its script; its id where it has neither."""
-    project, script = wording.field_text(run, "project", 60), _script(run)
+    project = wording.field_text(run, "project", 60)
+    script = _script(run)
     return ": ".join(filter(None, (project, "" if script == project else script))) or run.run_id
 
 
@@ -194,7 +197,8 @@ def run_scope(run: Run) -> str:
     began, ended = (fmt.shortened(text, 30)[:16].replace("T", " ") for text in (run.started_at, run.summary.ended_at))
     period = f"Period: {began}{f' to {ended}' if ended else ''} UTC." if began else ""
     place = f"Place: {wording.field_text(run, 'country', 40) or 'not given'}."
-    contract, market = run.market_intensity, "Market-based: no contract was given."
+    contract = run.market_intensity
+    market = "Market-based: no contract was given."
     market_kg = market_kgco2e(contract, run.summary.energy_kwh)
     if market_kg is not None and contract is not None:
         market = f"Market-based: {fmt.mass(market_kg)} ({fmt.shortened(contract.source, 60)})."
@@ -230,10 +234,13 @@ def key_figures(run: Run) -> tuple[doc.KeyFigure, ...]:
     badge = (
         "calibrated" if run.calibration else "simulated" if run.is_simulated else wording.badge(summary.measured_share)
     )
-    emissions, why = run.emissions_kgco2e, "the energy is unknown"
+    emissions = run.emissions_kgco2e
+    why = "the energy is unknown"
     if not run.knows_carbon_intensity:
-        emissions, why = None, "no carbon intensity in the log"
-    epochs, basis = _epochs_text(run), summary.cost_basis
+        emissions = None
+        why = "no carbon intensity in the log"
+    epochs = _epochs_text(run)
+    basis = summary.cost_basis
     return tuple(
         wording.tile(
             quantity, value, run_interval(run, quantity) if quantity in MEASURED else None, note, missing, mark
@@ -265,16 +272,19 @@ def _epochs_text(run: Run) -> str:
 def _charts(run: Run) -> tuple[doc.Block, ...]:
     """Return the power over time with epochs as bands."""
     powers = list[Points]()
-    elapsed_s, epochs = 0.0, dict[int, tuple[float, float]]()
+    elapsed_s = 0.0
+    epochs = dict[int, tuple[float, float]]()
     for row in run.metered_rows:
-        begin_s, elapsed_s = elapsed_s, elapsed_s + row.gap_before_s + row.duration_s
+        begin_s = elapsed_s
+        elapsed_s = elapsed_s + row.gap_before_s + row.duration_s
         if row.epoch is not None and len(epochs) <= _MOST_BANDS:
             epochs[row.epoch] = (epochs.get(row.epoch, (begin_s + row.gap_before_s,))[0], elapsed_s)
         if elapsed_s > begin_s and (metered := _metered_stretch(row, begin_s)) is not None:
             powers.append(metered)
     if len(powers) < 2:
         return ()
-    time, power = time_scale(elapsed_s), power_scale(max(w for step in powers for _, w in step))
+    time = time_scale(elapsed_s)
+    power = power_scale(max(w for step in powers for _, w in step))
     x_label = f"time since the start, {time.unit}"
     shaded = list(epochs.values())[::2] if 1 < len(epochs) <= _MOST_BANDS else []
     points = thinned([(time.value(s), power.value(w)) for step in powers for s, w in step])

@@ -77,7 +77,8 @@ def _summary(path: tuple[str, ...], rows: Sequence[SpanRow]) -> SpanSummary:
 
 def span_blocks(run: Run) -> tuple[doc.Block, ...]:
     """Return what the named parts of a script took, each with those within it; nothing without any."""
-    spans, factor = span_summaries(run), overhead(run)
+    spans = span_summaries(run)
+    factor = overhead(run)
     if not spans:
         return ()
     rows = [_span_row(run, span, factor) for span in spans[:_MOST_SPANS]]

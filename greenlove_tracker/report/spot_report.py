@@ -46,7 +46,9 @@ def spot_document(advice: SpotAdvice, about: str) -> doc.Document:
 
 def headline(advice: SpotAdvice) -> str:
     """Return the verdict and its reason in one sentence: ``Spot is worth it: it costs 64% less, though …``."""
-    parts, saving, terms = advice.parts, advice.saving, advice.terms
+    parts = advice.parts
+    saving = advice.saving
+    terms = advice.terms
     if parts is None:
         every = fmt.duration(SECONDS_PER_HOUR / terms.rate_per_hour.upper)
         again = fmt.duration(terms.restart_s + terms.checkpoint_s + terms.written_s)
@@ -85,7 +87,9 @@ def _break_even(advice: SpotAdvice) -> str:
 
 def _given(advice: SpotAdvice) -> tuple[str, ...]:
     """Return the terms that it was reckoned with; empty texts of those that need none."""
-    terms, rate, expected = advice.terms, advice.terms.rate_per_hour, advice.preemptions
+    terms = advice.terms
+    rate = advice.terms.rate_per_hour
+    expected = advice.preemptions
     is_bare = isinstance(terms.preemptions_per_hour, int | float)
     how = "its range, from half to twice, is an assumption" if is_bare else "as given"
     return (
@@ -109,7 +113,8 @@ def _totals(advice: SpotAdvice) -> list[tuple[str, str, str]]:
 
 def spot_record(advice: SpotAdvice, about: str) -> dict[str, Any]:
     """Return all of it as one object for JSON; None where something is not known."""
-    terms, parts = advice.terms, advice.parts
+    terms = advice.terms
+    parts = advice.parts
     return {
         "about": about,
         "verdict": advice.verdict,

@@ -42,7 +42,8 @@ def status_line(
     elapsed_s = used["duration_s"] or 0.0
     parts = [fmt.brief_duration(elapsed_s)]
     if forecast is not None and elapsed_s > forecast.duration_s.upper:
-        parts, forecast = [*parts, "overdue"], None  # what it said is over, and nothing is known instead
+        parts = [*parts, "overdue"]
+        forecast = None  # what it said is over, and nothing is known instead
     elif forecast is not None:
         left_s = forecast.duration_s.given_more_than(elapsed_s).plus(-elapsed_s)
         parts.append(f"ends {fmt.end_time(left_s, utc_s)}")
@@ -90,7 +91,8 @@ def _quantities(forecast: Forecast | None, used: Mapping[str, float | None], til
     """Give energy, CO2e and cost as they are forecast, or what is used so far; the dispensable last."""
     is_so_far = False
     for quantity in ("energy_kwh", "emissions_kgco2e", "cost_usd"):
-        text, suffix = fmt.QUANTITIES[quantity][1], " CO2e" if quantity == "emissions_kgco2e" else ""
+        text = fmt.QUANTITIES[quantity][1]
+        suffix = " CO2e" if quantity == "emissions_kgco2e" else ""
         expected: Estimate | None = getattr(forecast, quantity, None)
         value = used[quantity] if expected is None else expected.total(used[quantity])
         if value is not None:

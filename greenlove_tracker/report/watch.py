@@ -86,7 +86,8 @@ def _doubt(run: Run, silent_s: float) -> str:
 
 def _share(run: Run) -> float | None:
     """Return the share of the plan that is done, with the steps of an epoch that is not over."""
-    summary, steps = run.summary, run.total_steps_planned
+    summary = run.summary
+    steps = run.total_steps_planned
     done_steps = summary.counts.steps or 0
     if summary.epochs_planned:
         done = float(summary.epochs_done)
@@ -142,7 +143,8 @@ def look(path: LogPath, n_read: int) -> Sighting:
         n_read: of runs that wrote their end so many are read, those begun last; the others are only counted.
     """
     forget_listings(path)
-    is_there, directory = path.is_dir(), Run(path)
+    is_there = path.is_dir()
+    directory = Run(path)
     found = [directory] if directory.is_run else [Run(path / name) for name in reversed(directory.file_names)]
     running: list[Run] = []
     ended: list[Run] = []

@@ -22,7 +22,8 @@ Value = TypeVar("Value")
 NOT_COUNTED = ("screen", "disks", "network", "making of the hardware")
 METER_STARTING = "the meter is not up yet"
 FIELD_WIDTH = 160  # of a text from a log, in running text or a table of two columns
-STAR, TILDE = "*", "~"
+STAR = "*"
+TILDE = "~"
 _LONGEST = 1000  # of a sentence, in characters
 STAMP = "SIMULATED"
 
@@ -136,8 +137,11 @@ def runs_text(numbers: Mapping[str, int]) -> str:
 
 def progress(run: Run) -> str:
     """Write ``n of m epochs`` or steps; that none were marked is not the same as that none were made."""
-    summary, planned_steps, planned = run.summary, run.total_steps_planned, run.summary.epochs_planned
-    n_steps, before = summary.counts.steps or 0, run.first_epoch
+    summary = run.summary
+    planned_steps = run.total_steps_planned
+    planned = run.summary.epochs_planned
+    n_steps = summary.counts.steps or 0
+    before = run.first_epoch
     if planned_steps is not None:
         return f"{n_steps:,} of {planned_steps:,} steps{f', {run.first_step:,} before' if run.first_step else ''}"
     if run.text("loops_seen") == "steps":
@@ -153,11 +157,13 @@ def progress(run: Run) -> str:
 
 def early_stop_sentence(run: Run) -> str:
     """Say after which epoch early stopping ended the run, and which was the best; empty where it did not."""
-    after, planned = run.stopped_early_after, run.summary.epochs_planned
+    after = run.stopped_early_after
+    planned = run.summary.epochs_planned
     if after is None:
         return ""
     of = f" of {run.first_epoch + planned:,}" if planned is not None and after <= run.first_epoch + planned else ""
-    best, rule = run.text("best_epoch"), field_text(run, "stopping_rule")
+    best = run.text("best_epoch")
+    rule = field_text(run, "stopping_rule")
     best = f"; best: epoch {int(best):,}" if best.isdecimal() else ""
     return f"stopped early after {after:,}{of} epochs{best}" + (f" ({rule})" if rule else "")
 
@@ -170,7 +176,8 @@ def why_incomplete(summary: RunSummary) -> str:
 
 def loops_sentence(run: Run) -> str:
     """Say what was found in a script that marks no epochs itself; empty of any other run."""
-    seen, counts = run.text("loops_seen"), run.summary.counts
+    seen = run.text("loops_seen")
+    counts = run.summary.counts
     if seen in ("epochs", "steps"):
         n_steps = fmt.plural(counts.steps or 0, "optimizer step")
         found = f"{fmt.plural(run.summary.epochs_done, 'epoch')} and {n_steps}" if seen == "epochs" else n_steps
@@ -198,7 +205,8 @@ def wait_sentence(run: Run) -> str:
 
 def kind_sentence(run: Run) -> str:
     """Say which precision the run computed in, and of which class its model is; empty where neither is known."""
-    precision, workload = field_text(run, "precision"), run.text("workload")
+    precision = field_text(run, "precision")
+    workload = run.text("workload")
     parts = [f"computed in {precision}{_basis(run, 'precision')}"] if precision else []
     if workload in WORKLOADS:
         what = "a model of another class" if workload == "other" else f"a {workload} model"
@@ -232,7 +240,8 @@ def badge(share: float | None) -> str:
 
 def measured_sentence(run: Run) -> str:
     """Say how much of the energy hardware measured, and what of the machine could not be; without a full stop."""
-    share, note = run.summary.measured_share, field_text(run, "meter_note")
+    share = run.summary.measured_share
+    note = field_text(run, "meter_note")
     doctor = "" if run.text("meter") in SIMULATED_METERS else ". See greenlove doctor"
     if run.calibration is not None:
         return f"Calibrated, PUE included: {run.calibration.text}"
@@ -315,7 +324,8 @@ def place_sentence(run: Run) -> str:
 
 def unmetered_text(run: Run) -> str:
     """Write the time that an estimate stands for: ``1.30 s before the meter was up``."""
-    flags, unmetered_s = run.summary.flags, max(0.0, run.summary.duration_s - run.summary.metered_s)
+    flags = run.summary.flags
+    unmetered_s = max(0.0, run.summary.duration_s - run.summary.metered_s)
     if Flag.PREDICTED in flags:
         return f"{fmt.duration(unmetered_s)} of epochs that carbontracker predicted"
     at_start = Flag.METER_STARTING in flags and not flags & {Flag.METER_FAILED, Flag.GPU_UNREAD}
@@ -329,7 +339,8 @@ def warnings(run: Run) -> tuple[str, ...]:
     why = fmt.shortened(fallbacks[-1].reason, 80) if fallbacks else ""
     cut_off = run.cut_off_ranks
     which = f"Rank {cut_off[0]}" if len(cut_off) == 1 else f"{len(cut_off):,} of {run.summary.n_ranks:,} ranks"
-    has_ended, n_unread = run.summary.status != RunStatus.RUNNING, len(run.problems)
+    has_ended = run.summary.status != RunStatus.RUNNING
+    n_unread = len(run.problems)
     are = "is" if n_unread == 1 else "are"
     said = {
         "The hardware was simulated: the energy is not this machine's.": run.text("meter") in ("simulated", "replay"),
@@ -412,7 +423,8 @@ def sum_cells(totals: Totals) -> tuple[str, str, str, str, str]:
     One that lacks runs carries a star, a tilde stands before what no hardware measured, and GPU-hours are a dash of no
     GPU.
     """
-    hours, tilde = totals.gpu_hours, TILDE if is_all_modelled(totals) else ""
+    hours = totals.gpu_hours
+    tilde = TILDE if is_all_modelled(totals) else ""
     hours_text = fmt.UNKNOWN if hours is None else fmt.significant(hours) if hours else "–"
     return (
         fmt.duration(totals.duration_s or None),

@@ -149,9 +149,11 @@ class WindowMeans:
         inside = np.minimum(ends, self._hours)
         whole = np.minimum(np.floor(inside), self._hours - 1).astype(np.int64)
         if ends.ndim == 1:
-            low, high = sums[:, whole], sums[:, whole + 1]
+            low = sums[:, whole]
+            high = sums[:, whole + 1]
         else:
-            low, high = np.take_along_axis(sums, whole, 1), np.take_along_axis(sums, whole + 1, 1)
+            low = np.take_along_axis(sums, whole, 1)
+            high = np.take_along_axis(sums, whole + 1, 1)
         beyond = (ends - inside) / self._hours * sums[:, -1:]
         total: Array = low + (inside - whole) * (high - low) + beyond
         return total
@@ -167,7 +169,8 @@ def weighted_quantiles(values: Array, weights: Array, probabilities: Iterable[fl
     if not known.any():
         return [math.nan for _ in probabilities]
     order = np.argsort(values[known])
-    ordered, share = values[known][order], weights[known][order]
+    ordered = values[known][order]
+    share = weights[known][order]
     middle = (np.cumsum(share) - share / 2) / share.sum()
     return [float(np.interp(p, middle, ordered)) for p in probabilities]
 
@@ -182,13 +185,15 @@ class HorizonRegression:
     """
 
     def __init__(self, features: PastFeatures, origin: int, ahead: int) -> None:
-        self._features, self._ahead = features, ahead
+        self._features = features
+        self._ahead = ahead
         rows = np.arange(min(_BEFORE_H, max(48, origin // 3)), origin - ahead + 1)
         clock = np.abs((rows - origin + 12) % 24 - 12)
         rows = rows[clock <= _NEAR_CLOCK_H]
         target = features.targets(rows, ahead)
         whole = np.isfinite(target).all(axis=1)
-        rows, target = rows[whole], target[whole]
+        rows = rows[whole]
+        target = target[whole]
         clock = np.abs((rows - origin + 12) % 24 - 12)
         near = 1.0 - (clock / (_NEAR_CLOCK_H + 1)) ** 2  # Epanechnikov's kernel
         self.weights: Array = near * 0.5 ** ((origin - rows) / 24 / _RECENT_HALF_LIFE_D)
@@ -204,7 +209,8 @@ class HorizonRegression:
         blocks = np.array_split(np.arange(len(x)), _BLOCKS)
         squares = [weighted[block].T @ x[block] for block in blocks]
         products = [weighted[block].T @ target[block] for block in blocks]
-        square, product = sum(squares, ridge), sum(products, np.zeros((x.shape[1], target.shape[1])))
+        square = sum(squares, ridge)
+        product = sum(products, np.zeros((x.shape[1], target.shape[1])))
         self._coefficients: Array = np.asarray(np.linalg.solve(square, product), np.float64)
         unusual = np.empty_like(target)
         for block, of_block, product_of_block in zip(blocks, squares, products, strict=True):
@@ -227,7 +233,8 @@ class PastFeatures:
     """
 
     def __init__(self, values: Array, first_hour: int) -> None:
-        self._values, self._first_hour = values, first_hour
+        self._values = values
+        self._first_hour = first_hour
         self._usual = _usual_at_hour(values)
         before = np.concatenate([np.full(24, np.nan), self._usual[:-24]])
         unusual = np.concatenate([np.full(_BEFORE_H, np.nan), values - before])
@@ -280,10 +287,12 @@ def _usual_at_hour(values: Array) -> Array:
     by_day[: len(values)] = values
     known = np.isfinite(by_day).reshape(days, 24)
     filled = np.where(known, by_day.reshape(days, 24), 0.0)
-    sums, counts = np.zeros(24), np.zeros(24)
+    sums = np.zeros(24)
+    counts = np.zeros(24)
     usual = np.empty((days, 24))
     for day in range(days):
-        sums, counts = kept * sums + filled[day], kept * counts + known[day]
+        sums = kept * sums + filled[day]
+        counts = kept * counts + known[day]
         usual[day] = np.where(counts > 0, sums / np.where(counts > 0, counts, 1.0), np.nan)
     return usual.ravel()[: len(values)]
 

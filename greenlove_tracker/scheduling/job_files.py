@@ -37,7 +37,8 @@ def slurm_file(
     if not command or not command[0] or command[0].startswith("-"):
         raise UsageError("{argument} must be the words of a command line, such as python train.py", argument="command")
     start_s = math.ceil(start_utc.timestamp())
-    start, wait_s = datetime.fromtimestamp(start_s, UTC), max(0, math.ceil((start_utc - now).total_seconds()))
+    start = datetime.fromtimestamp(start_s, UTC)
+    wait_s = max(0, math.ceil((start_utc - now).total_seconds()))
     at = f"{start:%Y-%m-%d %H:%M:%S} UTC"
     said = f"to start at {at}" if wait_s > 0 else f"to start at once (the start, {at}, is past)"
     comments = [

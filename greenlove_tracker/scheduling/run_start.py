@@ -74,7 +74,8 @@ class BestStart:
         """Return the best start as it stands at a moment, and the intensity then; a network may be asked."""
         from greenlove_tracker.scheduling.start_windows import RunLength, best_start
 
-        source, answer = opened_intensity(self.intensity, self.country), None
+        source = opened_intensity(self.intensity, self.country)
+        answer = None
         latest_end = self.latest + timedelta(hours=RunLength.of(self.duration).reserved_h)  # with the maximum wait
         advice = best_start(self.duration, intensity=source, deadline=latest_end, now=now)
         with suppress(IntensityUnavailable):
@@ -113,7 +114,8 @@ def best_of(planned: Callable[[datetime], Planned], latest_utc_s: float) -> Next
 
     def next_start(now: datetime, before: Outlook | None) -> Outlook:
         advice, answer = planned(now)
-        why, is_known = advice.reason.rstrip("."), advice.saving is not None
+        why = advice.reason.rstrip(".")
+        is_known = advice.saving is not None
         point = latest_point(before, answer)
         if before is None and not advice.is_worth_waiting:
             return Outlook(point, None, "not worth waiting" if is_known else "no provider", why)

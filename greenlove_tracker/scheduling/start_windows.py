@@ -248,7 +248,8 @@ def past_choices(
         best, waited = np.full(len(best), chosen), np.ones(len(best), bool)
     promised_now = promises[:, 0]
     promised = share_saved(promises[np.arange(len(best)), best], promised_now, _mean_known(promised_now))
-    then, now = length.sums(actual, starts[best]), length.sums(actual, np.full(len(best), starts[0]))
+    then = length.sums(actual, starts[best])
+    now = length.sums(actual, np.full(len(best), starts[0]))
     saved = share_saved(then, now, np.array([_mean_known(of_duration) for of_duration in now.T]))
     return PastChoices(promised[waited], saved[waited], weights[waited])
 
@@ -304,7 +305,8 @@ def best_start(
         raise UsageError(f"energy_kwh must be a number of kWh, not {energy_kwh!r}")
     if by == "cost" and not isinstance(price_usd_per_kwh, Tariff):
         raise UsageError('by="cost" needs the price of electricity by the hour: price_usd_per_kwh')
-    now_h, deadline_h = hours_since_epoch(now), hours_since_epoch(deadline)
+    now_h = hours_since_epoch(now)
+    deadline_h = hours_since_epoch(deadline)
     starts = possible_starts(now_h, min(deadline_h - length.reserved_h, now_h + MOST_AHEAD_H - 1))
     until_h = max(deadline_h - math.floor(now_h), float(starts[-1]) + float(length.hours.max()))
     paid = _paid(price_usd_per_kwh, length, starts, math.floor(now_h))
@@ -383,7 +385,9 @@ class _Search:
         mean_h = float(self.length.hours.mean())
         sums = None if forecast is None else self.expected(forecast)
         intensity = intensity_now = basis.yearly_gco2e_per_kwh
-        start, saving, probability = 0, None, None
+        start = 0
+        saving = None
+        probability = None
         if self.by == "cost" and not math.isnan(self.paid[:, 0].sum()):
             start, saving, probability = self._cheapest(np.zeros(len(self.starts)) if sums is None else sums)
         elif self.by == "co2e" and forecast is not None and sums is not None:
@@ -432,8 +436,10 @@ class _Search:
     def _greenest(self, forecast: IntensityForecast, sums: Array, here_sum: float) -> tuple[int, Estimate, float]:
         """Return the start that is expected to emit least, what it saves, and the probability of any saving."""
         least = sums <= float(sums.min()) * (1 + 1e-9)  # but for rounding: of days that are alike, the first
-        start, now = int(np.flatnonzero(least)[0]), float(sums[0])
-        expected, actual = WindowMeans(forecast.past_expected), WindowMeans(forecast.past_actual)
+        start = int(np.flatnonzero(least)[0])
+        now = float(sums[0])
+        expected = WindowMeans(forecast.past_expected)
+        actual = WindowMeans(forecast.past_actual)
         past = past_choices(expected, actual, forecast.weights, self.length, self.starts, start)
         usual = _mean_known(forecast.past_expected) * float(self.length.hours.mean())
         promised = float(share_saved(float(sums[start]), now, usual))
@@ -480,7 +486,8 @@ class _Search:
 
     def reason(self, advice: StartAdvice, bases: Sequence[IntensityBasis], *, is_here: bool) -> str:
         """Return why waiting is worth it, or not."""
-        saving, wait_h = advice.saving, advice.wait_s / SECONDS_PER_HOUR
+        saving = advice.saving
+        wait_h = advice.wait_s / SECONDS_PER_HOUR
         if saving is None:
             why = "; ".join(f"{one.region}: {one.problem}" if len(bases) > 1 else one.problem for one in bases)
             return f"{'the price of a run that starts now is not known' if self.by == 'cost' else why}."

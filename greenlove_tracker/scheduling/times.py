@@ -76,18 +76,23 @@ def parse_when(text: str, now: datetime, zone: tzinfo | None = None) -> datetime
 
 def _by_clock(text: str, clock: re.Match[str], now: datetime, zone: tzinfo | None) -> datetime:
     """Return the time that an hour of a day names, the day being a word or left out."""
-    hour, minute, day = int(clock["hour"]), int(clock["minute"]), clock["day"]
+    hour = int(clock["hour"])
+    minute = int(clock["minute"])
+    day = clock["day"]
     if hour > 23 or minute > 59:
         raise UsageError(f"{text!r} is no time of day: 00:00 to 23:59")
     today = now.astimezone(zone).replace(tzinfo=None, hour=hour, minute=minute, second=0, microsecond=0, fold=0)
-    n_days, every = 0, 1  # until the first such day, and until the next
+    n_days = 0  # until the first such day
+    every = 1  # days until the next
     if day in ("today", "tomorrow"):
-        n_days, every = int(day == "tomorrow"), 0
+        n_days = int(day == "tomorrow")
+        every = 0
     elif day is not None:
         weekdays = [n for n, name in enumerate(_DAYS) if day in (name, name[:3])]
         if not weekdays:
             raise _no_time(text)
-        n_days, every = (weekdays[0] - today.weekday()) % 7, 7
+        n_days = (weekdays[0] - today.weekday()) % 7
+        every = 7
     first, later = (today + timedelta(days=n) for n in (n_days, n_days + every))
     found = first.replace(tzinfo=zone).astimezone(UTC)
     return found if found > now else later.replace(tzinfo=zone).astimezone(UTC)

@@ -149,9 +149,14 @@ class Wait:
         clocks: WaitClocks | None = None,
         quiet: bool = True,
     ) -> None:
-        self._next_start, self._goal, self._arrival, self._unanswered = next_start, goal, arrival, unanswered
-        self._start_utc_s, self._max_wait_s = start_utc_s, max_wait_s
-        self._clocks, self._is_quiet = clocks or WaitClocks(), quiet
+        self._next_start = next_start
+        self._goal = goal
+        self._arrival = arrival
+        self._unanswered = unanswered
+        self._start_utc_s = start_utc_s
+        self._max_wait_s = max_wait_s
+        self._clocks = clocks or WaitClocks()
+        self._is_quiet = quiet
         self._begun_s, self._begun_utc_s = self._clocks.steady_s(), self._clocks.utc_s()
         self._asked_s = -math.inf
         self._is_answered: threading.Event | None = None  # None: nothing is asked
@@ -173,7 +178,8 @@ class Wait:
             is_first = self._outlook is None
             self._take_answer()
             now_utc_s = self._utc_s
-            now, point = datetime.fromtimestamp(now_utc_s, UTC), None if self._outlook is None else self._outlook.point
+            now = datetime.fromtimestamp(now_utc_s, UTC)
+            point = None if self._outlook is None else self._outlook.point
             if is_first:
                 at_request = point
             if (ending := self._ending()) is not None:
@@ -191,7 +197,8 @@ class Wait:
     @property
     def _utc_s(self) -> float:
         """The time by the wall clock; where that was set by more than a day, as it would be had it not been."""
-        by_wall_s, by_steady_s = self._clocks.utc_s(), self._begun_utc_s + self._waited_s
+        by_wall_s = self._clocks.utc_s()
+        by_steady_s = self._begun_utc_s + self._waited_s
         return by_wall_s if abs(by_wall_s - by_steady_s) <= _MOST_CLOCK_CHANGE_S else by_steady_s
 
     @property
@@ -207,8 +214,11 @@ class Wait:
         if self._is_answered is not None or self._since_asked_s < _ASKED_EVERY_S:
             return
         self._asked_s = self._clocks.steady_s()
-        before, is_answered, answers = self._outlook, threading.Event(), list[Outlook | Exception]()
-        self._is_answered, self._answers = is_answered, answers
+        before = self._outlook
+        is_answered = threading.Event()
+        answers = list[Outlook | Exception]()
+        self._is_answered = is_answered
+        self._answers = answers
 
         def work() -> None:
             try:
@@ -227,7 +237,8 @@ class Wait:
         if self._is_answered is None:
             return
         if self._is_answered.is_set():
-            self._is_answered, (answer,) = None, self._answers
+            self._is_answered = None
+            (answer,) = self._answers
             if isinstance(answer, Outlook):
                 self._outlook = answer
                 return
@@ -245,7 +256,8 @@ class Wait:
 
     def _ending(self) -> tuple[WaitReason, str] | None:
         """Return the reason to begin now, if there is one, and its explanation."""
-        outlook, start_utc_s = self._outlook, self._next_utc_s
+        outlook = self._outlook
+        start_utc_s = self._next_utc_s
         if outlook is not None and outlook.now is not None:
             return outlook.now, outlook.explanation
         if start_utc_s is not None and self._utc_s >= start_utc_s:
@@ -275,7 +287,8 @@ class Wait:
 
     def _state_text(self, outlook: Outlook, now_utc_s: float) -> str:
         """Return where the wait stands."""
-        parts, point = [f"waiting {self._goal}"], outlook.point
+        parts = [f"waiting {self._goal}"]
+        point = outlook.point
         if outlook.start_utc_s is not None:
             # To the minute: the latest possible start, reckoned from two clocks, trembles.
             parts.append(f"starting {fmt.clock_time(60 * round(outlook.start_utc_s / 60), now_utc_s)}")
@@ -319,13 +332,15 @@ def below_threshold(threshold_gco2e_per_kwh: float, opened: Callable[[], Intensi
 
     def next_start(now: datetime, before: Outlook | None) -> Outlook:
         answer = opened().now()
-        point, failures = answer.point, "; ".join(answer.failures)
+        point = answer.point
+        failures = "; ".join(answer.failures)
         if before is not None and latest_point(before, answer) is not point:
             return replace(before, problem=failures)
         is_table = point.kind == PointKind.TABLE
         by = f"by {point.source}, a year's average" if is_table else f"by {point.source}"
         by += f" ({failures})" if is_table and failures else ""
-        value, threshold = f"{point.gco2e_per_kwh:.0f} gCO2e/kWh {by}", f"the threshold of {threshold_gco2e_per_kwh:g}"
+        value = f"{point.gco2e_per_kwh:.0f} gCO2e/kWh {by}"
+        threshold = f"the threshold of {threshold_gco2e_per_kwh:g}"
         is_low = point.gco2e_per_kwh <= threshold_gco2e_per_kwh
         if not (is_low or is_table):
             return Outlook(point, problem=failures)

@@ -203,7 +203,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            value, must = getattr(self, one.name), one.metadata.get("must")
+            value = getattr(self, one.name)
+            must = one.metadata.get("must")
             if must is not None and value is not None and not must[1](value):
                 raise UsageError(f"{{argument}} must be {must[0]}, not {value!r}", argument=one.name)
         for name, named in (("precision", precision_named), ("workload", workload_named)):
@@ -292,7 +293,8 @@ def settings_with_origins(
 
 def checked_sources(env: Mapping[str, str]) -> tuple[list[Source], list[str]]:
     """Return the files and variables with what they set, the weakest first, and a sentence on each mistake in them."""
-    found, problems = [], []
+    found = []
+    problems = []
     for source in (*config_files.files(env), *config_files.variables(env, setting_names())):
         checked: dict[str, Any] = {}
         try:
@@ -356,7 +358,8 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _converted(name, value, hints[name]) for name, value in values.items()}
 
 
-_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"0", "false", "no", "off", ""}
 _KINDS = {bool: "yes or no", str: "a text", int: "a whole number", float: "a number"}
 
 

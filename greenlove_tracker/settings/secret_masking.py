@@ -80,7 +80,9 @@ def mask_secrets(text: str) -> str:
 
 def _masked(found: re.Match[str]) -> str:
     """Return a name with its value masked, in the quotes that it has; a switch or a shell's variable is no secret."""
-    name, between, value = found["name"], found["between"], found["value"]
+    name = found["name"]
+    between = found["between"]
+    value = found["value"]
     if _IS_OF_VOCABULARY.search(name) or _HARMLESS.fullmatch(value.strip("\"'")):
         return found[0]
     quotes = [end if end in "\"'" else "" for end in (value[0], value[-1])]

@@ -13,7 +13,8 @@ PRICES_TABLE = "electricity_prices.csv"
 WORLD_TABLE = "carbon_intensity_world.csv"
 SITES_TABLE = "cloud_sites.csv"
 EGRID_TABLE = "egrid_subregions.csv"
-HOUSEHOLD, BUSINESS = "household", "business"
+HOUSEHOLD = "household"
+BUSINESS = "business"
 
 
 @dataclass(frozen=True, slots=True)

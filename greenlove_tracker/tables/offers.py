@@ -15,7 +15,8 @@ from greenlove_tracker.tables.reading import rows
 from greenlove_tracker.vocabulary.errors import UsageError
 
 OUR_COLUMNS = frozenset({"gpu", "price", "unit", "date_read"})
-GPU_HOUR, INSTANCE_HOUR = "USD/GPU-hour", "USD/instance-hour"
+GPU_HOUR = "USD/GPU-hour"
+INSTANCE_HOUR = "USD/instance-hour"
 
 
 # The dearest listed one is near 15: more is cents, or the price of a month.

@@ -98,7 +98,8 @@ def arm_of(parts: Parts, technique: Technique | None = None) -> Arm:
     """Return the training of some parts with a technique applied; arguments and errors as of ``build_arm``."""
     if technique is not None:
         parts = technique.apply(parts)
-    source, device = batches_of(parts), device_of(parts["model"], parts.get("device"))
+    source = batches_of(parts)
+    device = device_of(parts["model"], parts.get("device"))
     step = _step_of(parts, device)
     if technique is None:
         return Arm(BASELINE, parts, source, device, step)

@@ -70,7 +70,8 @@ class ArmTraining:
     """
 
     def __init__(self, arm: Arm, perf_s: Callable[[], float], record: ArmRecord) -> None:
-        self.arm, self.record = arm, record
+        self.arm = arm
+        self.record = record
         self.cost = ArmCost(0.0, arm.source.batch_size)
         self.step_peak_bytes: int | None = None
         self._perf_s = perf_s
@@ -101,7 +102,9 @@ class ArmTraining:
     def warm_up(self, until_s: float) -> None:
         """Make the first steps, until they are steady or the time is over; at least one."""
         start_s = self._begin_epoch()
-        began_s, times_s, samples = self._perf_s(), list[float](), list[int]()
+        began_s = self._perf_s()
+        times_s = list[float]()
+        samples = list[int]()
         while not times_s or self._perf_s() < until_s:
             step_s = self._perf_s()
             samples.append(self._step()[0])
@@ -148,7 +151,9 @@ class ArmTraining:
                 raise CutOffError
         devices.synchronise()
         before_window()
-        n_begun, done, losses = self._n_begun, 0, deque[Any](maxlen=_LAST_LOSSES)
+        n_begun = self._n_begun
+        done = 0
+        losses = deque[Any](maxlen=_LAST_LOSSES)
         with cuda_peak(self.arm.training_step().kept_tensors, self.arm.device) as peak:
             began_s = self._perf_s()
             while done < samples:
@@ -190,7 +195,8 @@ class ArmTraining:
         Raises:
             UsageError: where it has none.
         """
-        began_s, source = self._rested_s(), self.arm.source
+        began_s = self._rested_s()
+        source = self.arm.source
         batches = source.first(source.batches_per_epoch or _ENDLESS)
         if (first := next(batches, None)) is None:
             raise UsageError("an epoch of the training data gave no batch")

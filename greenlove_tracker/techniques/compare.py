@@ -196,7 +196,8 @@ class _ComparisonRun(TrialSession):
         )
         self._memory = fit_ratios(trials, lambda t: t.peak_memory_bytes)
         baseline, *rows = map(self._row, self._records)
-        n_blocks, notes = len({trial.block for trial in trials}), list[str]()
+        n_blocks = len({trial.block for trial in trials})
+        notes = list[str]()
         if n_blocks < LEAST_BLOCKS and len(self._costs) > 1:
             notes.append(f"The budget held {plural(n_blocks, 'block')} of trials, and {LEAST_BLOCKS} are needed")
         comparison = Comparison(
@@ -239,7 +240,8 @@ class _ComparisonRun(TrialSession):
             costs = [training.cost for training in self._arms.values()]
             if (plan := schedule.next_block(costs, left_s)) is None:
                 return
-            number, trials = schedule.n_blocks, list[ArmTrial]()
+            number = schedule.n_blocks
+            trials = list[ArmTrial]()
             for name in schedule.order(list(self._arms)):
                 self._draw(f"block {number + 1} of some {number + max(1, int(left_s / plan.expected_s))} · {name}")
                 try:
@@ -300,11 +302,13 @@ class _ComparisonRun(TrialSession):
         self.draw_status(f"greenlove compare  {duration(self.spent_s)} of {duration(self.budget_s)} · {what}")
 
     def _row(self, name: str) -> ComparisonRow:
-        record, rates = self._records[name], self._session.state.factors.rates
+        record = self._records[name]
+        rates = self._session.state.factors.rates
         if record.reason:
             return ComparisonRow(name, Verdict.NOT_RUN, reason=record.reason, notes=tuple(record.notes))
         trials = [t for t in self._trials if t.arm == name]
-        time_ratio, energy_ratio = _ratio(self._time, name), _ratio(self._energy, name)
+        time_ratio = _ratio(self._time, name)
+        energy_ratio = _ratio(self._energy, name)
         # Of energy where hardware counted any of it.
         fit = self._time if energy_ratio is None or is_modelled(self._method) else self._energy
         verdict = Verdict.NO_DIFFERENCE if name == BASELINE else verdict_of(_ratio(fit, name))
@@ -342,7 +346,9 @@ class _ComparisonRun(TrialSession):
 
         The starts of epochs are added, less those that the trials held; and what is spent once.
         """
-        plan, record, state = self._plan, self._records[name], self._session.state
+        plan = self._plan
+        record = self._records[name]
+        state = self._session.state
         if plan is None or plan.phases or not trials:  # of phases the trials saw the first
             return WholeRun()
         if plan.epochs is not None:

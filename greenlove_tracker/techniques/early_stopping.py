@@ -23,7 +23,9 @@ from greenlove_tracker.vocabulary.stopping import StoppingRule, StoppingState
 _NOTE = "the best epoch is chosen by its score, which is then too good by chance: only other data tell how good it is"
 
 _DEFAULT_PATIENCE = 5
-TRAIN_LOSS, ACCURACY = "train_loss", "accuracy"  # as a whole training logs its loss, and an evaluation without a name
+# What a whole training logs: its loss, and an evaluation without a name.
+TRAIN_LOSS = "train_loss"
+ACCURACY = "accuracy"
 
 Pair = tuple[Callable[[], Any], Callable[[Any], object]]
 
@@ -90,7 +92,8 @@ class EarlyStopping:
         self._pair = None if restore is None else _pair(restore)
         self._best: Any = None  # the state of what is restored, as ``_copied`` made it
         self._ranks: Any = None  # made with the first value: all ranks are there then
-        self._tracker, self._unit = tracker, unit
+        self._tracker = tracker
+        self._unit = unit
         self._is_restored = False
         self._begin()
         if tracker is not None:
@@ -207,7 +210,8 @@ class EarlyStopping:
         Raises:
             UsageError: where it is of another metric.
         """
-        there, here = (state["metric"], state["higher_is_better"]), (self.rule.metric, self.rule.higher_is_better)
+        there = (state["metric"], state["higher_is_better"])
+        here = (self.rule.metric, self.rule.higher_is_better)
         if there != here:
             raise UsageError(f"the state is of {there[0]}, and early stopping follows {here[0]} (or in its direction)")
         self._begin()

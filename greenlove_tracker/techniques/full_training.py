@@ -164,7 +164,8 @@ def _checkpointer(directory: Path, arm: Arm, training: ArmLoop, clock: Clock | N
         UsageError: where something cannot be saved, or the directory is of another training.
     """
     parts = arm.parts
-    criterion, optimizers = parts["criterion"], each_of(parts["optimizer"])
+    criterion = parts["criterion"]
+    optimizers = each_of(parts["optimizer"])
     models = {"model": parts["model"]}
     if isinstance(criterion, nn.Module) and criterion.state_dict():
         models["criterion"] = criterion
@@ -256,7 +257,8 @@ class ArmLoop:
 
     def __init__(self, arm: Arm, plan: TrainingPlan) -> None:
         parts = arm.parts
-        self._arm, self._plan = arm, plan
+        self._arm = arm
+        self._plan = plan
         self._model, self._eval_fn = parts["model"], parts.get("eval_fn")
         self._stopping = parts.get("early_stopping")
         self._length = plan.steps or plan.epochs or 0
@@ -280,7 +282,8 @@ class ArmLoop:
             tracker: that is told.
             saved: yields the epochs and the batches that are left, and saves it.
         """
-        self._tracker, self._saved = tracker, saved
+        self._tracker = tracker
+        self._saved = saved
         self._schedulers = {s: s.last_epoch for s in _epoch_schedulers(self._arm.parts)}  # now, after a resume
         if self._stopping is not None and self._plan.epochs is not None:  # a rule counts epochs
             tracker.expect_stop(self._stopping.rule)
@@ -331,7 +334,9 @@ class ArmLoop:
 
     def _is_over_after(self, done: int, epoch: int) -> bool:
         """Log and evaluate where it is time, after so many epochs, or steps of a training in steps."""
-        progress, is_last, is_in_steps = self.progress, done >= self._length, self._plan.steps is not None
+        progress = self.progress
+        is_last = done >= self._length
+        is_in_steps = self._plan.steps is not None
         if is_last or done >= progress.logged_at + self._log_every:
             progress.logged_at = done
             self._log_loss()
@@ -347,7 +352,8 @@ class ArmLoop:
         return progress.is_over
 
     def _step(self, batch: Any) -> None:
-        progress, before = self.progress, self._n_updates()
+        progress = self.progress
+        before = self._n_updates()
         n_samples, loss = self._arm.train_on(batch)
         if isinstance(loss, torch.Tensor | int | float):
             progress.loss_sum = loss if progress.loss_sum is None else progress.loss_sum + loss
@@ -362,7 +368,8 @@ class ArmLoop:
         """Log the mean loss since it was last logged, and the learning rate of now."""
         progress = self.progress
         progress.loss = float(progress.loss_sum) / progress.n_losses if progress.n_losses else None
-        progress.loss_sum, progress.n_losses = None, 0
+        progress.loss_sum = None
+        progress.n_losses = 0
         if progress.loss is not None:
             self._tracker.log_metric(TRAIN_LOSS, progress.loss)
         groups = getattr(each_of(self._arm.parts["optimizer"])[0], "param_groups", ())

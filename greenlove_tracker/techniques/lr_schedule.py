@@ -87,7 +87,8 @@ def _share(step: int, *, shape: str, total: int, warmup: int, final: float) -> f
     """
     if step < warmup:
         return (step + 1) / (warmup + 1)
-    length, done = total - warmup, step - warmup
+    length = total - warmup
+    done = step - warmup
     if shape == "step":
         fallen = min(done, max(0, length - 1)) // max(1, -(-length // _N_STAIRS))
         return max(final, _STEP_FACTOR**fallen)

@@ -27,7 +27,8 @@ def technique(name: str, value: str | None) -> Technique:
     """
     if value is None or not value.isdecimal() or not int(value):
         raise UsageError(f"{name} needs a limit in W, such as {name}=250")
-    limit_w, uuids = float(value), list[str]()
+    limit_w = float(value)
+    uuids = list[str]()
 
     def apply(parts: Parts) -> Parts:
         uuids[:] = _gpus_of(parts)

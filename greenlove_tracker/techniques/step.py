@@ -85,7 +85,9 @@ class OwnStep:
     """
 
     def __init__(self, parts: Mapping[str, Any], device: torch.device) -> None:
-        self._settings, self._device, self.model = settings_of(parts), device, parts["model"]
+        self._settings = settings_of(parts)
+        self._device = device
+        self.model = parts["model"]
         optimizers = each_of(parts["optimizer"])
         if len(optimizers) > 1:
             raise UsageError(f"{len(optimizers)} optimizers: only a train_step of the task knows which steps when")
@@ -137,10 +139,12 @@ class OwnStep:
         """Go on from what ``state_dict`` returned."""
         if self._scaler is not None:
             self._scaler.load_state_dict(state["scaler"])
-        self._n_steps, self.n_skipped = state["n_steps"], state["n_skipped"]
+        self._n_steps = state["n_steps"]
+        self.n_skipped = state["n_skipped"]
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        dtype, device = self._settings.dtype, self._device.type
+        dtype = self._settings.dtype
+        device = self._device.type
         if dtype is None:
             return nullcontext()
         computed_on = "cpu" if device == "meta" else device  # meta has no autocast of its own

@@ -96,7 +96,8 @@ class TrialSchedule:
             costs: of the arms, as known so far.
             left_s: of the budget.
         """
-        usable_s, done = left_s / _SLACK, self.n_blocks
+        usable_s = left_s / _SLACK
+        done = self.n_blocks
         long = _long(costs)
         if done < LEAST_BLOCKS and self._is_metered:
             first_s = long.expected_s if done else _long(costs, _FIRST_MARGIN).expected_s
@@ -117,7 +118,8 @@ class TrialSchedule:
 
     def _short(self, costs: Sequence[ArmCost], usable_s: float) -> BlockPlan | None:
         """Return a block of trials so short that enough of them fit; at least the largest batch each."""
-        untimed_s, per_sample_s = sum(cost.untimed_s for cost in costs), sum(cost.s_per_sample for cost in costs)
+        untimed_s = sum(cost.untimed_s for cost in costs)
+        per_sample_s = sum(cost.s_per_sample for cost in costs)
         for wanted in (self._n_short,) if self._n_short else _SHORT_BLOCKS:
             if wanted <= self.n_blocks:
                 return None

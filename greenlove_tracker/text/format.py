@@ -106,7 +106,9 @@ def duration(value_s: float | None) -> str:
         return f"{significant(value_s * 1e3)} ms"
     if value_s < 59.95:
         return f"{significant(value_s)} s"
-    seconds, minutes, hours = round(value_s), round(value_s / 60), round(value_s / SECONDS_PER_HOUR)
+    seconds = round(value_s)
+    minutes = round(value_s / 60)
+    hours = round(value_s / SECONDS_PER_HOUR)
     parts: tuple[tuple[int, str], ...]
     if seconds < SECONDS_PER_HOUR:  # of the rounded value: 3599.7 s is 1 h
         parts = ((seconds // 60, "min"), (seconds % 60, "s"))

@@ -70,7 +70,8 @@ class MetricLog(RunPart):
 
     def log(self, name: object, value: object, number: float | None, higher_is_better: bool | None) -> None:
         """Log a value; one that is no number, and one too many, is warned of and left out; the lock is held."""
-        misuse, recorder = self._state.warn_once.misuse, self._recorder
+        misuse = self._state.warn_once.misuse
+        recorder = self._recorder
         known_as = metrics.metric_name(name) if isinstance(name, str) else ""
         if not known_as or number is None:
             message = f"log_metric({str(name)[:60]!r}) wants a name and one number, not a {type(value).__name__}"

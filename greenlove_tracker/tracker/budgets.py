@@ -31,7 +31,8 @@ class BudgetMonitor(RunPart):
 
     def tick(self) -> None:
         """Read the meter where that is long ago, and check."""
-        state, recorder = self._state, self._recorder
+        state = self._state
+        recorder = self._recorder
         with state.lock:
             if not state.limits or state.is_training_over:
                 return
@@ -146,7 +147,9 @@ def budget_outlooks(state: RunState, metered_kwh: float | None) -> Iterator[Over
     """Give each budget of a run of which anything is known, by what is used and by the latest forecast."""
     if not state.limits:
         return
-    used, forecast, elapsed_s = dict(state.consumption(metered_kwh)), state.forecast, state.elapsed_s
+    used = dict(state.consumption(metered_kwh))
+    forecast = state.forecast
+    elapsed_s = state.elapsed_s
     if forecast is not None and any(warning.name == WarningCode.FEW for warning in forecast.warnings):
         forecast = None  # from so little that it may be a cold start
     used["duration_s"] = elapsed_s + state.lost_s

@@ -216,7 +216,8 @@ class RunExporters(RunPart):
         if _is_in_steps(state):
             self._position = state.row_totals.counts.steps or 0
         of_epoch = merge_epochs(self._rows_of_epoch, state.ranks.rank)[0] if row.epoch is not None else None
-        so_far, running = {state.ranks.rank: state.row_totals}, Ending(RunStatus.RUNNING, None, "")
+        so_far = {state.ranks.rank: state.row_totals}
+        running = Ending(RunStatus.RUNNING, None, "")
         of_run = summarise(state.factors, so_far, running, gpu_count=state.gpu_count)
         used = state.consumption(state.row_totals.node.metered.total_kwh)  # without estimates, which may fall again
         of_run = replace(
@@ -301,7 +302,8 @@ class RunExporters(RunPart):
                 self._state.warn_once.warn(message, message)
 
     def _describe(self) -> ExportedRun:
-        state, fields = self._state, self._writer.fields
+        state = self._state
+        fields = self._writer.fields
         facts = {n.replace(".", "_"): fields[n].value for n in _FACTS if n in fields and fields[n].value}
         if "intensity_order" in facts:  # what stands in run.csv then counts only where no service answers
             facts = {name: value for name, value in facts.items() if not name.startswith("carbon_intensity")}

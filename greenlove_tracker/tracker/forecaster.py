@@ -29,7 +29,8 @@ _MAX_TIME_SHARE = 0.02  # forecasting takes no larger share of the time than thi
 _MOST_REST_S = 5.0  # and rests no longer than this: budgets stand on forecasts
 # Nor is one made before this share of the forecast time has passed, or this share more than has passed already: some
 # 600 in a run. The second is for the beginning, when a forecast may be many times too long.
-_MIN_PROGRESS_SHARE, _MIN_GROWTH = 0.002, 0.1
+_MIN_PROGRESS_SHARE = 0.002
+_MIN_GROWTH = 0.1
 _FIRST_ENERGY_S = 5.0  # a training in steps has its power read this early; later each minute
 _MOST_METER_START_S = 20.0  # a meter that takes longer hangs: forecasts wait for it no more
 _FEWEST_BLOCKS = 128  # epochs are joined until hardly more remain, so that a forecast costs the same at any length
@@ -37,7 +38,8 @@ _LEAST_POWER_S = 1.0  # a mean power is taken over this much: a single reading m
 _LEAST_STEPPED_S = 10.0  # steps tell of an epoch that goes on once so much of it has passed behind the first one
 # One epoch or two say little of how even a machine is, and the steps of the first much: it counts as so many parts.
 # On recorded GPU runs the interval after one epoch is 2 to 9% wide so, and 67 to 97% else.
-_PARTS, _MOST_EPOCHS_BESIDE_PARTS = 8, 2
+_PARTS = 8
+_MOST_EPOCHS_BESIDE_PARTS = 2
 
 _Item = TypeVar("_Item")
 
@@ -89,7 +91,8 @@ class RunForecaster(RunPart):
         Args:
             is_asked: it is made however short the last one is ago.
         """
-        state, recorder = self._state, self._recorder
+        state = self._state
+        recorder = self._recorder
         with self._lock:
             is_meter_starting = recorder.awaits_meter and state.elapsed_s < _MOST_METER_START_S
             if not self._is_wanted() or is_meter_starting:
@@ -101,8 +104,12 @@ class RunForecaster(RunPart):
                 progress = None if state.is_finished or plan is None else self._due_progress(plan, is_asked=is_asked)
                 if progress is None or plan is None:
                     return
-                elapsed_s, epochs_done, steps_done = state.elapsed_s, recorder.epochs_done, recorder.steps_done
-                values, rates, gpu_count = dict(self._stop_values), state.rates, state.gpu_count
+                elapsed_s = state.elapsed_s
+                epochs_done = recorder.epochs_done
+                steps_done = recorder.steps_done
+                values = dict(self._stop_values)
+                rates = state.rates
+                gpu_count = state.gpu_count
             progress = replace(
                 progress,
                 gpu_count=gpu_count,
@@ -127,7 +134,8 @@ class RunForecaster(RunPart):
                 self._run.tell(RunPart.forecast_issued, issued)
 
     def _is_wanted(self) -> bool:
-        state, recorder = self._state, self._recorder
+        state = self._state
+        recorder = self._recorder
         if not state.is_first_rank or state.is_training_over or state.settings.epochs_before_pred <= 0:
             return False
         last = recorder.epoch or recorder.last_epoch or 0
@@ -143,8 +151,10 @@ class RunForecaster(RunPart):
 
     def _due_progress(self, plan: Plan, *, is_asked: bool) -> Progress | None:
         """Return what a forecast is made from; None where none is due."""
-        state, recorder = self._state, self._recorder
-        total, done = plan.length or 0, recorder.epochs_done if plan.is_in_epochs else recorder.steps_done
+        state = self._state
+        recorder = self._recorder
+        total = plan.length or 0
+        done = recorder.epochs_done if plan.is_in_epochs else recorder.steps_done
         if done > total:
             state.forecast = None  # it was of another training
         self._add_marks()
@@ -158,17 +168,21 @@ class RunForecaster(RunPart):
         progress = self._progress_of(plan, total)
         if progress is None or not progress.blocks or not (progress.warm_blocks or is_asked):
             return None  # we slowed down all that is known: one epoch more, and there is a forecast that holds
-        self._position_forecast_at, self._awaits_gap = position, progress.has_unseen_ends
+        self._position_forecast_at = position
+        self._awaits_gap = progress.has_unseen_ends
         return progress
 
     def _add_marks(self) -> None:
         """Add the steps since the last call."""
-        plan, is_in_first_epoch = self._state.plan, self._progress.is_in_first_epoch
+        plan = self._state.plan
+        is_in_first_epoch = self._progress.is_in_first_epoch
         if plan is None or not plan.is_in_epochs or (is_in_first_epoch and self._recorder.epoch is not None):
             self._progress.add_steps(self._recorder.step_marks or ())
 
     def _progress_of(self, plan: Plan, total: int) -> Progress | None:
-        recorder, log, energy_factor = self._recorder, self._progress, self._state.energy_factor
+        recorder = self._recorder
+        log = self._progress
+        energy_factor = self._state.energy_factor
         if plan.is_in_epochs and recorder.epochs_done:
             open_gap_s = None if recorder.epoch is None else recorder.gap_before_open_s
             return log.in_epochs(total, open_gap_s, energy_factor=energy_factor)
@@ -190,7 +204,9 @@ class RunForecaster(RunPart):
         """Return the forecast; it takes some 30 ms, and with early stopping some 100."""
         from greenlove_tracker.extrapolation.live import forecast_run
 
-        state, prior, began_s = self._state, self._state.prior, self._state.clock.perf_s()
+        state = self._state
+        prior = self._state.prior
+        began_s = self._state.clock.perf_s()
         if prior is not None:  # the speed is that of all epochs, whatever may end them
             prior = prior.without_stop or prior
         forecast = forecast_run(progress, prior=prior, rates=rates, passed_s=elapsed_s)
@@ -213,7 +229,8 @@ class RunForecaster(RunPart):
         if plan.first_epoch >= rule.every:
             why = f"{rule.metric} of the epochs before this run is not known: any epoch"
         known = [] if why else [values[epoch] for epoch in sorted(values)]
-        whole, done = plan.first_epoch + plan.epochs, plan.first_epoch + epochs_done
+        whole = plan.first_epoch + plan.epochs
+        done = plan.first_epoch + epochs_done
         stop = expected_stop(known, rule, whole, least_epochs=done)
         return stop_within(replace(stop, basis=why or stop.basis), plan.epochs, after=plan.first_epoch)
 
@@ -298,7 +315,8 @@ def _keep_few(items: list[_Item], size: Callable[[_Item], float], join: Callable
 def _joined_blocks(a: Block, b: Block) -> Block | None:
     if a.is_cold != b.is_cold or a.between_s is None or b.between_s is None:
         return None
-    paused_s, between_s = a.paused_s + b.paused_s, a.between_s + b.between_s
+    paused_s = a.paused_s + b.paused_s
+    between_s = a.between_s + b.between_s
     return Block(a.units + b.units, a.active_s + b.active_s, paused_s, between_s, a.is_cold)
 
 
@@ -365,7 +383,8 @@ class ProgressLog:
             epoch.loading_s += row.duration_s if Flag.LOADING in row.flags else 0.0
         self._rows_s += row.duration_s
         if Flag.UNFINISHED in row.flags:
-            self._open, self._is_cut = None, True  # what it took is lost time
+            self._open = None
+            self._is_cut = True
         elif row.kind is RowKind.EPOCH and self._open is not None:
             self._end_epoch(self._open)
 
@@ -385,7 +404,9 @@ class ProgressLog:
         if self._n_epochs or not self._is_resumed():
             is_cold = epoch.loading_s > LOADING_SHARE * epoch.active_s
             self._epochs.append(Block(1, epoch.active_s, epoch.paused_s, None, is_cold))
-        self._open, self._settled_s, self._n_epochs = None, self._rows_s, self._n_epochs + 1
+        self._open = None
+        self._settled_s = self._rows_s
+        self._n_epochs = self._n_epochs + 1
 
     def _parts_of(self, epoch: _OpenEpoch) -> list[Block]:
         """Return the epoch in parts; none where there are too few steps, or pauses in it.
@@ -407,7 +428,8 @@ class ProgressLog:
             return
         if self._metered and self._metered[-1][0] < _LEAST_POWER_S:
             before_s, before_kwh = self._metered.pop()
-            duration_s, energy_kwh = before_s + duration_s, before_kwh + energy_kwh
+            duration_s = before_s + duration_s
+            energy_kwh = before_kwh + energy_kwh
         self._metered.append((duration_s, energy_kwh))
         _keep_few(self._metered, lambda power: power[0], lambda a, b: (a[0] + b[0], a[1] + b[1]))
 
@@ -422,7 +444,8 @@ class ProgressLog:
         for mark in marks:
             if self._first_step is None:
                 self._first_step = self._last_step = mark
-            last, taken_s = self._last_step, mark.active_s - self._last_step.active_s
+            last = self._last_step
+            taken_s = mark.active_s - self._last_step.active_s
             if mark.steps > last.steps and taken_s > 0:
                 is_cold = mark.loading_s - last.loading_s > LOADING_SHARE * taken_s
                 self._steps.append(Block(mark.steps - last.steps, taken_s, mark.paused_s - last.paused_s, 0.0, is_cold))
@@ -437,7 +460,9 @@ class ProgressLog:
             open_gap_s: of the epoch that has begun, the gap before it that no row holds yet; None where none has.
             energy_factor: multiplies every energy: PUE, and what is assumed of the node.
         """
-        blocks, settled_s, startup_s = list(self._epochs), self._settled_s, self._startup_s
+        blocks = list(self._epochs)
+        settled_s = self._settled_s
+        startup_s = self._startup_s
         if open_gap_s is not None and self._open is None:
             settled_s = self._rows_s + open_gap_s
             if blocks:
@@ -465,7 +490,8 @@ class ProgressLog:
             begun: the share of the first epoch that an earlier run did.
             energy_factor: as for ``in_epochs``.
         """
-        first, last = self._first_step, self._last_step
+        first = self._first_step
+        last = self._last_step
         if not self.is_in_first_epoch or first is None or last.active_s - first.active_s < _LEAST_STEPPED_S:
             return None
         blocks = [replace(block, units=block.units / steps_per_epoch, between_s=None) for block in self._steps]
@@ -474,7 +500,8 @@ class ProgressLog:
 
     def in_steps(self, total: int, *, energy_factor: float = 1.0) -> Progress:
         """Return the progress of a training of ``total`` steps."""
-        last, startup_s = self._last_step, 0.0 if self._first_step is None else self._first_step.at_s
+        last = self._last_step
+        startup_s = 0.0 if self._first_step is None else self._first_step.at_s
         return self._progress(total, last.steps, self._steps, last.at_s, startup_s, energy_factor, is_in_steps=True)
 
     def _progress(
@@ -489,7 +516,8 @@ class ProgressLog:
         is_in_steps: bool = False,
         is_of_first_epoch: bool = False,
     ) -> Progress:
-        powers, used_kwh = [power for power in self._metered if power[0] >= _LEAST_POWER_S], None
+        powers = [power for power in self._metered if power[0] >= _LEAST_POWER_S]
+        used_kwh = None
         if powers:
             mean_w = w_from_kwh_s(math.fsum(kwh for _, kwh in powers), math.fsum(s for s, _ in powers)) or 0.0
             metered_s, metered_kwh = map(math.fsum, zip(*self._metered, strict=True))

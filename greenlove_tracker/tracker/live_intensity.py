@@ -60,8 +60,10 @@ class LiveIntensity:
     def __init__(
         self, source: IntensityFallbacks, table: Factor, clock: Clock, on_fallback: Callable[[str], None]
     ) -> None:
-        self._source, self.order = source, source.order
-        self._clock, self._on_fallback = clock, on_fallback
+        self._source = source
+        self.order = source.order
+        self._clock = clock
+        self._on_fallback = on_fallback
         self._table = table
         self._figure = self._of_table("no answer yet")
         self._asked_utc_s = self._due_utc_s = -math.inf
@@ -74,7 +76,8 @@ class LiveIntensity:
         """
         now_s = self._clock.utc_s()
         if not self._asked_utc_s <= now_s < self._due_utc_s:  # before: the clock was set back
-            self._asked_utc_s, self._due_utc_s = now_s, now_s + ASK_EVERY_S
+            self._asked_utc_s = now_s
+            self._due_utc_s = now_s + ASK_EVERY_S
             beside("greenlove-intensity", self._ask)
 
     def _ask(self) -> None:
@@ -111,7 +114,8 @@ class LiveIntensity:
 
 def _figure_of(answer: IntensityAnswer, now_s: float) -> _Figure:
     point = answer.point
-    start_s, end_s = point.start_utc.timestamp(), point.end_utc.timestamp()
+    start_s = point.start_utc.timestamp()
+    end_s = point.end_utc.timestamp()
     coverage = str(point.scope) if point.scope in ("direct", "lifecycle") else ""
     kind = "" if point.kind in ("table", "mock") else str(point.kind)
     age_s = point.age_s(datetime.fromtimestamp(now_s, UTC)) or 0.0
@@ -223,7 +227,9 @@ def open_rates(
     Raises:
         UsageError: where an argument names a source or a tariff that cannot be.
     """
-    table, live, tariff = factors.carbon_intensity, None, None
+    table = factors.carbon_intensity
+    live = None
+    tariff = None
     opened = partial(warn_once.of_setting, settings)
     if settings.intensity and source is None:
         instead = "the offline table counts, the run is tracked without live intensity"
@@ -246,7 +252,8 @@ def _mean_price(tariff: Tariff, clock: Clock, table: Factor | None) -> Factor | 
     It counts where a tariff says nothing of an hour, and stands for the run before it has any rows.
     """
     since = datetime.fromtimestamp(clock.utc_s(), UTC)
-    mean, basis = tariff.mean_usd_per_kwh(since, since + timedelta(days=7)), "by time; here its mean over a week"
+    mean = tariff.mean_usd_per_kwh(since, since + timedelta(days=7))
+    basis = "by time; here its mean over a week"
     price = tariff.usd_per_kwh(since) if mean is None else mean
     if price is None:
         return table
@@ -264,7 +271,8 @@ def _open_source(settings: Settings, clock: Clock) -> IntensityFallbacks:
     from greenlove_tracker.grid.live.http_client import HttpClient
     from greenlove_tracker.grid.place import grid_place
 
-    urls, place = parse_base_urls(settings.intensity_urls), grid_place(settings.country)
+    urls = parse_base_urls(settings.intensity_urls)
+    place = grid_place(settings.country)
     source = open_intensity(settings.intensity, place, client=HttpClient(utc_s=clock.utc_s), base_urls=urls)
     if settings.intensity == "live" and len(source.providers) == 1:
         raise UsageError(

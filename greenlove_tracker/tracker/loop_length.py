@@ -63,7 +63,8 @@ def _loops_around(frame: FrameType) -> list[Any]:
         tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals)))
     except (SyntaxError, ValueError):
         return []
-    line, loops = frame.f_lineno, list[Any]()
+    line = frame.f_lineno
+    loops = list[Any]()
     for node in ast.walk(tree):  # what is around a line comes from the outside in
         if isinstance(node, _AROUND) and node.lineno <= line <= (node.end_lineno or 0):
             loops = [node, *loops] if isinstance(node, _LOOPS) else []

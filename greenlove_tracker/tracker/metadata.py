@@ -63,7 +63,9 @@ def run_fields(
 
 
 def _factor_fields(settings: Settings, factors: RunFactors) -> list[Field]:
-    overhead, market, price = settings.node_overhead, settings.market_gco2e_per_kwh, settings.price_usd_per_gpu_hour
+    overhead = settings.node_overhead
+    market = settings.market_gco2e_per_kwh
+    price = settings.price_usd_per_gpu_hour
     lines = [
         Field("pue", cell(settings.pue)),
         Field("pue.source", "" if settings.pue == 1.0 else settings.given_by("pue")),

@@ -36,7 +36,9 @@ class RunPart:
 
     def __init__(self, run: RunParts) -> None:
         self._run = run
-        self._state, self._recorder, self._writer = run.state, run.recorder, run.writer
+        self._state = run.state
+        self._recorder = run.recorder
+        self._writer = run.writer
 
     def started(self) -> None:
         """Begin: the run has."""
@@ -82,7 +84,9 @@ class RunParts:
     def __init__(
         self, kinds: Sequence[Callable[[RunParts], RunPart]], state: RunState, recorder: Recorder, writer: RunWriter
     ) -> None:
-        self.state, self.recorder, self.writer = state, recorder, writer
+        self.state = state
+        self.recorder = recorder
+        self.writer = writer
         self._parts = [kind(self) for kind in kinds]
         self._dropped: set[RunPart] = set()
         self.rows: deque[Row] = deque()

@@ -112,8 +112,11 @@ class Recorder:
         started: tuple[float, float] | None = None,
         epochs_before: int = 0,
     ) -> None:
-        self._clock, self._emit, self._wait_for_device = clock, emit, before_reading
-        self._rates, self._constant_rates = rates, rates.constant
+        self._clock = clock
+        self._emit = emit
+        self._wait_for_device = before_reading
+        self._rates = rates
+        self._constant_rates = rates.constant
         self._on_meter_failure = on_meter_failure
         self._epochs_before = epochs_before
         self._meter: Meter | None = None
@@ -201,7 +204,8 @@ class Recorder:
     def _open_epoch(self, *, is_opened_by_step: bool) -> None:
         self.epochs_begun += 1
         self.epoch = self._epochs_before + self.epochs_begun
-        self.is_opened_by_step, self._is_marked = is_opened_by_step, False
+        self.is_opened_by_step = is_opened_by_step
+        self._is_marked = False
 
     def end_epoch(self, *more_flags: Flag) -> None:
         """Close the open epoch; its row is emitted, with these flags too."""
@@ -210,7 +214,8 @@ class Recorder:
         self.resume_epoch()
         self._wait_for_device()
         row = self._epoch_row(RowKind.EPOCH, frozenset(more_flags))
-        self.epoch, self.epochs_done = None, self.epochs_done + 1
+        self.epoch = None
+        self.epochs_done = self.epochs_done + 1
         self._emit(row)
 
     def pause_epoch(self) -> None:
@@ -274,7 +279,9 @@ class Recorder:
 
     def change_terms(self, epochs_before: int, rates: RatesInForce) -> None:
         """Count epochs and emissions otherwise from now on; no epoch has begun."""
-        self._epochs_before, self._rates, self._constant_rates = epochs_before, rates, rates.constant
+        self._epochs_before = epochs_before
+        self._rates = rates
+        self._constant_rates = rates.constant
 
     # -- what is known ---------------------------------------------------------------------------------------------
 
@@ -320,22 +327,26 @@ class Recorder:
     # -- rows ------------------------------------------------------------------------------------------------------
 
     def _epoch_row(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> Row:
-        span, gap = self._close_span(), self._gap
+        span = self._close_span()
+        gap = self._gap
         self._gap = self._no_span()
-        counts, self._counts = Counts(**self._counts), {}
+        counts = Counts(**self._counts)
+        self._counts = {}
         self._steps_in_rows += counts.steps or 0
         return self._row(kind, self.epoch, gap, span, counts, span.flags | more_flags)
 
     def _emit_gap(self, kind: RowKind) -> None:
         self._close_gap()
-        gap, self._gap = self._gap, self._no_span()
+        gap = self._gap
+        self._gap = self._no_span()
         self.paused_s += gap.duration_s if self.is_paused else 0.0
         self._emit(self._row(kind, None, gap, self._no_span(), Counts(), frozenset()))
 
     def _row(
         self, kind: RowKind, epoch: int | None, gap: _MeteredSpan, span: _MeteredSpan, counts: Counts, flags: Set[str]
     ) -> Row:
-        first, metered_kwh = (gap if gap.duration_s > 0 else span), span.energy.total_kwh
+        first = gap if gap.duration_s > 0 else span
+        metered_kwh = span.energy.total_kwh
         rates = self._constant_rates or self._rates.between(first.started_utc_s, span.ended_utc_s)
         return Row(
             kind,
@@ -362,16 +373,19 @@ class Recorder:
 
     def _close_gap(self) -> None:
         """Add what has passed to the gap; what lay before a mark from which no epoch began is in it."""
-        span, before = self._close_span(), self._gap
+        span = self._close_span()
+        before = self._gap
         if before.duration_s > 0:
             flags = (before.flags | span.flags) - ({Flag.SHORT} - (before.flags & span.flags))
-            energy, duration_s = sum_of_readings(before.energy, span.energy), before.duration_s + span.duration_s
+            energy = sum_of_readings(before.energy, span.energy)
+            duration_s = before.duration_s + span.duration_s
             span = _MeteredSpan(before.started_utc_s, span.ended_utc_s, duration_s, energy, flags)
         self._gap = span
 
     def _close_span(self) -> _MeteredSpan:
         """Return the span from the last boundary until now, from where the next one begins."""
-        before, now = self._boundary, self._now()
+        before = self._boundary
+        now = self._now()
         passed_s = now.perf_s - before.perf_s
         duration_s = max(0.0, passed_s)  # a clock that goes back says nothing of the time
         wall_s = now.utc_s - before.utc_s
@@ -392,7 +406,9 @@ class Recorder:
             self._gpu_was_read = True
         elif self._gpu_was_read and energy.is_known:
             flags.add(Flag.GPU_UNREAD)
-        self._boundary, self._energy, self._has_failed = now, None, False
+        self._boundary = now
+        self._energy = None
+        self._has_failed = False
         return _MeteredSpan(before.utc_s, now.utc_s, duration_s, energy, frozenset(flags))
 
     def read_within_row(self) -> None:
@@ -401,7 +417,8 @@ class Recorder:
 
     def _read(self, now_s: float) -> None:
         """Add what was metered since the last reading to the open span, and tell of it."""
-        interval_s, self.read_at_s = max(0.0, now_s - self.read_at_s), now_s
+        interval_s = max(0.0, now_s - self.read_at_s)
+        self.read_at_s = now_s
         energy = UNKNOWN_ENERGY
         if self._meter is not None:
             energy = self._metered(self._meter, interval_s)

@@ -168,14 +168,16 @@ class Session:
         warn_once = WarnOnce()
         for note in settings.notes if ranks.rank == 0 and launch is None else ():
             warn_once.warn(note, note)
-        started_s, started_utc_s = clock.perf_s(), clock.utc_s()
+        started_s = clock.perf_s()
+        started_utc_s = clock.utc_s()
         is_exported = ranks.rank == 0 and join_dir is None and mode is not RunMode.EXPLORATION
         exporters = [*exporters, *_named_exporters(settings, warn_once)] if is_exported else []
         factors = run_factors(settings, plan, "", writer.timestamp(started_utc_s))
         rates = RatesInForce(factors.carbon_intensity, factors.pue)
         if ranks.carries_meter and mode is not RunMode.EXPLORATION:  # an exploration stands for another time
             factors, rates = open_rates(settings, factors, clock, warn_once, source=intensity)
-        place, intensity_now = resolve_place(settings.country), factors.carbon_intensity.value
+        place = resolve_place(settings.country)
+        intensity_now = factors.carbon_intensity.value
         iso3 = "" if place is None else place.iso3
         meter = meter or choose_meter(settings, ranks, clock, intensity_now, iso3, codecarbon_options)
         run_dir = join_dir or make_run_dir(settings, ranks, started_utc_s)
@@ -422,7 +424,8 @@ class Session:
         Raises:
             BudgetExceeded: where only steps are planned, a budget is overrun and the training is to stop then.
         """
-        recorder, plan = self.recorder, self.state.plan
+        recorder = self.recorder
+        plan = self.state.plan
         with self.state.lock:  # as in ``tracked_call``, without its 3 µs
             self._calls += 1
             try:
@@ -572,7 +575,8 @@ class Session:
             self._close_epoch(status)
             recorder.write_segment()
             self.run_parts.tell_rows()
-            self.state.training_status, self.state.is_training_over = status, True
+            self.state.training_status = status
+            self.state.is_training_over = True
             self.writer.write_fields([Field("training_status", status)])
             self.summary = self._summarise(status, None)
             self.writer.sync()
@@ -653,7 +657,8 @@ class Session:
 
     def _close_epoch(self, status: RunStatus) -> None:
         """End the epoch that early stopping ended, or the one of a training in steps; any other one is unfinished."""
-        recorder, plan = self.recorder, self.state.plan
+        recorder = self.recorder
+        plan = self.state.plan
         planned = plan.total_steps if plan else None
         is_all = status is RunStatus.FINISHED and plan is not None and not plan.is_in_epochs
         is_done = planned is not None and (recorder.steps_done >= planned or is_all)

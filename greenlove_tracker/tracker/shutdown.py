@@ -112,7 +112,9 @@ class _ShutdownGuard:
 
     def forget(self) -> None:
         """Forget the run in a forked child: it is the parent's, and so is whatever it was doing at the moment."""
-        self.current, self._receiver, self._is_terminating = None, None, False
+        self.current = None
+        self._receiver = None
+        self._is_terminating = False
         self._give_signal_back()
 
 

@@ -18,7 +18,9 @@ from greenlove_tracker.vocabulary.units import gco2e_from_kwh
 
 _LEAST_READ_S = 0.1  # CodeCarbon takes no sample sooner than 50 ms behind the last
 _READING_SHARE = 0.01  # of the time may be spent on readings that spans ask for
-_ROW_S, _ROW_SHARE = 1.0, 0.01  # rows are written so often, or each time this share of the run has passed
+# Rows are written so often, or each time this share of the run has passed.
+_ROW_S = 1.0
+_ROW_SHARE = 0.01
 _MOST_BY_TIME = 0.1
 _LONGEST_NAME = 200
 _MOSTLY = 0.9  # of a reading's time: what else is in it changes little
@@ -151,7 +153,8 @@ class SpanRecorder(RunPart):
     def _take_reading(self, interval_s: float, energy: Energy) -> None:
         """Share a reading of the meter among the spans by their times, and write the rows that are due."""
         now_s = self._count()
-        new_s, self._new_s = self._new_s, {}
+        new_s = self._new_s
+        self._new_s = {}
         whole_s = max(interval_s, sum(new_s.values()))
         for path, own_s in new_s.items():
             sums = self._sums_of(path)
@@ -174,7 +177,8 @@ class SpanRecorder(RunPart):
                 self._sums_of(path)  # whose rest is written in its turn
         if not (sums.calls or sums.own_s or sums.duration_s):
             return
-        energy_kwh, grams = sums.energy.total_kwh, None
+        energy_kwh = sums.energy.total_kwh
+        grams = None
         flags = {SpanFlag.UNFINISHED} if is_unfinished else set()
         if energy_kwh is None and sums.own_s:
             flags.add(SpanFlag.UNMETERED)

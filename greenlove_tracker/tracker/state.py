@@ -130,9 +130,13 @@ class RunState:
         rows: Sequence[Row],
     ) -> None:
         """Be the state of a tracker's run from now on, which has these rows."""
-        self.settings, self.plan, self.factors, self.prior = settings, plan, factors, prior
+        self.settings = settings
+        self.plan = plan
+        self.factors = factors
+        self.prior = prior
         self.budget_actions = budget_actions
-        self.has_tracker, self.exporters = True, exporters
+        self.has_tracker = True
+        self.exporters = exporters
         self.rates_in_force = replace(self.rates_in_force, table=factors.carbon_intensity, pue=factors.pue)
         self.__post_init__()
         self.count_gpus(self.gpu_count, are_measured=self._are_gpus_measured)
@@ -141,13 +145,15 @@ class RunState:
 
     def take_plan(self, plan: Plan | None, source: str) -> None:
         """Take the length of the training, once that is known; None: it is not known any more."""
-        self.plan, self.plan_source = plan, source
+        self.plan = plan
+        self.plan_source = source
         self.forecast = None if plan is None else self.forecast
         self.factors = replace(self.factors, epochs_planned=None if plan is None else plan.epochs)
 
     def count_gpus(self, count: int, *, are_measured: bool) -> None:
         """Take what the meter found. Where the GPUs are not measured, electricity has no price: the rest is not all."""
-        self.gpu_count, self._are_gpus_measured = count, are_measured
+        self.gpu_count = count
+        self._are_gpus_measured = are_measured
         if not are_measured:
             self.factors = replace(self.factors, electricity_price=None)
 
@@ -191,7 +197,8 @@ class RunState:
 
     def consumption(self, metered_kwh: float | None) -> Mapping[str, float | None]:
         """Return the run's consumption so far, by quantity; None where it is not known."""
-        rates, elapsed_s = self.rates, self.elapsed_s
+        rates = self.rates
+        elapsed_s = self.elapsed_s
         energy_kwh = None if metered_kwh is None else metered_kwh * self.energy_factor
         return {
             "duration_s": elapsed_s,
@@ -229,6 +236,7 @@ def make_run_dir(settings: Settings, ranks: Ranks, utc_s: float) -> Path:
     Raises:
         LogDirError: where the log directory cannot be written.
     """
-    base, is_shared = Path(settings.log_dir).absolute(), bool(ranks.launch_key)
+    base = Path(settings.log_dir).absolute()
+    is_shared = bool(ranks.launch_key)
     claimed = writer.claim_run_id(base, ranks.launch_key, ranks.rank, utc_s) if is_shared else writer.new_run_id(utc_s)
     return writer.create_run_dir(base, claimed, is_private=settings.private_logs, is_shared=is_shared)

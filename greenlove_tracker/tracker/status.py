@@ -10,7 +10,9 @@ from greenlove_tracker.text.console import fitting, is_terminal, say_above_bars
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.state import RunMode
 
-_TERMINAL_INTERVAL_S, _LOG_INTERVAL_S = 0.5, 60.0  # at most a line so often on a terminal (each tick), in a job's log,
+# A line at most so often on a terminal (each tick), in a job's log,
+_TERMINAL_INTERVAL_S = 0.5
+_LOG_INTERVAL_S = 60.0
 _SHARE = 50  # nor more often than this part of the time so far
 _NAME = "greenlove  "
 
@@ -35,7 +37,8 @@ class StatusPrinter(RunPart):
         if not is_shown or state.mode is RunMode.EXPLORATION:  # which draws a line of its own
             return
         with state.lock:
-            news, text = self._news(), self.text()
+            news = self._news()
+            text = self.text()
         if state.is_finished or news is None or news == self._told or state.elapsed_s < self._next_s:
             return
         option = "Tracker(epochs=…)" if state.has_tracker else "greenlove run --epochs N"
@@ -46,7 +49,9 @@ class StatusPrinter(RunPart):
 
     def text(self) -> str:
         """Return the line; a narrow terminal shows no cost, and then no CO2e."""
-        state, recorder, limit_s = self._state, self._recorder, self._state.limits.get("duration_s")
+        state = self._state
+        recorder = self._recorder
+        limit_s = self._state.limits.get("duration_s")
         line = status_line(
             state.plan,
             state.forecast,
@@ -63,8 +68,11 @@ class StatusPrinter(RunPart):
 
     def _news(self) -> object:
         """Return what is worth another line where it is another; None: nothing is to be told yet."""
-        state, n_epochs = self._state, self._recorder.epochs_done
-        plan, forecast, elapsed_s = state.plan, state.forecast, state.elapsed_s
+        state = self._state
+        n_epochs = self._recorder.epochs_done
+        plan = state.plan
+        forecast = state.forecast
+        elapsed_s = state.elapsed_s
         is_awaited = plan is not None and bool(plan.length) and elapsed_s < self._interval_s
         if forecast is None and (is_awaited or not n_epochs):
             return None

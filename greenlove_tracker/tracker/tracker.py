@@ -159,9 +159,13 @@ class Tracker:
             if script is not None and not any(measured.values()) and script.can_be_taken_over(merged, clock):
                 script.take_over(merged, own, **more)
                 return script
-            launch, ranks, mode = None, ranks_of_process(os.environ), RunMode.OWN
+            launch = None
+            ranks = ranks_of_process(os.environ)
+            mode = RunMode.OWN
             if script is not None:
-                launch, ranks, mode = script.launch, script.state.ranks, RunMode.RUNNER
+                launch = script.launch
+                ranks = script.state.ranks
+                mode = RunMode.RUNNER
             more |= measured | {"mode": mode, "join_dir": run_dir_to_join(), "launch": launch}
             session = Session(merged, own, ranks, clock, **more)
             session.shows_final_screen = merged.verbose > 0 and script is None
@@ -398,7 +402,9 @@ class NamedSpan(ContextDecorator):
             raise UsageError('track wants a name: with track("preprocessing"):')
 
     def __enter__(self) -> NamedSpan:
-        entries, session, span = _entered.get(), open_run(), None
+        entries = _entered.get()
+        session = open_run()
+        span = None
         if session is not None:
             within = next((span for *_, span in reversed(entries) if span is not None), None)
             with session.tracked_call:

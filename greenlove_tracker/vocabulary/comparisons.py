@@ -12,7 +12,9 @@ from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.records import Method
 
 BASELINE = "baseline"  # the name of the arm that the others are compared with
-META, MEASURED_STEP = "meta", "measured step"  # how a peak of memory is known
+# How a peak of memory is known.
+META = "meta"
+MEASURED_STEP = "measured step"
 
 
 class Verdict(StrEnum):

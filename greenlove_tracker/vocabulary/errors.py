@@ -141,7 +141,8 @@ def is_from_handler(error: BaseException) -> bool:
         return True
     trace = error.__traceback__
     while trace is not None:
-        frame, trace = trace.tb_frame, trace.tb_next
+        frame = trace.tb_frame
+        trace = trace.tb_next
         for value in frame.f_locals.values():
             values = value if type(value) is tuple else (value,)
             if frame.f_back is not None and any(v is frame.f_back for v in values):

@@ -34,7 +34,8 @@ LEAST_ENERGY_S = 5.0
 
 
 # Of a time that somebody measured, in s: beyond these its square, or its share of a whole, is no number any more.
-LEAST_S, MOST_S = 1e-12, 1e12
+LEAST_S = 1e-12
+MOST_S = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,8 @@ class TrainingPlan:
         return any(getattr(part, f"{kind}_every") is not None for part in (self, *self.phases))
 
     def _times(self, kind: str) -> int:
-        every, length = getattr(self, f"{kind}_every"), self.steps or self.epochs or 0
+        every = getattr(self, f"{kind}_every")
+        length = self.steps or self.epochs or 0
         return length // every if every else pauses_between(self.phases, 0, length, kind)
 
 
@@ -319,7 +321,8 @@ class Estimate:
     def times(self, factor: float, unit: str) -> Estimate:
         """Return the same in another unit, or multiplied by a factor without an error of its own."""
         ends = self.lower * factor, self.upper * factor  # at a negative price the least energy costs most
-        lower, upper = min(ends), max(ends)
+        lower = min(ends)
+        upper = max(ends)
         return Estimate(self.point * factor, lower, upper, self.level, unit, self.kind)
 
     def total(self, used: float | None) -> float:

@@ -12,7 +12,9 @@ from greenlove_tracker.vocabulary.errors import UsageError, whole_number
 
 _WORKS = ("tokens_per_step", "samples_per_step", "work_per_step", "data_share")
 _COUNTS = ("steps", "epochs", "tokens_per_step", "samples_per_step", "eval_every", "eval_from", "save_every")
-_LEAST, _MOST = 1e-12, 1e18  # of a number; beyond these it is a slip of the pen, or damage
+# A number beyond these is a slip of the pen, or damage.
+_LEAST = 1e-12
+_MOST = 1e18
 _OPTIONS = ("eval_every", "eval_from", "eval_s", "save_every", "name")  # of a phase as text, behind its length and work
 _WORD = re.compile(r"(\d[\d_]*)(steps?|epochs?)?(?:x([-+\d._e]+?)(tokens|samples|work|share)?)?", re.ASCII)
 _FIELDS = {"tokens": "tokens_per_step", "samples": "samples_per_step", "work": "work_per_step", "share": "data_share"}
@@ -293,7 +295,8 @@ def length_by_phases(phases: Sequence[Phase], epochs: int | None, steps: int | N
     Raises:
         UsageError: where that is another length.
     """
-    total, unit = total_length(phases), phases[0].unit
+    total = total_length(phases)
+    unit = phases[0].unit
     given = steps if unit == "steps" else epochs
     if given is not None and given != total:
         raise UsageError(
@@ -404,7 +407,8 @@ class Plan:
         done_steps = whole_number("first_step", first_step or 0, 0)
         if not done_epochs and not done_steps:
             return self
-        epochs, steps = self.epochs, self.total_steps
+        epochs = self.epochs
+        steps = self.total_steps
         own = first_epoch if self.is_in_epochs else first_step
         if own is None and self.length is not None and (self.phases or not (epochs and steps)):
             wanted = "first_epoch=, in epochs" if self.is_in_epochs else "first_step=, in steps"

@@ -55,7 +55,8 @@ class Rates:
         Returns:
             The cost in USD and its basis, ``machine`` or ``electricity``; None and an empty text where it is not known.
         """
-        per_gpu_hour, per_kwh = self.price_usd_per_gpu_hour, self.electricity_price
+        per_gpu_hour = self.price_usd_per_gpu_hour
+        per_kwh = self.electricity_price
         if per_gpu_hour is not None and gpu_count > 0:
             if duration_s is None:
                 return None, ""

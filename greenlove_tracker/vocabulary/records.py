@@ -32,7 +32,8 @@ class DescribedStr(StrEnum):
     def __new__(cls, word: str, meaning: str = "") -> Self:
         """Make a member of its word and what that means."""
         member = str.__new__(cls, word)
-        member._value_, member.meaning = word, meaning
+        member._value_ = word
+        member.meaning = meaning
         return member
 
 

@@ -94,7 +94,8 @@ class StoppingState:
         """Take the next value; return True where the training ends with it."""
         rule = self._rule
         if math.isfinite(value) and (self._reference is None or rule.gain(value, self._reference) > rule.min_delta):
-            self._reference, self._n_without = value, 0
+            self._reference = value
+            self._n_without = 0
             return False
         self._n_without += 1
         return self._n_without >= rule.patience
@@ -146,7 +147,8 @@ class ExpectedStop:
             pairs = [(int(epochs), float(share)) for epochs, share in (part.split(":") for part in shares)]
             total = math.fsum(share for _, share in pairs)
             found = tuple((epochs, share / total) for epochs, share in sorted(pairs))
-            probability, most_epochs = float(none.removeprefix("none=")), int(most.removeprefix("most="))
+            probability = float(none.removeprefix("none="))
+            most_epochs = int(most.removeprefix("most="))
         except (ValueError, ZeroDivisionError) as error:
             raise UsageError(f"run.csv is damaged: {text[:60]!r} is no expected stop") from error
         if not all(0 <= share <= 1 for share in (probability, *(share for _, share in found))):

@@ -26,7 +26,9 @@ from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, w_from_kwh_s
 __all__ = ["parse_all_logs", "print_aggregate"]
 
 PathText = str | os.PathLike[str]
-_ENERGY, _GRAMS, _CAR = "energy (kWh)", "co2eq (g)", "km travelled by car"
+_ENERGY = "energy (kWh)"
+_GRAMS = "co2eq (g)"
+_CAR = "km travelled by car"
 
 
 def parse_all_logs(log_dir: PathText) -> list[dict[str, Any]]:
@@ -56,7 +58,8 @@ def print_aggregate(log_dir: PathText) -> None:
         UsageError: where there is no such directory.
     """
     found = [_counted(actual_of(run), predicted_of(run), is_stopped_early(run)) for run in _readable(log_dir)]
-    sums, n_lacking = [], 0
+    sums = []
+    n_lacking = 0
     for key in (_ENERGY, _GRAMS):
         known = [entry[key] for entry in found if entry.get(key) is not None]
         sums.append(math.fsum(known) if known or not found else math.nan)
@@ -109,7 +112,8 @@ def actual_of(run: Run) -> dict[str, Any] | None:
 
     Of carbontracker the figures of its own log, where they agree with the sum over its devices and epochs.
     """
-    summary, log = run.summary, _logged(run)
+    summary = run.summary
+    log = _logged(run)
     if log and (own := log.consumed.get("Actual")):
         return _amounts(summary.epochs_done, summary.epochs_duration_s, *own[1:])
     if Flag.PREDICTED in summary.flags:  # in its last row, for what was not monitored
@@ -121,7 +125,8 @@ def actual_of(run: Run) -> dict[str, Any] | None:
 
 def predicted_of(run: Run) -> dict[str, Any] | None:
     """Return the prediction of the run; None where none was made."""
-    summary, log = run.summary, _logged(run)
+    summary = run.summary
+    log = _logged(run)
     if log and (own := log.consumed.get("Predicted")):
         return _amounts(summary.epochs_planned, *own)
     return _totals(summary, summary.epochs_planned) if Flag.PREDICTED in summary.flags else _forecast(run)
@@ -129,7 +134,8 @@ def predicted_of(run: Run) -> dict[str, Any] | None:
 
 def _forecast(run: Run) -> dict[str, Any] | None:
     """Return a run's first forecast of its energy from ``epochs_before_pred`` on."""
-    text, intensity = run.text("epochs_before_pred"), run.carbon_intensity.value
+    text = run.text("epochs_before_pred")
+    intensity = run.carbon_intensity.value
     n_before = int(text) if text.isdecimal() else 1
     for issued in run.forecasts:
         if n_before and issued.epochs_done >= n_before and "energy_kwh" in issued.estimates:
@@ -143,7 +149,8 @@ def is_stopped_early(run: Run) -> bool:
     """Return True where no more will be measured, though more was to be."""
     if _logged(run):
         return run.summary.status != RunStatus.FINISHED
-    planned, text = run.summary.epochs_planned, run.text("monitor_epochs")
+    planned = run.summary.epochs_planned
+    text = run.text("monitor_epochs")
     monitored = int(text) if text.isdecimal() else planned
     return planned is not None and monitored is not None and run.summary.epochs_done < min(planned, monitored)
 

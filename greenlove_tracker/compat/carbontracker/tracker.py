@@ -116,7 +116,8 @@ class CarbonTracker:
         """End the epoch; after the last one that is monitored, the run is closed."""
         if not self._is_open or self._is_over:
             return
-        self._is_open, self._n_done = False, self._n_done + 1
+        self._is_open = False
+        self._n_done = self._n_done + 1
         self.tracker.epoch_end()
         if self._n_done == self._monitored:
             self.tracker.wait_ready(_READY_S)

@@ -167,7 +167,8 @@ class GreenLoveEstimator:
             "gpu_name": gpu_name or (gpu.name if gpu else None),
             "gpu_tdp_w": self._tdp_w,
         }
-        self._report_dir, self._auto_open_report = Path(report_dir), auto_open_report
+        self._report_dir = Path(report_dir)
+        self._auto_open_report = auto_open_report
         self._is_silent = load_settings({"verbose": ours.get("verbose")}).verbose == 0
         self.results: BenchmarkResults | None = None
         self.estimation: Estimation | None = None
@@ -200,8 +201,12 @@ class GreenLoveEstimator:
         """Do nothing: nothing is left open after ``estimate()``; here for scripts that call it."""
 
     def _results_of(self, estimation: Estimation) -> BenchmarkResults:
-        forecast, trials, run = estimation.forecast, estimation.trials, Run(estimation.run_dir)
-        load, drawn_w, limit_w = self._given_load, estimation.gpu_power_w, (self._tdp_w or 0.0) * run.summary.gpu_count
+        forecast = estimation.forecast
+        trials = estimation.trials
+        run = Run(estimation.run_dir)
+        load = self._given_load
+        drawn_w = estimation.gpu_power_w
+        limit_w = (self._tdp_w or 0.0) * run.summary.gpu_count
         if load is None and drawn_w is not None and limit_w:
             load = drawn_w / limit_w
         return BenchmarkResults(

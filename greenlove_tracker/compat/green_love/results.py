@@ -80,11 +80,13 @@ def times(forecast: Forecast, trials: Sequence[Trial]) -> dict[str, Any]:
         forecast: of the whole.
         trials: that it was made from.
     """
-    total, rest_s = forecast.duration_s, forecast.one_off_s.point
+    total = forecast.duration_s
+    rest_s = forecast.one_off_s.point
     rest_s += forecast.between_s.point if forecast.between_s else 0.0
     n_epochs = forecast.plan.n_epochs if forecast.plan else 1
     epoch_s, lower_s, upper_s = (max(0.0, t - rest_s) / n_epochs for t in (total.point, total.lower, total.upper))
-    first_s, warm_s = [forecast.one_off_s.point + epoch_s], _warm_at_full_size(forecast, trials, epoch_s)
+    first_s = [forecast.one_off_s.point + epoch_s]
+    warm_s = _warm_at_full_size(forecast, trials, epoch_s)
     std_s = statistics.stdev(warm_s) if len(warm_s) > 1 else None
     cv = std_s / epoch_s if std_s is not None and epoch_s > 0 else None
     return {
@@ -113,7 +115,8 @@ def times(forecast: Forecast, trials: Sequence[Trial]) -> dict[str, Any]:
 
 def _warm_at_full_size(forecast: Forecast, trials: Sequence[Trial], epoch_s: float) -> list[float]:
     """Scale every warm epoch to the size of the whole along the fitted line; nothing without one."""
-    plan, per_batch = forecast.plan, forecast.per_batch_s
+    plan = forecast.plan
+    per_batch = forecast.per_batch_s
     if plan is None or per_batch is None:
         return []
     fixed_s = forecast.per_epoch_s.point if forecast.per_epoch_s else 0.0
@@ -124,7 +127,8 @@ def _warm_at_full_size(forecast: Forecast, trials: Sequence[Trial], epoch_s: flo
 
 def _spearman_rho(trials: Sequence[Trial]) -> float | None:
     """Correlate sizes and median epochs by rank; None for one size, 0 where all took the same."""
-    sizes, medians_s = [t.sample_size for t in trials], [statistics.median(t.epoch_durations_s) for t in trials]
+    sizes = [t.sample_size for t in trials]
+    medians_s = [statistics.median(t.epoch_durations_s) for t in trials]
     if len(set(sizes)) < 2:
         return None
     return float(stats.spearmanr(sizes, medians_s).statistic) if len(set(medians_s)) > 1 else 0.0
@@ -145,7 +149,8 @@ def amounts(forecast: Forecast, trials: Sequence[Trial], pue: float) -> dict[str
 
 def factors(run: Run) -> dict[str, Any]:
     """Return the factors that energy was multiplied with, and their sources."""
-    intensity, price = run.carbon_intensity, run.electricity_price
+    intensity = run.carbon_intensity
+    price = run.electricity_price
     return {
         "carbon_intensity_gco2_kwh": intensity.value,
         "carbon_intensity_source": f"{intensity.source} {intensity.year}".strip(),
@@ -162,7 +167,8 @@ def comparison_fields(rows: Sequence[Projection], local_s: float) -> dict[str, A
         names = ("gpu_benchmark_key", "co2_savings_kg")
         return {**dict.fromkeys(names), "crusoe_estimates": [], "co2_equivalences": []}
     rented = [row for row in without_spot([row for row in rows if row.is_compared]) if row.is_rented]
-    own_kg, least_kg = rows[0].emissions_kgco2e, [row.emissions_kgco2e.point for row in rented if row.emissions_kgco2e]
+    own_kg = rows[0].emissions_kgco2e
+    least_kg = [row.emissions_kgco2e.point for row in rented if row.emissions_kgco2e]
     saved_kg = own_kg.point - min(least_kg) if own_kg and least_kg else None
     estimates = [e for row in rows if (e := _estimate(row, local_s)) is not None]
     _flag(estimates)
@@ -176,7 +182,9 @@ def comparison_fields(rows: Sequence[Projection], local_s: float) -> dict[str, A
 
 def _estimate(row: Projection, local_s: float) -> CrusoeGPUEstimate | None:
     """Return a row under the original's names; None for what stands beside the comparison, or has no price."""
-    time, cost, gpu = row.duration_s, row.cost_usd, row.gpu
+    time = row.duration_s
+    cost = row.cost_usd
+    gpu = row.gpu
     if not (row.is_compared and row.is_rented) or time is None or cost is None or gpu is None or row.speedup is None:
         return None
     hours_saved = h_from_s(local_s - time.point)
@@ -206,7 +214,8 @@ def _flag(estimates: Sequence[CrusoeGPUEstimate]) -> None:
     best = min((e for e in estimates if e.value_score < math.inf), key=lambda e: e.value_score, default=None)
     fastest = min(estimates, key=lambda e: e.est_time_s, default=None)
     for e in estimates:
-        e.is_best_value, e.is_fastest = e is best, e is fastest
+        e.is_best_value = e is best
+        e.is_fastest = e is fastest
 
 
 def _equivalences(saved_kg: float | None) -> list[CO2Equivalence]:

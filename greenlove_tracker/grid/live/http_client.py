@@ -85,7 +85,8 @@ class HttpClient:
         self, url: str, query: Sequence[tuple[str, str]], headers: Mapping[str, str], parse: Callable[[Any], Any]
     ) -> Any:
         """Ask on a thread: the library bounds neither the look-up of a name nor an answer that comes byte by byte."""
-        host, timeout_s = urlsplit(url).hostname, self.connect_s + self.timeout_s
+        host = urlsplit(url).hostname
+        timeout_s = self.connect_s + self.timeout_s
         sent: Future[tuple[int, str]] = Future()
 
         def work() -> None:

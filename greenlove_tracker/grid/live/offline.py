@@ -23,7 +23,8 @@ from greenlove_tracker.grid.place import GridPlace
 from greenlove_tracker.grid.time_series import read_series
 
 Clock = Callable[[], datetime]
-_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+_HOUR = timedelta(hours=1)
+_DAY = timedelta(days=1)
 VALUE_COLUMN = "gco2e_per_kwh"
 
 
@@ -98,7 +99,8 @@ class TableIntensity(_AnyHour):
         return (IntensityPoint(factor.value, since, until, self.name, source, scope, kind, self._now()),)
 
 
-_TROUGH_H, _PEAK_H = 3.0, 18.0
+_TROUGH_H = 3.0
+_PEAK_H = 18.0
 
 
 def mock_gco2e_per_kwh(when: datetime) -> float:

@@ -32,7 +32,9 @@ from greenlove_tracker.grid.live.intensity import (
 from greenlove_tracker.grid.place import GridPlace, alpha2
 from greenlove_tracker.tables.electricity import fuel_factors
 
-_HALF_HOUR, _HOUR, _DAY = timedelta(minutes=30), timedelta(hours=1), timedelta(days=1)
+_HALF_HOUR = timedelta(minutes=30)
+_HOUR = timedelta(hours=1)
+_DAY = timedelta(days=1)
 _SETTLED_AGE_S = 86400.0  # for how long an answer on a past day stands
 
 Slot = tuple[datetime, datetime, float, PointKind]  # start, end, gCO2e/kWh
@@ -66,7 +68,8 @@ class Service(ABC):
     needs_key: bool = False
 
     def __init__(self, client: HttpClient, base_url: str = "", key: str = "") -> None:
-        self.client, self._key = client, key
+        self.client = client
+        self._key = key
         self._base_url = (base_url or self.own_url).rstrip("/")
         check_address(self._base_url, has_secrets=bool(key))
 
@@ -97,7 +100,8 @@ class Service(ABC):
     def _points(self, place: GridPlace, since: datetime, until: datetime) -> list[IntensityPoint]:
         zone = self.zone_of(place)
         slots, scope = self._slots(zone, since, until)
-        source, now = f"{self.title}, {zone}", self.client.now()
+        source = f"{self.title}, {zone}"
+        now = self.client.now()
         return [
             IntensityPoint(value, start, end, self.name, source, scope, kind, now) for start, end, value, kind in slots
         ]
@@ -129,7 +133,8 @@ class Neso(Service):
         return "Great Britain" if place.iso3 == "GBR" else ""
 
     def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
-        start, until = floor_time(since, _HALF_HOUR), floor_time(until, _HALF_HOUR) + _HALF_HOUR
+        start = floor_time(since, _HALF_HOUR)
+        until = floor_time(until, _HALF_HOUR) + _HALF_HOUR
         slots: list[Slot] = []
         while start < until:
             end = min(start + self._LONGEST, until)
@@ -143,9 +148,11 @@ def _neso_slots(found: Any) -> list[Slot]:
     slots = []
     for row in found["data"]:
         said = row["intensity"]
-        value, kind = said.get("actual"), PointKind.MEASURED
+        value = said.get("actual")
+        kind = PointKind.MEASURED
         if value is None:
-            value, kind = said.get("forecast"), PointKind.FORECAST
+            value = said.get("forecast")
+            kind = PointKind.FORECAST
         if value is not None:
             start = utc_time(row["from"])
             slots.append(_slot(start, utc_time(row["to"]) - start, value, kind))
@@ -208,7 +215,8 @@ class Eia(Service):
             return [int(response["total"]), rows]
 
         # A day at least: what an hour misses shows beside the others.
-        start, end = floor_time(min(since, until - _DAY), _HOUR), floor_time(until, _HOUR) + _HOUR
+        start = floor_time(min(since, until - _DAY), _HOUR)
+        end = floor_time(until, _HOUR) + _HOUR
         parameters = [
             ("frequency", "hourly"),
             ("data[0]", "value"),
@@ -231,7 +239,8 @@ class Eia(Service):
             )
             for hour, code, mwh in rows:
                 if code not in _EIA_STORAGE:
-                    fuels, fuel = made.setdefault(hour, {}), _EIA_FUELS.get(code, "other")
+                    fuels = made.setdefault(hour, {})
+                    fuel = _EIA_FUELS.get(code, "other")
                     before = fuels.get(fuel)
                     fuels[fuel] = before if mwh is None else mwh + (before or 0.0)
             if not rows or (page + 1) * self._ROWS >= total:
@@ -261,7 +270,8 @@ class EnergyCharts(Service):
         return alpha2(place.iso3) if place.iso3 in EnergyCharts._COUNTRIES.split() and not place.codes else ""
 
     def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
-        start, end = floor_time(since, _HOUR), floor_time(until, _HOUR) + _HOUR
+        start = floor_time(since, _HOUR)
+        end = floor_time(until, _HOUR) + _HOUR
         span = ("start", f"{start:%Y-%m-%dT%H:%MZ}"), ("end", f"{end:%Y-%m-%dT%H:%MZ}")
         slots: list[Slot] = self._get("co2eq", ("country", zone.lower()), *span, until=until, parse=_charts_slots)
         return slots, Scope.NOT_STATED

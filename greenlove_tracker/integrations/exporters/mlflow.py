@@ -45,7 +45,9 @@ class MLflowExporter:
         """Find the active run, or make one, and log the parameters."""
         import mlflow
 
-        self._client, self._is_in_steps, self._position = mlflow.MlflowClient(), run.is_in_steps, 0
+        self._client = mlflow.MlflowClient()
+        self._is_in_steps = run.is_in_steps
+        self._position = 0
         active = self._active_run_id()
         self._is_own = active is None
         self._run_id = self._own_run_id(run) if active is None else active

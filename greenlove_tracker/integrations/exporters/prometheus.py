@@ -53,7 +53,8 @@ class PrometheusExporter:
 
     def start(self, run: ExportedRun) -> None:
         """Begin with a run; what the file had of the one before goes with the first row."""
-        self._run, self._path = run, self._given or run.run_dir.parent / _FILE
+        self._run = run
+        self._path = self._given or run.run_dir.parent / _FILE
         self._totals, self._forecasts, self._logged = list[Metric](), list[Metric](), dict[str, float]()
 
     def export(self, events: Sequence[ExportEvent]) -> None:
@@ -79,8 +80,10 @@ class PrometheusExporter:
         from prometheus_client import generate_latest
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        run, families = self._run, []
-        info, active = {"status": status, **run.facts}, float(status == "running")
+        run = self._run
+        families = []
+        info = {"status": status, **run.facts}
+        active = float(status == "running")
         about: list[Metric] = [
             ("greenlove_run_info", "What the run is and is counted with; always 1.", [(info, 1.0)]),
             ("greenlove_run_active", "1 while the run goes on, 0 once it has ended.", [({}, active)]),
@@ -114,7 +117,8 @@ def _forecasts(forecast: IssuedForecast) -> Iterator[Metric]:
 
 
 def _totals(run: RunSummary) -> Iterator[Metric]:
-    energy, kilograms = run.energy, run.emissions_kgco2e
+    energy = run.energy
+    kilograms = run.emissions_kgco2e
     grams = None if kilograms is None else kilograms * GRAMS_PER_KG
     yield "greenlove_duration_seconds", "Time of the run so far.", [({}, run.duration_s)]
     yield "greenlove_energy_joules_total", "Energy of the run so far, PUE included.", [({}, _joules(run.energy_kwh))]

@@ -41,7 +41,8 @@ def scalars_of(events: Sequence[ExportEvent], *, is_in_steps: bool) -> Iterator[
         is_in_steps: the run counts in optimizer steps.
     """
     for event in events:
-        what, values = event.what, dict[str, float | None]()
+        what = event.what
+        values = dict[str, float | None]()
         if isinstance(what, RowWritten):
             if what.of_epoch is not None and (is_in_steps or what.row.kind is RowKind.EPOCH):
                 values = _of_row(what, what.row if is_in_steps else what.of_epoch, is_in_steps=is_in_steps)

@@ -36,7 +36,8 @@ class TensorBoardExporter:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self._writer = EventFileWriter(str(self._log_dir / f"greenlove_{run.run_dir.name}"))
-        self._is_in_steps, self._position = run.is_in_steps, 0
+        self._is_in_steps = run.is_in_steps
+        self._position = 0
 
     def export(self, events: Sequence[ExportEvent]) -> None:
         """Write the figures of epochs, forecasts and metrics."""

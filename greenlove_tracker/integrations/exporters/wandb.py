@@ -29,9 +29,11 @@ class WandbExporter:
 
     def start(self, run: ExportedRun) -> None:
         """Find the active run."""
-        self._begun, self._run = run, None
+        self._begun = run
+        self._run = None
         self._axis = f"{PREFIX}{'step' if run.is_in_steps else 'epoch'}"
-        self._latest, self._is_waiting = dict[str, float](), False
+        self._latest = dict[str, float]()
+        self._is_waiting = False
         self._rode_in: int | None = None  # the row of the history that has our latest figures
         self._find_run()
 
@@ -43,7 +45,8 @@ class WandbExporter:
             self._is_waiting = True
         # A row that has figures of ours, and that the script has not written yet, would lose them to newer ones.
         if self._is_waiting and self._run is not None and self._run.step != self._rode_in:
-            self._rode_in, self._is_waiting = self._run.step, False
+            self._rode_in = self._run.step
+            self._is_waiting = False
             self._run.log(self._latest, commit=False)
 
     def end(self, ending: RunEnded) -> None:

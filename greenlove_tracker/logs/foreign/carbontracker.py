@@ -144,7 +144,8 @@ def _method(component: str, devices: Sequence[str], powers_w: Sequence[Sequence[
 def carbontracker_run(standard: Path) -> ForeignRun:
     """Return the run of a standard log, and of the output log beside it."""
     name = LOG_NAME.sub(r"\1", standard.name)
-    time, rest = _TIME.search(name), _TIME.sub("", name).strip("_")
+    time = _TIME.search(name)
+    rest = _TIME.sub("", name).strip("_")
     began = "{}{}{}T{}{}{}".format(*time.groups("00")) if time else ""  # first, so that runs sort by it
     project = process[1] if (process := _PROCESS.fullmatch(rest)) else ""
     return ForeignRun(standard, (began, "carbontracker", rest), partial(_read, standard, project or ""))
@@ -159,7 +160,8 @@ def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
     output = standard.with_name(f"{standard.stem}_output.log")
     files = [standard, output] if output.exists() else [standard]
     parts = _parts_of(files, notes)
-    said, last_said = ChainMap(*parts), ChainMap(*reversed(parts))
+    said = ChainMap(*parts)
+    last_said = ChainMap(*reversed(parts))
     if said.keys() <= {"from", "to"}:
         raise LogError(f"{standard}: is no log of carbontracker: nothing in it is known")
     if "pue" not in said:
@@ -210,11 +212,13 @@ def _row(
     said: Mapping[str, str], epoch: Said, methods: Mapping[str, str | None], powers_w: Iterable[Sequence[float]]
 ) -> Row:
     """Return an epoch, by the powers of CPU and GPUs in it."""
-    duration_s, ended_at = _seconds(epoch["duration"]), moment(epoch.get("from", ""))
+    duration_s = _seconds(epoch["duration"])
+    ended_at = moment(epoch.get("from", ""))
     cpu_kwh, gpu_kwh = (kwh_from_w_s(sum(each), duration_s) if each else None for each in powers_w)
     cpu_method, gpu_method = (None if kwh is None else methods[c] for c, kwh in (("cpu", cpu_kwh), ("gpu", gpu_kwh)))
     energy = Energy(cpu_kwh, gpu_kwh, None, cpu_method, gpu_method)
-    total_kwh, intensity = energy.total_kwh, said.get("carbon_intensity")
+    total_kwh = energy.total_kwh
+    intensity = said.get("carbon_intensity")
     emissions_gco2e = (
         gco2e_from_kwh(total_kwh * float(said.get("pue", 1.0)), float(intensity))
         if total_kwh is not None and intensity
@@ -228,7 +232,8 @@ def _row(
 def _unmonitored(epochs: Sequence[Row], n_planned: int) -> Row:
     """Return the epochs that were not to be monitored, each of the mean time, as carbontracker predicts them."""
     mean_s = math.fsum(epoch.duration_s for epoch in epochs) / len(epochs)
-    left_s, flags = mean_s * (n_planned - len(epochs)), frozenset({Flag.PREDICTED.value})
+    left_s = mean_s * (n_planned - len(epochs))
+    flags = frozenset({Flag.PREDICTED.value})
     return Row(RowKind.TAIL, None, "", left_s, UNKNOWN_ENERGY, 0.0, Counts(), UNKNOWN_ENERGY, None, flags)
 
 
@@ -236,7 +241,8 @@ def _texts(
     said: Mapping[str, str], devices: Mapping[str, Sequence[str]], methods: Mapping[str, str | None]
 ) -> dict[str, str]:
     """Return the fields of ``run.csv``."""
-    cpus, gpus = devices["cpu"], devices["gpu"]
+    cpus = devices["cpu"]
+    gpus = devices["gpu"]
     country = re.search(r", ([A-Z]{2})$", _place(said))
     has_memory = any(cpu.startswith("dram") for cpu in cpus)
     return {

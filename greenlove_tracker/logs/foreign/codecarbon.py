@@ -121,7 +121,8 @@ def _read(readings: Sequence[Reading], ended_at: datetime | None, notes: Problem
     status = RunStatus.FINISHED if len(of_run) == 1 else RunStatus.EXITED
     meter = f"CodeCarbon {texts.get('codecarbon_version', '')}".strip()
     place = (texts.get(column) for column in ("cloud_provider", "cloud_region", "region"))
-    kilograms, source = last.emissions_kgco2e, f"{meter}, the run's emissions ÷ energy"
+    kilograms = last.emissions_kgco2e
+    source = f"{meter}, the run's emissions ÷ energy"
     return ForeignLog(
         texts={
             **{name: texts.get(column, "") for column, name in _TEXTS.items()},
