@@ -144,7 +144,9 @@ def _ending(number: int) -> RunStatus:
     if number == signal.SIGINT:
         return RunStatus.INTERRUPTED
     told = [getattr(signal, name, None) for name in ("SIGTERM", "SIGUSR1")]  # the latter by Slurm; Windows has none
-    return RunStatus.TERMINATED if number in told else RunStatus.FAILED
+    if number in told:
+        return RunStatus.TERMINATED
+    return RunStatus.FAILED
 
 
 def _main_module(file: str, spec: ModuleSpec | None) -> types.ModuleType:
@@ -153,7 +155,10 @@ def _main_module(file: str, spec: ModuleSpec | None) -> types.ModuleType:
     main.__file__ = file
     main.__spec__ = spec
     main.__package__ = spec.parent if spec else None
-    main.__loader__ = spec.loader if spec else SourceFileLoader("__main__", file)
+    if spec:
+        main.__loader__ = spec.loader
+    else:
+        main.__loader__ = SourceFileLoader("__main__", file)
     main.__dict__["__builtins__"] = builtins
     return main
 
@@ -192,7 +197,10 @@ def _run(
         else:
             _show_traceback(error)
         session = _finished(session, *status_of(type(error), error))
-        by_signal = signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
+        if isinstance(error, KeyboardInterrupt):
+            by_signal = signal.SIGINT
+        else:
+            by_signal = None
         return ScriptOutcome(session, 128 + signal.SIGINT if by_signal else 1, by_signal)
     return ScriptOutcome(_finished(session, RunStatus.FINISHED, 0), 0)
 

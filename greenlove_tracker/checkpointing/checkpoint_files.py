@@ -98,7 +98,9 @@ class Checkpoint:
                 found = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
         except OSError as error:
             return f"{file.name} cannot be read: {error}"
-        return "" if found == file.sha256 else f"{file.name} does not hold what was written (its SHA-256 differs)"
+        if found == file.sha256:
+            return ""
+        return f"{file.name} does not hold what was written (its SHA-256 differs)"
 
 
 class Draft:
@@ -118,7 +120,10 @@ class Draft:
 
     def __init__(self, path: LogPath) -> None:
         self._path, self.is_shared = path, isinstance(path, Path)
-        self.directory = path if isinstance(path, Path) else Path(tempfile.mkdtemp(prefix="greenlove-checkpoint-"))
+        if isinstance(path, Path):
+            self.directory = path
+        else:
+            self.directory = Path(tempfile.mkdtemp(prefix="greenlove-checkpoint-"))
         self.directory.mkdir(parents=True, exist_ok=True)
 
     def write(self, name: str, write: Callable[[BinaryIO], object]) -> CheckpointFile:

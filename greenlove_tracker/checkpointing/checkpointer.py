@@ -77,7 +77,10 @@ class TrainingInterrupted(TerminatedExit):  # it is no error: the training goes 
         self.reason = reason
 
     def __str__(self) -> str:
-        saved = f"saved as {self.checkpoint}" if self.checkpoint else "its last state could not be saved"
+        if self.checkpoint:
+            saved = f"saved as {self.checkpoint}"
+        else:
+            saved = "its last state could not be saved"
         return f"the training was interrupted by {self.reason}; {saved}"
 
 
@@ -309,7 +312,10 @@ class Checkpointer:
                 self.tracker = tracker
             elif tracker is not False:
                 given = dict(tracker) if isinstance(tracker, Mapping) else {}
-                resumed = self.resumed if n is not None or "total_steps" in given else {}
+                if n is not None or "total_steps" in given:
+                    resumed = self.resumed
+                else:
+                    resumed = {}
                 self.tracker = own.enter_context(Tracker(n, **{**resumed, **given}))
                 self._counts_steps = True
             try:
@@ -373,7 +379,10 @@ class Checkpointer:
                 self._batch_done()
                 self._act(self._ranks.decide(self._code(), self.position.steps))
         finally:
-            self._after_pass = random_state_values() if self.position.epoch == epoch else {}
+            if self.position.epoch == epoch:
+                self._after_pass = random_state_values()
+            else:
+                self._after_pass = {}
 
     def _begin_pass(self, loader: Iterable[Any]) -> PositionedBatches:
         """Begin the epoch's first pass; where the training is resumed in it, go to where that was."""
@@ -441,7 +450,9 @@ class Checkpointer:
         if is_epoch_end and self._best is not None and self._best.is_pending:
             return _BEST
         is_last = is_epoch_end and self.position.epoch == self._n_epochs  # the final one follows
-        return _REGULAR if not is_last and self._is_due(is_epoch_end=is_epoch_end) else _NOTHING
+        if not is_last and self._is_due(is_epoch_end=is_epoch_end):
+            return _REGULAR
+        return _NOTHING
 
     def _is_due(self, *, is_epoch_end: bool) -> bool:
         by_time = self._every_s is not None and self._clock.perf_s() - self._saved_s >= self._every_s
@@ -504,7 +515,10 @@ class Checkpointer:
                 if self._ranks.rank == 0:
                     self._store.prune()
             except Exception as error:  # such as a full disk: the one before stays
-                problem = str(error) if isinstance(error, OSError) else first_line(error)
+                if isinstance(error, OSError):
+                    problem = str(error)
+                else:
+                    problem = first_line(error)
                 self._warn_once.warn(
                     f"checkpoint {problem}", f"checkpoint {name} could not be written: {problem}. The training goes on"
                 )
@@ -538,7 +552,10 @@ class Checkpointer:
         }
         files = {_RANK_FILE.format(self._ranks.rank): of_rank}
         if self._ranks.rank == 0:
-            best = None if self._best is None else (self._best.metric, self._best.value)
+            if self._best is None:
+                best = None
+            else:
+                best = (self._best.metric, self._best.value)
             files[_MODEL_FILE] = self._state.capture() | {"best": best}
         return files
 
@@ -578,7 +595,10 @@ class Checkpointer:
     def _read(self) -> None:
         """Load the newest whole checkpoint, where there is one; damaged ones are said and passed over."""
         began_s = self._clock.perf_s()
-        found, damaged = self._store.newest_whole() if self._ranks.rank == 0 else (None, ())
+        if self._ranks.rank == 0:
+            found, damaged = self._store.newest_whole()
+        else:
+            found, damaged = (None, ())
         for sentence in damaged:
             self._warn_once.warn(sentence, f"{sentence} The newest whole checkpoint before it is used")
         name = self._ranks.gathered("" if found is None else found.name)[0]
@@ -595,7 +615,10 @@ class Checkpointer:
             self._reasons[NotIdentical.OTHER_RANKS] = None
         if manifest.versions.get("torch") != own_version:
             self._reasons[NotIdentical.OTHER_VERSION.with_detail(f"{own_version} goes on")] = None
-        rank = self._ranks.rank if self._ranks.rank < manifest.world_size else 0
+        if self._ranks.rank < manifest.world_size:
+            rank = self._ranks.rank
+        else:
+            rank = 0
         with found.local_directory() as directory:
             state = read_plain(directory / _MODEL_FILE)
             of_rank = read_plain(directory / _RANK_FILE.format(rank))
@@ -691,7 +714,10 @@ class _Best:
     """
 
     def __init__(self, metric: str, higher_is_better: bool | None) -> None:
-        direction = direction_of(metric) if higher_is_better is None else higher_is_better
+        if higher_is_better is None:
+            direction = direction_of(metric)
+        else:
+            direction = higher_is_better
         if direction is None:
             raise UsageError(f"best={metric!r}: its name does not tell which values are better; give higher_is_better=")
         self.metric = metric

@@ -49,7 +49,10 @@ class PositionedBatches:
         self._loader = loader
         self._reasons: dict[str, None] = {} if _is_known(loader) else {NotIdentical.OWN_ORDER: None}
         self._has_state = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
-        parts = vars(loader) if hasattr(loader, "__dict__") and not isinstance(loader, GeneratorType) else {}
+        if hasattr(loader, "__dict__") and not isinstance(loader, GeneratorType):
+            parts = vars(loader)
+        else:
+            parts = {}
         sources = generators_within(part for name, part in parts.items() if name != "_iterator")
         self._generators = [state for source in sources if (state := saved_generator("", source)) is not None]
         if self._generators:

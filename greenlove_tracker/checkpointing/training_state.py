@@ -157,7 +157,10 @@ class TrainingState:
     def load_of_rank(self, saved: Mapping[str, Any], *, with_buffers: bool) -> None:
         """Put back what ``capture_of_rank`` returned."""
         for number, parameter in enumerate(self._parameters):
-            parameter.grad = torch.zeros_like(parameter) if number in saved["gradients"] else None
+            if number in saved["gradients"]:
+                parameter.grad = torch.zeros_like(parameter)
+            else:
+                parameter.grad = None
         for name, buffer in self._buffers() if with_buffers else ():
             if name in saved["buffers"]:
                 buffer.copy_(saved["buffers"][name])
@@ -253,7 +256,9 @@ def copied(value: Any) -> Any:
     """Return a copy of a value, its tensors on the CPU."""
 
     def copy_of(leaf: Any) -> Any:
-        return leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else copy.deepcopy(leaf)
+        if isinstance(leaf, torch.Tensor):
+            return leaf.detach().to("cpu", copy=True)
+        return copy.deepcopy(leaf)
 
     return tree_map(copy_of, value)
 

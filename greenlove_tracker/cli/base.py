@@ -317,7 +317,9 @@ def _plain(value: Any) -> Any:
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return dict(value)
-    return list(value) if isinstance(value, set | frozenset) else str(value)
+    if isinstance(value, set | frozenset):
+        return list(value)
+    return str(value)
 
 
 # -- Logs, tasks and programs that are named on the command line --
@@ -340,7 +342,10 @@ def logs_of(given: str | None, *, may_be_empty: bool = False, is_latest: bool = 
     if given not in (None, "last") or (given == "last" and Path(given).exists()):
         is_path = "://" in str(given) or Path(str(given)).exists()
         # Pages show a part of an id, and screens the project before it.
-        named = [] if is_path else sorted(Path(directory).glob(f"*{glob.escape(Path(str(given)).name)}*"))
+        if is_path:
+            named = []
+        else:
+            named = sorted(Path(directory).glob(f"*{glob.escape(Path(str(given)).name)}*"))
         logs = read_logs(named[0] if len(named) == 1 else str(given))
     else:
         logs = read_logs(directory)

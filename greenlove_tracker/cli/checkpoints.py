@@ -88,6 +88,9 @@ def _row(found: Checkpoint, problem: str) -> tuple[str, ...]:
         return (found.name, *[fmt.UNKNOWN] * (len(_HEAD) - 2), _DAMAGED)
     manifest = found.manifest
     epochs = f"{manifest.position.epoch:,}" + ("" if manifest.epochs is None else f" of {manifest.epochs:,}")
-    resume = "bit-identical" if manifest.is_bit_identical else "not identical *"
+    if manifest.is_bit_identical:
+        resume = "bit-identical"
+    else:
+        resume = "not identical *"
     figures = (epochs, f"{manifest.position.batches:,}", fmt.memory(found.size_bytes))
     return (found.name, *figures, manifest.saved_at[:19].replace("T", " "), _DAMAGED if problem else resume)

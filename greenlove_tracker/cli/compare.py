@@ -77,7 +77,10 @@ def compare(
         if target.endswith(".py"):
             raise UsageError(f"{target} must name a function in it too, such as {target}:task")
     if given := [name for name, value in (options | {"": arguments}).items() if value not in (None, False)]:
-        option = f"--{given[0].removesuffix('_s').replace('_', '-')}" if given[0] else "what stands after --"
+        if given[0]:
+            option = f"--{given[0].removesuffix('_s').replace('_', '-')}"
+        else:
+            option = "what stands after --"
         raise UsageError(f"logged runs are compared as they are: leave {option} out")
     found, groups = _compare_logs(targets)
     base.answer(comparison_document(found, groups), found)
@@ -106,7 +109,10 @@ def _compare_techniques(
 
     task = base.changed_task(load_task_function(target, script_arguments), target, epochs, batch_size)
     given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
-    given["log_dir"] = load_settings().log_dir if log_dir is None else log_dir
+    if log_dir is None:
+        given["log_dir"] = load_settings().log_dir
+    else:
+        given["log_dir"] = log_dir
     given["seed"] = seed or 0
     from greenlove_tracker.techniques.compare import compare as compare_in_trials
 

@@ -76,7 +76,10 @@ class Diagnosis:
         lines += (f"  {line}" for line in terminal.table(rows, "<<<", widths=(8, 25), gap=" "))
         lines += ["", f"  {self._coverage()}", *terminal.wrap(self.beyond_gpus, "  ", "  "), ""]
         lines += [f"  fix {n}  {fix}" for n, fix in enumerate(fixes, 1)]
-        verdict = "nothing can be measured" if not self.can_measure else "nothing broken"
+        if not self.can_measure:
+            verdict = "nothing can be measured"
+        else:
+            verdict = "nothing broken"
         return "\n".join([*lines, *([""] if fixes else []), f"{len(fixes)} to fix, {verdict}"])
 
     def _coverage(self) -> str:
@@ -112,7 +115,10 @@ def examine(settings: Settings) -> Diagnosis:
         _log_finding(Path(settings.log_dir)),
     ]
     can_measure = any(found.get(f"{c}_method") for c in COMPONENTS) or settings.is_simulated
-    beyond = beyond_gpus(settings.node_overhead) if found.get("gpu_models") else ""
+    if found.get("gpu_models"):
+        beyond = beyond_gpus(settings.node_overhead)
+    else:
+        beyond = ""
     return Diagnosis(tuple(findings), can_measure, *_full_load(found), beyond)
 
 
@@ -143,12 +149,22 @@ def _gpu_findings(found: Mapping[str, str]) -> list[Finding]:
     findings = []
     for gpu in present:
         if gpu in selection.gpus:
-            method = "unmeasured" if fix else "counter" if gpu.has_energy_counter else "sampled power"
+            if fix:
+                method = "unmeasured"
+            elif gpu.has_energy_counter:
+                method = "counter"
+            else:
+                method = "sampled power"
             note = "; ".join(filter(None, (f"limit {fmt.power(gpu.power_limit_w)}", selection.doubt)))
         else:
             method = "left out"
             note = "CUDA_VISIBLE_DEVICES hides it"
-        mark = NEUTRAL if method == "left out" else BAD if fix else GOOD
+        if method == "left out":
+            mark = NEUTRAL
+        elif fix:
+            mark = BAD
+        else:
+            mark = GOOD
         findings.append(Finding(f"gpu {gpu.index}", gpu.name, method, mark, note, fix if mark is BAD else ""))
     return findings
 
@@ -158,7 +174,10 @@ def _cpu_finding(found: Mapping[str, str]) -> Finding:
     name = found.get("cpu_model", "unknown")
     if method == "counter":
         return Finding("cpu", name, "counter", GOOD, found.get("cpu_scope", "") or "RAPL energy counter")
-    tdp = f"TDP of {found['cpu_tdp_w']} W" if "cpu_tdp_w" in found else "rated power unknown"
+    if "cpu_tdp_w" in found:
+        tdp = f"TDP of {found['cpu_tdp_w']} W"
+    else:
+        tdp = "rated power unknown"
     note = found.get("meter_note", "no counter was read")
     fix = _counter_fix()
     return Finding("cpu", name, _method(found, "cpu"), BAD if fix or not method else NEUTRAL, f"{tdp}; {note}", fix)
@@ -175,7 +194,10 @@ def _counter_fix() -> str:
 
 def _ram_finding(found: Mapping[str, str]) -> Finding:
     size = f"{found['ram_gb']} GiB" if "ram_gb" in found else "unknown"
-    note = f"{found['ram_w']} W by size; no counter exists" if "ram_w" in found else found.get("meter_note", "")
+    if "ram_w" in found:
+        note = f"{found['ram_w']} W by size; no counter exists"
+    else:
+        note = found.get("meter_note", "")
     return Finding("ram", size, _method(found, "ram"), NEUTRAL if "ram_method" in found else BAD, note)
 
 

@@ -182,7 +182,10 @@ def forecast_document(forecast: ExperimentForecast) -> Document:
     ]
     progress = forecast.progress
     limits = forecast.experiment.budget.limits
-    done = f", {progress.n_finished} of them finished" if progress.n_finished else ""
+    if progress.n_finished:
+        done = f", {progress.n_finished} of them finished"
+    else:
+        done = ""
     is_done = not progress.left
     totals = [] if is_done else totals
     lines = [_limit_text(forecast, quantity, limit) for quantity, limit in limits.items()]
@@ -221,7 +224,10 @@ def _limit_text(forecast: ExperimentForecast, quantity: str, limit: float) -> st
     used = forecast.progress.use[quantity]
     probability = forecast.over.get(quantity)
     spent = f", of which {text(used)} is used" if used else ""
-    holds = "whether it holds is not known" if probability is None else f"holds with {fmt.chance(1 - probability)}"
+    if probability is None:
+        holds = "whether it holds is not known"
+    else:
+        holds = f"holds with {fmt.chance(1 - probability)}"
     return f"budget: {name} {text(limit)}{spent}: {holds}"
 
 

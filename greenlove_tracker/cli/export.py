@@ -56,7 +56,10 @@ def export(log_dir: str | None, output: str) -> None:
     print_problems(list(problems))
     runs = plural(chosen.total.n_runs, "run")
     n_without = chosen.total.n_runs - len({row["run_id"] for row in rows})
-    without = f", {n_without:,} of which have no epochs" if n_without else ""
+    if n_without:
+        without = f", {n_without:,} of which have no epochs"
+    else:
+        without = ""
     click.echo(f"wrote {plural(len(rows), 'row')} of {runs}{without}, to {written}", err=True)
 
 
@@ -65,7 +68,10 @@ def epoch_rows(run: Run) -> list[dict[str, Any]]:
     from greenlove_tracker.logs.schema import cell, flat_values
 
     rows = []
-    intensity = run.carbon_intensity if run.knows_carbon_intensity else None
+    if run.knows_carbon_intensity:
+        intensity = run.carbon_intensity
+    else:
+        intensity = None
     for rank in run.rows:
         metrics = _metrics_by_epoch(run, rank)
         for epoch in run.epochs_of(rank):

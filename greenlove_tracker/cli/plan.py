@@ -188,9 +188,15 @@ def _job(log_dir: str | None, hours: float | None, kwh: float | None, settings: 
 
     run, forecast, basis = logged_length(log_dir or settings.log_dir)
     energy_kwh: Estimate | None = forecast.energy_kwh
-    energy = fmt.energy(kwh) if kwh is not None else fmt.energy(energy_kwh.point if energy_kwh else None)
+    if kwh is not None:
+        energy = fmt.energy(kwh)
+    else:
+        energy = fmt.energy(energy_kwh.point if energy_kwh else None)
     takes = forecast.duration_s
-    duration = fmt.interval(takes, fmt.duration) if takes.has_interval else fmt.duration(takes.point)
+    if takes.has_interval:
+        duration = fmt.interval(takes, fmt.duration)
+    else:
+        duration = fmt.duration(takes.point)
     about = f"{run.title(40)}: {duration}, {energy}, {basis}"
     return _PlannedRun(forecast, kwh, about, run)
 
@@ -234,6 +240,9 @@ def _price(tariff: str | None, usd_per_kwh: float | None, by: str, settings: Set
         return parse_tariff(text)
     if by == "cost":
         raise UsageError("--by cost needs --tariff, the price of electricity by the hour: base 0.20; peak 0.32 17-21")
-    logged = None if run is None or run.electricity_price is None else run.electricity_price.value
+    if run is None or run.electricity_price is None:
+        logged = None
+    else:
+        logged = run.electricity_price.value
     known = (usd_per_kwh, settings.electricity_price_usd_per_kwh, logged)
     return next((price for price in known if price is not None), None)

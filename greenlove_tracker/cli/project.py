@@ -111,7 +111,10 @@ def _project(
 
     of_hours = comparison.compare_hours
     of_log = comparison.compare_log
-    known = partial(of_log, log_dir) if hours is None else partial(of_hours, hours)
+    if hours is None:
+        known = partial(of_log, log_dir)
+    else:
+        known = partial(of_hours, hours)
     found, decision = comparison.decided(known, chosen)
     rows = found.projections
     about = found.about
@@ -156,7 +159,10 @@ def _show_speedups(options: dict[str, Any]) -> None:
     if options["local_gpu"] is None or not options["gpus"]:
         raise UsageError('--speedups needs both GPUs: --gpu "RTX 3090" --target L40S')
     precision = precision_named(options["precision"] or ORDINARY_PRECISION)
-    workload = None if options["workload"] is None else workload_named(options["workload"])
+    if options["workload"] is None:
+        workload = None
+    else:
+        workload = workload_named(options["workload"])
     here = recognise(options["local_gpu"])
     there = [recognise(name) for name in options["gpus"]]
     found = speedups(here, there, workload=workload, precision=precision)
@@ -174,7 +180,10 @@ def _show_memory(target: str, techniques: Sequence[str], batch_size: int | None)
     function = load_task_function(target, ())
     rows = estimate_memory(changed_task(function, target, batch_size=batch_size), techniques)
     sizes = {row.batch_size for row in rows if row.batch_size is not None}
-    about = f"{target}, batches of {min(sizes):,}" if len(sizes) == 1 else target
+    if len(sizes) == 1:
+        about = f"{target}, batches of {min(sizes):,}"
+    else:
+        about = target
     answer(memory_document(rows, about), memory_record(rows, about))
 
 
@@ -208,7 +217,9 @@ def _figure(text: str, forms: str, argument: str) -> float | tuple[float, float,
         values = ()
     if len(values) not in (1, 3):
         raise UsageError(f"{forms}, not {text!r}", argument=argument)
-    return values[0] if len(values) == 1 else (values[0], values[1], values[2])
+    if len(values) == 1:
+        return values[0]
+    return (values[0], values[1], values[2])
 
 
 def parse_speedups(texts: Sequence[str]) -> CustomSpeedup | dict[str, CustomSpeedup] | None:

@@ -145,7 +145,9 @@ def _in_words(since: str | None) -> str | None:
     now = datetime.now(UTC)
     last_month = now.replace(year=now.year - (now.month == 1), month=(now.month - 2) % 12 + 1, day=1)
     words = {"today": f"{now:%Y-%m-%d}", "this month": f"{now:%Y-%m}", "last month": f"{last_month:%Y-%m}"}
-    return None if since is None else words.get(since.lower(), since)
+    if since is None:
+        return None
+    return words.get(since.lower(), since)
 
 
 def _refuse_foreign_options(given: dict[str, Any], form: str) -> None:
@@ -154,7 +156,10 @@ def _refuse_foreign_options(given: dict[str, Any], form: str) -> None:
         if name not in _OPTIONS_OF.get(form, ()):
             meant = next(style for style, names in _OPTIONS_OF.items() if name in names)
             option = f"--{name.replace('_', '-')}"
-            other = "--by, --text and the like" if form == "sums" else f"--format {form}"
+            if form == "sums":
+                other = "--by, --text and the like"
+            else:
+                other = f"--format {form}"
             raise UsageError(f"{option} is of --format {meant}: leave it out, or {other}")
 
 

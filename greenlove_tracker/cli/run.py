@@ -199,9 +199,15 @@ def _hold_back(
     from greenlove_tracker.scheduling.wait_loop import checked_span_s
 
     settings = load_settings(options)
-    max_wait_s = None if max_wait is None else checked_span_s(max_wait, "max_wait")
+    if max_wait is None:
+        max_wait_s = None
+    else:
+        max_wait_s = checked_span_s(max_wait, "max_wait")
     held: BestStart | TimedStart
-    held = BestStart.of(settings, max_wait_s) if start == "best" else TimedStart.of(start, settings, max_wait_s)
+    if start == "best":
+        held = BestStart.of(settings, max_wait_s)
+    else:
+        held = TimedStart.of(start, settings, max_wait_s)
     if dry_words is not None:
         click.echo(f"{held.plan_text()}\n\nA dry run: nothing is started. Then this would be: {shlex.join(dry_words)}")
         return False
@@ -219,7 +225,10 @@ def _show(outcome: ScriptOutcome) -> None:
     if settings.verbose == 0:
         return
     is_done = summary is not None and summary.status == RunStatus.FINISHED
-    where = "" if settings.log_dir == DEFAULT_LOG_DIR else f" {shlex.quote(str(session.run_dir))}"
+    if settings.log_dir == DEFAULT_LOG_DIR:
+        where = ""
+    else:
+        where = f" {shlex.quote(str(session.run_dir))}"
     number = code if isinstance(code, int) else int(code is not None)
     session.show_final_screen(f"greenlove report{where}" if is_done else "", number)
 

@@ -140,7 +140,9 @@ def _with_values(run: PlannedRun, values: Mapping[str, Any]) -> PlannedRun:
 
 def argument_words(name: str, value: str) -> tuple[str, ...]:
     """Return a named argument as a command line has it: ``--lr=1e-3`` (a value may begin with a dash), ``-l 1e-3``."""
-    return (f"{name}={value}",) if name.startswith("--") else (name, value)
+    if name.startswith("--"):
+        return (f"{name}={value}",)
+    return (name, value)
 
 
 def training_key(run: PlannedRun) -> str:
@@ -222,7 +224,10 @@ def _check_label(text: str) -> None:
 
 def _technique(item: Any) -> TechniqueChoice:
     """Return the technique of an item: ``name``, ``name=value``, ``name: value`` or ``name: {option: value}``."""
-    text, given = next(iter(item.items())) if isinstance(item, dict) and len(item) == 1 else (item, None)
+    if isinstance(item, dict) and len(item) == 1:
+        text, given = next(iter(item.items()))
+    else:
+        text, given = (item, None)
     name = str(text).partition("=")[0]
     if name not in TECHNIQUES:
         raise UsageError(f"no technique is called {name!r}: {nearest(name, TECHNIQUES)}")
@@ -243,7 +248,9 @@ def _typed(value: Any) -> Any:
 
 def _seeds(value: Any) -> Any:
     """Return the seeds 0, 1, 2 for 3."""
-    return list(range(min(int(value), _MOST_SEEDS + 1))) if isinstance(value, str) and value.isdecimal() else value
+    if isinstance(value, str) and value.isdecimal():
+        return list(range(min(int(value), _MOST_SEEDS + 1)))
+    return value
 
 
 _Text = Annotated[str, Field(min_length=1)]
@@ -522,7 +529,9 @@ def _where(location: Location) -> str:
 def _source(task: Path) -> str:
     """Return the code of a task; empty where there is none."""
     try:
-        return task.read_text("utf-8") if task.suffix == ".py" else ""
+        if task.suffix == ".py":
+            return task.read_text("utf-8")
+        return ""
     except (OSError, ValueError):
         return ""
 

@@ -62,7 +62,9 @@ class GroupForecast:
     def left(self, quantity: str) -> Estimate | None:
         """Return what all trainings that are left of it take: the error of the speed is the same for all seeds."""
         of_one: Estimate | None = getattr(self, quantity)
-        return None if of_one is None else of_one.times(self.n_left, of_one.unit)
+        if of_one is None:
+            return None
+        return of_one.times(self.n_left, of_one.unit)
 
 
 @dataclass(frozen=True, slots=True)

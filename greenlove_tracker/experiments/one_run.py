@@ -38,7 +38,10 @@ def read_answer(file: Path, code: int) -> tuple[dict[str, Any], int | None]:
     try:
         found: dict[str, Any] = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        if code < 0:
+            how = f"was ended by {signal.Signals(-code).name}"
+        else:
+            how = f"ended with exit code {code}"
         return {"outcome": "failed" if by is None else "interrupted", "reason": f"its process {how}"}, by
     return found, by
 

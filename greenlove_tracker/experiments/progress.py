@@ -60,7 +60,10 @@ class PlannedRunProgress:
             reason = reason or f"exit code {code}"
         if status == RunStatus.STOPPED:
             reason = reason or "stopped by a budget"
-        state = PlannedRunState.FAILED if status == RunStatus.FAILED else PlannedRunState.INTERRUPTED
+        if status == RunStatus.FAILED:
+            state = PlannedRunState.FAILED
+        else:
+            state = PlannedRunState.INTERRUPTED
         return cls(planned, state, tuple(runs), reason)
 
     @property

@@ -149,7 +149,10 @@ class _Call:
     def run(self) -> ExperimentOutcome:
         """Train what has not finished, and say how it ended."""
         progress = ExperimentProgress.of(self._experiment)
-        before = f", {progress.n_finished} of them finished before" if progress.n_finished else ""
+        if progress.n_finished:
+            before = f", {progress.n_finished} of them finished before"
+        else:
+            before = ""
         self._tell(f"greenlove  {self._experiment.name}: {fmt.plural(len(progress.runs), 'training')}{before}")
         for note in progress.notes:
             self._tell(f"greenlove  {note}")
@@ -197,7 +200,10 @@ class _Call:
         place = f"greenlove  {number} of {len(progress.runs)}  "
         if run.state is PlannedRunState.FINISHED:
             energies = [one.summary.energy_kwh for one in run.runs]
-            energy_kwh = None if None in energies else math.fsum(filter(None, energies))
+            if None in energies:
+                energy_kwh = None
+            else:
+                energy_kwh = math.fsum(filter(None, energies))
             self._tell(f"{place}{name}: {fmt.duration(run.duration_s)} · {fmt.energy(energy_kwh)}")
             return
         reason = answer["reason"] or run.reason or "it trained to its end, and its log could not be written"
@@ -232,7 +238,10 @@ def limit_variables(planned: PlannedRun, rest: Mapping[str, float]) -> dict[str,
     own = load_settings(planned.settings)
     variables = {"GREENLOVE_ON_OVERRUN": "stop"} if rest else {}
     for quantity, amount in rest.items():
-        limit = amount / SECONDS_PER_HOUR if quantity == "duration_s" else amount
+        if quantity == "duration_s":
+            limit = amount / SECONDS_PER_HOUR
+        else:
+            limit = amount
         name = _LIMITS[quantity]
         variables[f"GREENLOVE_{name.upper()}"] = repr(min(limit, getattr(own, name) or math.inf))
     return variables

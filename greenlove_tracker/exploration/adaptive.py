@@ -126,7 +126,9 @@ class TrialResult:
         """Batches of an epoch and its time: the median without the first, which may be cold; else the partial one."""
         if self.epoch_durations_s:
             return self.request.batches, statistics.median(self.epoch_durations_s[1:] or self.epoch_durations_s)
-        return (self.partial_batches, self.partial_s) if self.partial_batches and self.partial_s else None
+        if self.partial_batches and self.partial_s:
+            return (self.partial_batches, self.partial_s)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,9 @@ class ExplorationScheduler:
     def cold_start_s(self) -> float:
         """The time that the very first step took beyond a warm one (compilation, caches): no trial holds it."""
         cost = self.cost
-        return max(0.0, self.results[0].timed_s - cost.epoch_s(1)) if cost else 0.0
+        if cost:
+            return max(0.0, self.results[0].timed_s - cost.epoch_s(1))
+        return 0.0
 
     def trials(self, batch_size: int) -> tuple[Trial, ...]:
         """Return the trials for ``extrapolate``: whole epochs of all but probes and stretch.
@@ -305,7 +309,10 @@ class ExplorationScheduler:
             return None
         longest = max((r.typical[0] for r in self.results if r.typical), default=1)
         most_batches = min(self.batches_per_epoch, int(_GROWTH * max(longest, 4)))
-        overhead_s = statistics.median(self._overheads_s) if self._overheads_s else 0.0
+        if self._overheads_s:
+            overhead_s = statistics.median(self._overheads_s)
+        else:
+            overhead_s = 0.0
         budget = TrialBudget(self._available_s(remaining_s), cost, overhead_s, most_batches)
         while self._n_blocks < _BLOCKS or self._planned:
             if not self._planned:
@@ -390,7 +397,10 @@ class TrialBudget:
         least = min(epochs, _LEAST_EPOCHS)
         if (allowed := int(available_s / self.cost.epoch_s(batches))) >= least:
             return batches, min(epochs, allowed)
-        fitting = int((available_s / least - self.cost.start_s) / self.cost.batch_s) if self.cost.batch_s else 0
+        if self.cost.batch_s:
+            fitting = int((available_s / least - self.cost.start_s) / self.cost.batch_s)
+        else:
+            fitting = 0
         return (fitting if fitting >= max(1, _DROPPED_BELOW * batches) else 0), least
 
 

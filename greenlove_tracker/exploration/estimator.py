@@ -153,7 +153,10 @@ class Estimator:
         has_planned = any(phase.eval_every is not None for phase in phases)
         if eval_fn is not None and eval_every is None and total_steps is not None and not has_planned:
             raise UsageError("eval_fn in a training in steps: say how often it is run, with eval_every=")
-        every = None if eval_fn is None else eval_every or (None if has_planned else 1)
+        if eval_fn is None:
+            every = None
+        else:
+            every = eval_every or (None if has_planned else 1)
         self.plan = plan_of(self._source, total_epochs, total_steps, every, phases)
         if stopping is not None:
             if self.plan.epochs is None:
@@ -285,7 +288,9 @@ class Estimator:
             warnings.simplefilter("ignore")
             with suppress(Exception):  # the training itself went well: nobody asked for these steps
                 found = peak_of_steps(training, repeat(batch), is_late=lambda: run.perf_s() >= deadline_s)
-                return None if found.peak_bytes is None else found.peak_bytes / BYTES_PER_GB
+                if found.peak_bytes is None:
+                    return None
+                return found.peak_bytes / BYTES_PER_GB
         return None
 
     def _time_evaluations(self, run: ExplorationRun) -> tuple[float, ...]:
@@ -305,9 +310,14 @@ class Estimator:
 
 def short_training_advice(whole: Estimate, budget_s: float) -> str | None:
     """Return the advice to train instead of exploring, where the whole training surely takes hardly longer."""
-    about = f"{whole.point:.2g} s" if whole.point < 59.5 else duration(whole.point)
+    if whole.point < 59.5:
+        about = f"{whole.point:.2g} s"
+    else:
+        about = duration(whole.point)
     is_short = whole.upper <= _SHORT_BUDGETS * budget_s
-    return f"the whole training takes about {about}: just run it" if is_short else None
+    if is_short:
+        return f"the whole training takes about {about}: just run it"
+    return None
 
 
 def plan_of(
@@ -334,7 +344,10 @@ def plan_of(
         raise UsageError(
             "give {argument} or {argument}: what is the whole training?", argument=("total_epochs", "total_steps")
         )
-    name, count = ("total_epochs", epochs) if steps is None else ("total_steps", steps)
+    if steps is None:
+        name, count = ("total_epochs", epochs)
+    else:
+        name, count = ("total_steps", steps)
     if count is not None and not is_whole(count):
         raise UsageError(f"{{argument}} must be a whole number of at least 1, not {count!r}", argument=name)
     if source.batches_per_epoch is None and steps is None and unit != "steps":
@@ -355,7 +368,10 @@ def check_single_process() -> None:
     ranks = find_ranks(os.environ)
     distributed = torch.distributed
     is_initialised = distributed.is_available() and distributed.is_initialized()
-    n_ranks = distributed.get_world_size() if is_initialised else ranks.world_size
+    if is_initialised:
+        n_ranks = distributed.get_world_size()
+    else:
+        n_ranks = ranks.world_size
     if n_ranks > 1:
         raise UsageError(
             f"{n_ranks} processes train together, and would wait for each other's steps for ever: explore in a process "

@@ -212,7 +212,10 @@ class ExplorationRun(TrialSession):
         if self.settings.verbose > 0:
             self._say(shown, advice, now_utc_s, fit, why_none)
         asks = options.asks and self.settings.verbose > 0
-        answer = confirm("Continue training locally?", default=False) if asks else None
+        if asks:
+            answer = confirm("Continue training locally?", default=False)
+        else:
+            answer = None
         return Estimation(
             forecast,
             record.trials,
@@ -272,4 +275,6 @@ class ExplorationRun(TrialSession):
             if row.epoch is not None and row.energy.gpu_kwh is not None
         ]
         timed_s = sum(s for _, s in metered)
-        return w_from_kwh_s(sum(kwh for kwh, _ in metered), timed_s) if timed_s >= LEAST_ENERGY_S else None
+        if timed_s >= LEAST_ENERGY_S:
+            return w_from_kwh_s(sum(kwh for kwh, _ in metered), timed_s)
+        return None

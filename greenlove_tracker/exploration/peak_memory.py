@@ -100,7 +100,10 @@ def peak_of_steps(
                 if is_late():
                     raise TimeoutError("following the steps took too long")
                 batch = next(batches, batch)  # of a data set with one batch, that one again
-                batch = batch if has_data else tree_map_only(torch.Tensor, lambda t: t.to("meta"), batch)
+                if has_data:
+                    batch = batch
+                else:
+                    batch = tree_map_only(torch.Tensor, lambda t: t.to("meta"), batch)
                 with tracker:
                     training.step(batch)
                 tracker.reset_mod_stats()

@@ -74,7 +74,10 @@ class SavedState:
 def host_random_states() -> list[SavedState]:
     """Return the global random states of Python, of torch on the CPU, and of NumPy where it is loaded."""
     numpy = getattr(sys.modules.get("numpy"), "random", None)
-    numpys = [SavedState(_NUMPYS, partial(numpy.get_state, legacy=False), numpy.set_state)] if numpy is not None else []
+    if numpy is not None:
+        numpys = [SavedState(_NUMPYS, partial(numpy.get_state, legacy=False), numpy.set_state)]
+    else:
+        numpys = []
     return [
         SavedState("Python's random state", random.getstate, random.setstate),
         SavedState("torch's random state", torch.get_rng_state, torch.set_rng_state),
@@ -132,7 +135,9 @@ def plain_value(value: Any) -> Any:
         return type(value)(map(plain_value, value))
     if type(value).__module__ == "numpy":
         return value.tolist()
-    return value.clone() if isinstance(value, torch.Tensor) else value
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    return value
 
 
 def is_same_state(one: Any, other: Any) -> bool:
@@ -186,17 +191,22 @@ def saved_generator(name: str, source: Any) -> SavedState | None:
     if isinstance(source, torch.Generator):
         return SavedState(name, source.get_state, source.set_state)
     if isinstance(source, random.Random):
-        return None if isinstance(source, random.SystemRandom) else SavedState(name, source.getstate, source.setstate)
+        if isinstance(source, random.SystemRandom):
+            return None
+        return SavedState(name, source.getstate, source.setstate)
     numpy = getattr(sys.modules.get("numpy"), "random", None)
     if numpy is None:
         return None
     if isinstance(source, numpy.RandomState):
         return SavedState(name, partial(source.get_state, legacy=False), source.set_state)
-    source = source.bit_generator if isinstance(source, numpy.Generator) else source
+    if isinstance(source, numpy.Generator):
+        source = source.bit_generator
+    else:
+        source = source
     is_generator = isinstance(source, numpy.BitGenerator)
-    return (
-        SavedState(name, partial(getattr, source, "state"), partial(setattr, source, "state")) if is_generator else None
-    )
+    if is_generator:
+        return SavedState(name, partial(getattr, source, "state"), partial(setattr, source, "state"))
+    return None
 
 
 def generators_within(roots: Iterable[Any]) -> list[Any]:
@@ -222,7 +232,11 @@ def generators_within(roots: Iterable[Any]) -> list[Any]:
 def _parts(thing: Any) -> Iterable[Any]:
     """Return what hangs on an object: of a function its closure and defaults, but not its module's globals; no data."""
     if isinstance(thing, (dict, list, tuple, set, frozenset, deque)):
-        return list(thing.values() if isinstance(thing, dict) else thing) if len(thing) <= _LONGEST else ()
+        if len(thing) <= _LONGEST:
+            return list(thing.values() if isinstance(thing, dict) else thing)
+        return ()
     if isinstance(thing, (CellType, FunctionType, MethodType, partial)):
         return [part for part in gc.get_referents(thing) if part is not getattr(thing, "__globals__", None)]
-    return list(vars(thing).values()) if hasattr(thing, "__dict__") else ()
+    if hasattr(thing, "__dict__"):
+        return list(vars(thing).values())
+    return ()

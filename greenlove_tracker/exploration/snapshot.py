@@ -239,7 +239,9 @@ def _put_back(tensor: torch.Tensor, was_leaf: bool, required_grad: bool, grad: A
 
 
 def _content(container: Any) -> tuple[list[Any], list[Any]]:
-    return (list(container), list(container.values())) if isinstance(container, dict) else ([], list(container))
+    if isinstance(container, dict):
+        return (list(container), list(container.values()))
+    return ([], list(container))
 
 
 def _refill(container: Any, keys: list[Any], values: list[Any]) -> None:

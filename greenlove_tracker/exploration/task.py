@@ -76,7 +76,9 @@ def _argv(file: str, arguments: Sequence[str]) -> Iterator[None]:
 def _module_name(path: Path) -> str:
     """Return the file's own name, unless a library is imported by it: that one must stay what it is."""
     is_taken = path.stem in sys.modules or ("." not in path.stem and importlib.util.find_spec(path.stem) is not None)
-    return f"greenlove_task_{path.stem}" if is_taken else path.stem
+    if is_taken:
+        return f"greenlove_task_{path.stem}"
+    return path.stem
 
 
 def pieces_of(found: Any, target: str, takes: Collection[str]) -> dict[str, Any]:
@@ -97,7 +99,10 @@ def pieces_of(found: Any, target: str, takes: Collection[str]) -> dict[str, Any]
             raise UsageError(f"{target} gives {', '.join(unknown)}: {known}")
         if hasattr(found.get("loss"), "forward"):
             raise UsageError(f"{target} gives a loss that is a module: name it criterion; loss is of (model, batch)")
-        given = {"criterion": None, **found} if "loss" in found else dict(found)
+        if "loss" in found:
+            given = {"criterion": None, **found}
+        else:
+            given = dict(found)
         if missing := [piece for piece in _PIECES if piece not in given]:
             raise UsageError(f"{target} gives no {', '.join(missing)}")
         return given
@@ -113,4 +118,6 @@ def each_of(things: Any) -> list[Any]:
     """Return one optimizer or model, or several in a sequence or mapping, as a list."""
     if isinstance(things, Mapping):
         return list(things.values())
-    return list(things) if isinstance(things, list | tuple) else [things]
+    if isinstance(things, list | tuple):
+        return list(things)
+    return [things]

@@ -119,7 +119,9 @@ class TrialSession:
             number = recorder.epoch
             recorder.end_epoch()
         energies = [row.energy for row in self._session.writer.rows() if row.epoch == number]
-        return sum_energies(energies) if energies and all(e.is_known for e in energies) else UNKNOWN_ENERGY
+        if energies and all(e.is_known for e in energies):
+            return sum_energies(energies)
+        return UNKNOWN_ENERGY
 
     def abandon_trial(self) -> None:
         """End a trial that was cut: an unfinished epoch of the run."""

@@ -105,7 +105,9 @@ class Deadline:
 
 def loss_of(returned: Any) -> Any:
     """Return the loss in what a step returned: itself, or that of a dict or of a model's output; None without one."""
-    return returned.get("loss") if isinstance(returned, dict) else getattr(returned, "loss", returned)
+    if isinstance(returned, dict):
+        return returned.get("loss")
+    return getattr(returned, "loss", returned)
 
 
 def _is_finite(loss: Any) -> bool:
@@ -154,7 +156,10 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
     """
     if isinstance(value, list | tuple):
         parts = [map_tensors(part, change) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)  # a named tuple, or not
+        # a named tuple, or not
+        if hasattr(value, "_fields"):
+            return type(value)(*parts)
+        return type(value)(parts)
     if isinstance(value, Mapping):  # a copy is what it is of: a defaultdict, or a batch of a tokenizer
         changed = {key: map_tensors(part, change) for key, part in value.items()}
         if not isinstance(value, MutableMapping):
@@ -162,7 +167,9 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
         other = copy(value)
         other.update(changed)
         return other
-    return change(value) if isinstance(value, torch.Tensor) else value
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    return value
 
 
 def samples_of(batch: Any) -> list[int]:
@@ -319,7 +326,10 @@ class StreamSource(BatchSource):
             raise UsageError("the training data are empty: there is nothing to explore")
         self.batch_size = batch_size
         self.batches_per_epoch = batches_per_epoch
-        self.samples_per_epoch = None if batches_per_epoch is None else batches_per_epoch * batch_size
+        if batches_per_epoch is None:
+            self.samples_per_epoch = None
+        else:
+            self.samples_per_epoch = batches_per_epoch * batch_size
         self._stream = stream
 
     def first(self, batches: int) -> Iterator[Any]:
@@ -372,7 +382,10 @@ def _holds_batches(data: Sequence[Any]) -> bool:
 def _sizes(loader: DataLoader[Any], batches: int) -> tuple[int, int]:
     """Return the samples of a batch and of an epoch: as the sampler says, where that agrees with the batches."""
     batch_size = int(loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 0)
-    samples = _length(loader.sampler) if loader.batch_size else _length(loader.dataset)
+    if loader.batch_size:
+        samples = _length(loader.sampler)
+    else:
+        samples = _length(loader.dataset)
     if not batch_size:  # a bucket sampler, whose batches differ: their mean
         batch_size = -(-(samples or 1) // batches)
     if samples is None or -(-samples // batch_size) != batches:

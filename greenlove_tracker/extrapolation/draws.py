@@ -96,7 +96,9 @@ def lognormal(median: float, spread: float, rng: np.random.Generator) -> Array:
 
 def above_zero(lower: float, point: float, upper: float) -> float:
     """Return the lower end of a quantity that is more than 0: as far below in proportion as the upper end above."""
-    return lower if lower > 0 or upper <= 0 else max(0.0, point * point / upper)
+    if lower > 0 or upper <= 0:
+        return lower
+    return max(0.0, point * point / upper)
 
 
 def student_quantile(probability: float, freedom: float) -> float:

@@ -80,7 +80,10 @@ def expected_stop(
     none = _UNFORESEEN * prior.probability_of_none
     for path in paths.tolist():
         stop = rule.first_stop([*known, *path])
-        epochs = most_epochs if stop is None else min(most_epochs, stop * rule.every)
+        if stop is None:
+            epochs = most_epochs
+        else:
+            epochs = min(most_epochs, stop * rule.every)
         shares[epochs] = shares.get(epochs, 0.0) + (1 - _UNFORESEEN) / len(paths)
         none += (1 - _UNFORESEEN) / len(paths) if stop is None else 0.0
     return _not_before(_of_counts(shares, most_epochs, none, basis), least_epochs)

@@ -235,7 +235,10 @@ def _forecast_power_law(
     """Forecast by a power law; its energy is the trials' mean power times the time."""
     observations = observe(trials, plan)
     law_s, law_p99_s, freedom, warning = power_law(observations, plan, level)
-    between_s = None if between is None else estimate_about(between, level, "s")
+    if between is None:
+        between_s = None
+    else:
+        between_s = estimate_about(between, level, "s")
     one_off = _one_off(observations, level).plus(cold_start_s)
     overhead_s = one_off.point + (0.0 if between_s is None else between_s.point)
     energy, energy_warnings = energy_at_mean_power(trials, law_s.plus(overhead_s))
@@ -333,11 +336,17 @@ def _phases(
     for span, phase, seconds in zip(
         spans(phases), phases, lengths[:, None] * costs / lengths.sum() * epochs_s, strict=True
     ):
-        eval_s = None if phase.eval_s is None else Estimate(phase.eval_s, phase.eval_s, phase.eval_s, level, "s")
+        if phase.eval_s is None:
+            eval_s = None
+        else:
+            eval_s = Estimate(phase.eval_s, phase.eval_s, phase.eval_s, level, "s")
         found.append(
             PhaseForecast(phase, estimate_about(seconds, level, "s"), eval_s, pauses_between(phases, *span, "eval"))
         )
-    of_first = ", and the trials are taken to be of the first phase's" if measure and trial_work is None else ""
+    if measure and trial_work is None:
+        of_first = ", and the trials are taken to be of the first phase's"
+    else:
+        of_first = ""
     warning = WarningCode.WORK.warning(
         f"one level of work was timed: {ASSUMED_SHARE}{of_first}", "the run itself shows it with its second phase"
     )

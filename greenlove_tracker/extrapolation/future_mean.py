@@ -300,7 +300,10 @@ def _parts(y: Array, u: Array, remaining: float, plan: Regressors, scale: float,
     walk_ahead = now + remaining / 3
     t = np.append(np.cumsum(u) - u / 2, np.full(told, walk_ahead))  # an earlier run tells of the mean of what remains
     curves = np.hstack([_curves(t[: len(u)] / whole), np.repeat(curves_ahead[:, None], told, axis=1)])
-    regressors = np.vstack([plan.past[start:], plan.of_told.reshape(told, -1)]) if told else plan.past[start:]
+    if told:
+        regressors = np.vstack([plan.past[start:], plan.of_told.reshape(told, -1)])
+    else:
+        regressors = plan.past[start:]
     columns = np.column_stack([np.ones(len(t)), np.append(y, plan.told / scale), t, curves.T, regressors])
     shifts = ((plan.shift, 1 - _PRIOR_IS_WRONG), (_WRONG, _PRIOR_IS_WRONG)) if told else ((0.0, 1.0),)
     found = []
@@ -406,7 +409,10 @@ def costs_of(units: Sequence[Cost]) -> tuple[Array, Array, Deviations]:
     """Return the expected cost of each kind of unit, the factors F, and the deviations of β with their weights."""
     n = len(units)
     known = [cost for cost in units if cost is not None]
-    constant, growing = max(known, key=lambda cost: cost[0] / cost[1]) if known else (1.0, 1.0)
+    if known:
+        constant, growing = max(known, key=lambda cost: cost[0] / cost[1])
+    else:
+        constant, growing = (1.0, 1.0)
     expected = np.ones(n)
     factors = np.zeros((n, n + 1))
     own = np.full(n, NEXT_LEVEL)

@@ -93,7 +93,10 @@ def forecast_run(
     """
 
     def until(epochs: float) -> Forecast:
-        phases = progress.phases if epochs == progress.total_units else phases_until(progress.phases, int(epochs))
+        if epochs == progress.total_units:
+            phases = progress.phases
+        else:
+            phases = phases_until(progress.phases, int(epochs))
         part = replace(progress, total_units=epochs, phases=phases)
         return _forecast(part, prior, level, max(passed_s, progress.elapsed_s))
 
@@ -114,7 +117,10 @@ def _forecast(progress: Progress, prior: Forecast | None, level: float, passed_s
     outside_s = _OUTSIDE_S + _OUTSIDE_BY_STARTUP * startup_s
     duration = _no_narrower(estimate(total_s, level, "s"), outside_s, passed_s)
     if duration.relative_width > WIDE_RELATIVE_WIDTH:
-        width = f"±{duration.relative_width / 2:.0%}" if duration.point > 0 else "unbounded"
+        if duration.point > 0:
+            width = f"±{duration.relative_width / 2:.0%}"
+        else:
+            width = "unbounded"
         warnings.insert(0, WarningCode.WIDE.warning(f"the interval is {width}", "it narrows as the run goes on", True))
     return Forecast(
         duration_s=duration,
@@ -151,7 +157,10 @@ def outlook(
     remaining = max(0.0, progress.total_units - progress.done_units)
     to_come_s, phase_s, n_levels = _active(replace(progress, phases=given), prior, rng)
     last = (progress.warm_blocks or progress.blocks)[-1]
-    per_unit_s = to_come_s / remaining if remaining else np.full(N, last.active_s / last.units)
+    if remaining:
+        per_unit_s = to_come_s / remaining
+    else:
+        per_unit_s = np.full(N, last.active_s / last.units)
     unit_s = [float(np.median(s)) / phase.length for s, phase in zip(phase_s, given, strict=True)]
     pauses = planned_pauses(progress, unit_s or [float(np.median(per_unit_s))] * len(progress.phases), prior, rng)
     total = progress.total_units
@@ -257,12 +266,18 @@ def _active(progress: Progress, prior: Forecast | None, rng: np.random.Generator
     done_s = _done_s(progress, costs) if phases else np.zeros(0)
     if remaining <= 0:
         return np.zeros(N), [np.full(N, s) for s in done_s], n_seen
-    is_warm = np.array([not b.is_cold for b in blocks]) if progress.warm_blocks else np.full(len(blocks), True)
+    if progress.warm_blocks:
+        is_warm = np.array([not b.is_cold for b in blocks])
+    else:
+        is_warm = np.full(len(blocks), True)
     active = np.array([b.active_s for b in blocks])
     u, times, *sums = _joined(np.column_stack([costs.sum(axis=1), active, costs @ factors])[is_warm]).T
     ahead = np.vstack([to_come @ factors / to_come.sum(), factors if phases else factors[:0]])
     plan = replace(unplanned(len(u)), past=np.array(sums).T / u[:, None], ahead=ahead, deviations=deviations)
-    plan = plan if prior is None else _with_earlier(plan, progress, prior, expected, factors)
+    if prior is None:
+        plan = plan
+    else:
+        plan = _with_earlier(plan, progress, prior, expected, factors)
     means = future_mean(u, times / u, float(to_come.sum()), rng, plan)
     if progress.is_of_first_epoch and not len(plan.told):  # it may be slower as a whole
         excess = lognormal(_COLD_EXCESS, _COLD_SPREAD, rng)
@@ -309,10 +324,16 @@ def _with_earlier(plan: Regressors, progress: Progress, prior: Forecast, expecte
     if mean <= 0:
         return plan
     if prior.method == "live":
-        known = prior.duration_s if phases or prior.per_epoch_s is None else prior.per_epoch_s
+        if phases or prior.per_epoch_s is None:
+            known = prior.duration_s
+        else:
+            known = prior.per_epoch_s
         shift = math.hypot(known.relative_width / 2 / z, _RUN_TO_RUN)
     else:
-        units = (prior.plan.steps or prior.plan.n_epochs) if prior.plan is not None else progress.total_units
+        if prior.plan is not None:
+            units = prior.plan.steps or prior.plan.n_epochs
+        else:
+            units = progress.total_units
         shift = (prior.duration_s.upper - prior.duration_s.lower) / 2 / z / units / mean
     return replace(plan, told=np.array([mean]), of_told=plan.ahead[:1], variances=np.array([1e-8]), shift=shift)
 
@@ -386,14 +407,12 @@ def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: 
 
 def sweep_warnings(n_done: int) -> list[ForecastWarning]:
     """Return what makes the forecast of a sweep worse, from how many runs it was made."""
-    return (
-        []
-        if n_done != 1
-        else [
-            WarningCode.FEW.warning(
-                f"only one run was seen: ±{_SINGLE_SPREAD:.0%} between runs is assumed",
-                "three or more, with other settings, would tell",
-                True,
-            )
-        ]
-    )
+    if n_done != 1:
+        return []
+    return [
+        WarningCode.FEW.warning(
+            f"only one run was seen: ±{_SINGLE_SPREAD:.0%} between runs is assumed",
+            "three or more, with other settings, would tell",
+            True,
+        )
+    ]

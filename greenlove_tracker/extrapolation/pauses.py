@@ -184,7 +184,9 @@ def _longer(excess_s: Array, least_s: float) -> list[int] | None:
     usual_s = ordered[n_usual - 1]
     is_clear = least - usual_s > max(_CLEAR * (usual_s - ordered[0]), least_s)
     alike = _ALIKE if n_usual == len(ordered) - 2 else _ALIKE_OF_MANY
-    return sorted(order[n_usual:].tolist()) if is_clear and longest <= alike * least else None
+    if is_clear and longest <= alike * least:
+        return sorted(order[n_usual:].tolist())
+    return None
 
 
 def planned_pauses(
@@ -211,7 +213,10 @@ def planned_pauses(
     if not is_in_rate:
         length = _length(evaluations, n_eval, _told_length(progress, prior), rng)
     is_known = is_in_rate or length is not None
-    mean = length if is_known or not n_eval else _assumed_length(progress, unit_s, done, rng)
+    if is_known or not n_eval:
+        mean = length
+    else:
+        mean = _assumed_length(progress, unit_s, done, rng)
     future_s = np.zeros(N) if mean is None else n_eval * mean
     n_future = pauses_between(progress.phases, done, total, "eval")
     return PlannedPauses(future_s, gaps, length, progress.phases, n_future, is_known)
@@ -234,7 +239,10 @@ def _seen(progress: Progress) -> tuple[list[float], list[tuple[float, float]]]:
 def _told_length(progress: Progress, prior: Forecast | None) -> tuple[float, float] | None:
     """Return the length of an evaluation that the plan or an earlier run says, and its relative deviation."""
     told = [(phase.eval_s, TOLD_SPREAD) for phase in progress.phases if phase.eval_s is not None]
-    known = [part.eval_s for part in prior.phases if part.eval_s is not None] if prior is not None else []
+    if prior is not None:
+        known = [part.eval_s for part in prior.phases if part.eval_s is not None]
+    else:
+        known = []
     told += [(e.point, math.hypot(_PRIOR_SPREAD, e.relative_width / 4)) for e in known]  # 95% is some four deviations
     return told[0] if told else None
 
@@ -246,7 +254,9 @@ def _length(
     if len(seen_s) >= _ENOUGH or (seen_s and told is None):
         known = np.array(seen_s)
         return np.asarray(np.maximum(0.0, future_mean(np.ones(len(known)), known, max(1.0, n_future), rng)[0]))
-    return None if told is None else told[0] * (1.0 + told[1] * rng.standard_normal(N))
+    if told is None:
+        return None
+    return told[0] * (1.0 + told[1] * rng.standard_normal(N))
 
 
 def _assumed_length(progress: Progress, unit_s: Sequence[float], done: float, rng: np.random.Generator) -> Array:

@@ -115,7 +115,10 @@ def verdict_of(ratio: Estimate | None, worth_having: float = WORTH_HAVING) -> Ve
         ratio: to the baseline; None where nothing could be fitted.
         worth_having: the smallest effect of interest, as a share.
     """
-    low, high = (0.0, math.inf) if ratio is None else (ratio.lower, ratio.upper)
+    if ratio is None:
+        low, high = (0.0, math.inf)
+    else:
+        low, high = (ratio.lower, ratio.upper)
     answers = {
         Verdict.SAVES: high < 1,
         Verdict.COSTS_MORE: low > 1,
@@ -162,7 +165,10 @@ def times_the_trials(fit: RatioFit, arm: str) -> float:
         freedom = fit.degrees_of_freedom + (factor - 1) * (fit.n_trials - fit.n_blocks)
         reach = student_quantile((1 + ratio.level) / 2, freedom) + for_power
         shown = effect**2 - (reach * fit.build_cv) ** 2  # more trials of the same build do not tell the rest
-        factor = (factor + max(1.0, (reach * error) ** 2 / shown)) / 2 if shown > 0 else math.inf
+        if shown > 0:
+            factor = (factor + max(1.0, (reach * error) ** 2 / shown)) / 2
+        else:
+            factor = math.inf
     return factor if factor <= _MOST_FACTOR else math.inf
 
 

@@ -172,7 +172,9 @@ def cold_epochs(durations_s: Sequence[float]) -> int:
 def variance_of_mean(epochs_s: Sequence[float]) -> float:
     """Return the relative variance of the mean of a trial's epochs, or of a run's; 0 where there is a single one."""
     n = len(epochs_s)
-    return 0.0 if n < 2 else float(np.var(epochs_s, ddof=1) / np.mean(epochs_s) ** 2 / n)
+    if n < 2:
+        return 0.0
+    return float(np.var(epochs_s, ddof=1) / np.mean(epochs_s) ** 2 / n)
 
 
 # -- The line --

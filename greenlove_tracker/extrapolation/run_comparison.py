@@ -93,7 +93,9 @@ def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool 
     def fitted(quantity: _Quantity) -> Fitted:
         def value(run: Run) -> float | None:
             whole = quantity.of_run(run)
-            return None if whole is None else whole / (lengths[id(run)] if quantity.grows else 1.0)
+            if whole is None:
+                return None
+            return whole / (lengths[id(run)] if quantity.grows else 1.0)
 
         if not has_repeats:
             return dict(_assumed_ratios(kept, quantity, value)), None
@@ -263,7 +265,9 @@ def _variance_within(run: Run, quantity: _Quantity) -> float | None:
     if len(known) < max(_LEAST_WARM_EPOCHS, _LEAST_KNOWN_SHARE * len(epochs)):
         return None
     warm = known[cold_epochs_of([known])[0] :]
-    return variance_of_mean(warm) if len(warm) >= _LEAST_WARM_EPOCHS else None
+    if len(warm) >= _LEAST_WARM_EPOCHS:
+        return variance_of_mean(warm)
+    return None
 
 
 # -- What is said --
@@ -323,7 +327,10 @@ def _by_group(groups: Groups, text_of: Callable[[Run], str]) -> str:
 def _batch_size(run: Run) -> str:
     """Return what the run says of it; else the mean of its batches, among which epochs may end with smaller ones."""
     counts = run.summary.counts
-    mean = (counts.samples or 0) / counts.batches if counts.batches else 0.0
+    if counts.batches:
+        mean = (counts.samples or 0) / counts.batches
+    else:
+        mean = 0.0
     return run.text("batch_size") or (f"{mean:.0f}" if mean else "")
 
 

@@ -32,22 +32,36 @@ def time_fit(
     probability = _probability(duration, limit_s, passed_s)
     if forecast.without_stop is not None:  # the greatest length is one of a training that no rule ends
         fit = time_fit(forecast.without_stop, limit_s, passed_s=passed_s)
-        return fit if fit.is_over else replace(fit, probability=probability)
+        if fit.is_over:
+            return fit
+        return replace(fit, probability=probability)
     if position is not None:
         fit = run_time_fit(duration, limit_s, position, passed_s=passed_s)
-        return replace(fit, longest=None) if len(forecast.phases) > 1 else fit  # units that are not alike
+        # units that are not alike
+        if len(forecast.phases) > 1:
+            return replace(fit, longest=None)
+        return fit
     if limit_s <= passed_s:
         return TimeFit(limit_s, 0.0, is_over=True)
     if plan is None:
         return TimeFit(limit_s, probability)
-    unit, planned = ("step", plan.steps) if plan.steps is not None else ("epoch", plan.epochs or 1)
+    if plan.steps is not None:
+        unit, planned = ("step", plan.steps)
+    else:
+        unit, planned = ("epoch", plan.epochs or 1)
     if (plan.batch_size, plan.epochs) == (1, 1):  # a call over so many items has items alone
         unit = "sample"
         planned = plan.samples or 1
     once_s = forecast.one_off_s.point
     needed_s = duration.quantile(FITS)
-    share = max(0.0, limit_s - once_s) / (needed_s - once_s) if needed_s > once_s else math.inf
-    longest = _rounded(math.floor(planned * share), planned) if share <= _MOST_TIMES else None
+    if needed_s > once_s:
+        share = max(0.0, limit_s - once_s) / (needed_s - once_s)
+    else:
+        share = math.inf
+    if share <= _MOST_TIMES:
+        longest = _rounded(math.floor(planned * share), planned)
+    else:
+        longest = None
     return TimeFit(limit_s, probability, longest=longest, unit=unit)
 
 
@@ -74,7 +88,10 @@ def run_time_fit(
     longest = None
     if probability < FITS:
         left_s = duration.given_more_than(passed_s).quantile(FITS) - position.done_s
-        share = min(1.0, max(0.0, limit_s - position.done_s) / left_s) if left_s > 0 else 0.0
+        if left_s > 0:
+            share = min(1.0, max(0.0, limit_s - position.done_s) / left_s)
+        else:
+            share = 0.0
         longest = _rounded(math.floor(position.done_units * (1 - share) + share * position.total_units + 1e-9), done)
     return TimeFit(limit_s, probability, longest=longest, unit=unit, done=done)
 

@@ -56,7 +56,9 @@ def carbon_intensity(place: Place | None, given_gco2e_per_kwh: float | None = No
             table_sha256(WORLD_TABLE),
         )
     if place.region:
-        return _province(place) if place.iso3 == "CAN" else _us_state(place)
+        if place.iso3 == "CAN":
+            return _province(place)
+        return _us_state(place)
     return _country(place)
 
 

@@ -35,7 +35,9 @@ class Place:
     @property
     def name(self) -> str:
         """For people."""
-        return f"{self.country}, {self.region}" if self.region else self.country
+        if self.region:
+            return f"{self.country}, {self.region}"
+        return self.country
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,10 @@ def cloud_regions() -> tuple[dict[str, str], ...]:
     keys = ("provider", "region", "place", "grid_zone")
     named = [{key: row[key] for key in keys} for row in rows(REGIONS_TABLE)]
     for row in rows(SITES_TABLE):
-        place = f"US-{row['us_state']}" if row["us_state"] else alpha2(row["country_iso3"])
+        if row["us_state"]:
+            place = f"US-{row['us_state']}"
+        else:
+            place = alpha2(row["country_iso3"])
         named.append({**{key: row[key] for key in keys if key in row}, "place": place})
     return tuple(named)
 

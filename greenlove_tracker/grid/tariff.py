@@ -61,7 +61,9 @@ class Tariff:
         """Return the price at an aware time; None where a series says nothing of it."""
         if not self.week:
             n = bisect_right(self.series, at, key=lambda stretch: stretch.start_utc) - 1
-            return self.series[n].value if n >= 0 and at < self.series[n].end_utc else None
+            if n >= 0 and at < self.series[n].end_utc:
+                return self.series[n].value
+            return None
         local = at.astimezone(self.time_zone)  # without a zone, that is the machine's
         return self.week[local.weekday() * _DAY_MINUTES + local.hour * 60 + local.minute]
 
@@ -154,7 +156,10 @@ def _is_price(value: float) -> bool:
 def _minutes(hours: str) -> tuple[int, int]:
     """Return the minutes since midnight of ``17-21`` or ``7:30-9``."""
     match = _HOURS.fullmatch(hours)
-    start, end = (int(match[n]) * 60 + int(match[n + 1] or 0) for n in (1, 3)) if match else (0, 0)
+    if match:
+        start, end = (int(match[n]) * 60 + int(match[n + 1] or 0) for n in (1, 3))
+    else:
+        start, end = (0, 0)
     if start >= _DAY_MINUTES or end > _DAY_MINUTES or start == end:
         raise UsageError(f"{hours!r} are no hours such as 17-21 or 22:30-6")
     return start, end

@@ -67,6 +67,9 @@ def read_series(path: Path, column: str, is_possible: Callable[[float], bool], w
         raise UsageError(f"{path} has no figure")
     starts = sorted(series)
     steps = sorted(b - a for a, b in pairwise(starts))
-    step = min(steps[len(steps) // 2], _LONGEST_STEP) if steps else _ONE_ROW
+    if steps:
+        step = min(steps[len(steps) // 2], _LONGEST_STEP)
+    else:
+        step = _ONE_ROW
     ends = [min(a + step, b) for a, b in zip(starts, [*starts[1:], starts[-1] + step], strict=True)]
     return tuple(TimedValue(a, b, series[a]) for a, b in zip(starts, ends, strict=True))

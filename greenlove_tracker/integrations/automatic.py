@@ -44,7 +44,10 @@ class ImportWatcher(MetaPathFinder):
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         """Find a module that is waited for, and leave every other one to the other finders."""
         act = self._targets.pop(fullname, None)
-        spec = None if act is None else PathFinder.find_spec(fullname, path, target)
+        if act is None:
+            spec = None
+        else:
+            spec = PathFinder.find_spec(fullname, path, target)
         loader: Any = None if spec is None else spec.loader
         if act is None or loader is None:
             return None

@@ -189,12 +189,18 @@ def _planned_length(trainer: Trainer) -> _Length:
     done_epochs = trainer.current_epoch
     done_steps = trainer.global_step
     per_epoch = _steps_per_epoch(trainer) if is_counted else None
-    steps = per_epoch * max_epochs if per_epoch is not None and max_epochs > 0 else None
+    if per_epoch is not None and max_epochs > 0:
+        steps = per_epoch * max_epochs
+    else:
+        steps = None
     ends_by_epochs = max_epochs > 0 and (max_steps < 0 or (steps is not None and steps <= max_steps))
     if ends_by_epochs and (max_epochs > 1 or steps is None):
         done = {"first_epoch": min(done_epochs, max_epochs)} | ({"first_step": done_steps} if is_counted else {})
         return _Length({"epochs": max_epochs, **done}, by_epochs=True, steps_per_epoch=per_epoch)
-    total = min((n for n in (steps, max_steps) if n is not None and n > 0), default=None) if is_counted else None
+    if is_counted:
+        total = min((n for n in (steps, max_steps) if n is not None and n > 0), default=None)
+    else:
+        total = None
     if total is None:
         return _Length({"first_epoch": done_epochs}, by_epochs=True)
     plan = {"total_steps": total, "first_step": min(done_steps, total)}

@@ -42,7 +42,12 @@ def watched_loops(session: Session, epochs: int | None) -> Iterator[None]:
             if not session.state.has_tracker and not session.is_finished:
                 is_told = detector.n_epochs and not detector.takes_turns
                 nothing = "no steps" if hooks.has_torch else "no torch"
-                seen = "epochs" if is_told else "steps" if detector.n_steps else nothing
+                if is_told:
+                    seen = "epochs"
+                elif detector.n_steps:
+                    seen = "steps"
+                else:
+                    seen = nothing
                 session.write_fields([Field("loops_seen", seen)])
         except Exception as problem:
             warn_once.internal_error("loops", problem)
@@ -71,9 +76,15 @@ class _LoopPlans:
                 planned: LoopLength | None = LoopLength(self._epochs, "--epochs")
             else:
                 planned = loop_length(sys._getframe(1), loader) or length_by_arguments(sys.argv[1:] if is_first else ())
-            self._planned_to = math.inf if planned is None else done + planned.epochs
+            if planned is None:
+                self._planned_to = math.inf
+            else:
+                self._planned_to = done + planned.epochs
             if planned is not None:
-                source = planned.source if is_first else f"{planned.source}, after {done} of another training"
+                if is_first:
+                    source = planned.source
+                else:
+                    source = f"{planned.source}, after {done} of another training"
                 session.plan_job(Plan(done + planned.epochs), source)
             elif not is_first:
                 session.plan_job(None, "")
@@ -87,5 +98,7 @@ def length_by_arguments(arguments: Sequence[str]) -> LoopLength | None:
         if found := _ARGUMENT.fullmatch(word):
             number = found["number"] or following
             source = f"the script's {word.partition('=')[0]}"
-            return LoopLength(int(number), source) if number.isdecimal() and int(number) else None
+            if number.isdecimal() and int(number):
+                return LoopLength(int(number), source)
+            return None
     return None

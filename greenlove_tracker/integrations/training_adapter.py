@@ -200,7 +200,9 @@ class TrainingAdapter:
         """The run that is open, of this training; None where nothing is tracked."""
         run = open_run()
         tracker = self.tracker
-        return run if run is not None and tracker is not None and tracker.run_dir == run.run_dir else None
+        if run is not None and tracker is not None and tracker.run_dir == run.run_dir:
+            return run
+        return None
 
     def _is_tracked_otherwise(self) -> bool:
         """Return True within a tracker or an exploration of the script's; a training of ours that raised is none."""

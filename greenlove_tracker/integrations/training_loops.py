@@ -193,7 +193,10 @@ class LoopDetector:
         leader = self._leader
         latest = self._latest
         is_handed = latest is not None and latest.handed_at == self._n_all_steps  # since the last step
-        fresh = latest if latest is not None and is_handed and not latest.is_over else None
+        if latest is not None and is_handed and not latest.is_over:
+            fresh = latest
+        else:
+            fresh = None
         if leader is not None and not leader.is_over and (fresh is None or leader.handed_at == self._n_all_steps):
             self._latest = leader  # an evaluation lay between the batch and its step; or another loader goes beside
         elif fresh is not None and not self.takes_turns:

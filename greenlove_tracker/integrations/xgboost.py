@@ -48,7 +48,10 @@ class GreenloveCallback(TrainingCallback):  # type: ignore[misc]  # a class of a
         self, tracker: Tracker | None = None, *, num_boost_round: int | None = None, **tracker_settings: Any
     ) -> None:
         super().__init__()
-        self._rounds = None if num_boost_round is None else whole_number("num_boost_round", num_boost_round)
+        if num_boost_round is None:
+            self._rounds = None
+        else:
+            self._rounds = whole_number("num_boost_round", num_boost_round)
         self._adapter = TrainingAdapter("XGBoost", tracker, tracker_settings, "after this round")
         self._is_in_round = False
 

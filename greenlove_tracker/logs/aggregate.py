@@ -139,9 +139,9 @@ class Totals:
     @property
     def measured_share(self) -> float | None:
         """The share of the energy that hardware measured."""
-        return (
-            self.measured_kwh / self.measured_of_kwh if self.measured_kwh is not None and self.measured_of_kwh else None
-        )
+        if self.measured_kwh is not None and self.measured_of_kwh:
+            return self.measured_kwh / self.measured_of_kwh
+        return None
 
     @property
     def cost_bases(self) -> frozenset[str]:
@@ -184,7 +184,9 @@ class Totals:
     def bounds(self, quantity: str) -> Estimate | None:
         """Return a sum with its interval; None where that is not known, or next to no error is in it."""
         found = self.intervals.get(quantity)
-        return found if found is not None and found.upper - found.lower > _LEAST_WIDTH * abs(found.point) else None
+        if found is not None and found.upper - found.lower > _LEAST_WIDTH * abs(found.point):
+            return found
+        return None
 
 
 FLAT = {
@@ -282,7 +284,12 @@ class Aggregate:
         if unknown or not keys or len(set(keys)) < len(keys):
             asked = ", ".join(unknown or keys) or "nothing"
             raise UsageError(f"cannot group by {asked}; choose from {', '.join(KEYS)}, each once")
-        unit = DAY if DAY in keys else MONTH if MONTH in keys else None
+        if DAY in keys:
+            unit = DAY
+        elif MONTH in keys:
+            unit = MONTH
+        else:
+            unit = None
         total = self.prepare(*([unit] if unit else []))
         continues = {row["run"]: row["continues"] for row in self._every if row["continues"]}
         groups: dict[tuple[str, ...], list[RunRow]] = {}

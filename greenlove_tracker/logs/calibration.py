@@ -79,7 +79,9 @@ class Calibration:
     def of(cls, measurements: Sequence[WallMeasurement], run_id: str) -> Calibration | None:
         """Return that of a run from the measurements of its machine; None without any."""
         own = [one for one in measurements if one.run_id == run_id]
-        return cls(own or measurements, bool(own)) if measurements else None
+        if measurements:
+            return cls(own or measurements, bool(own))
+        return None
 
     @property
     def host(self) -> str:
@@ -112,7 +114,10 @@ class Calibration:
     def text(self) -> str:
         """Say what a run is calibrated with: ``energy ×1.24 (±8%), from 2 runs with a wall meter``."""
         runs = fmt.plural(len(self.measurements), "run")
-        by = "a wall meter during this run" if self.is_own else f"{runs} with a wall meter"
+        if self.is_own:
+            by = "a wall meter during this run"
+        else:
+            by = f"{runs} with a wall meter"
         return f"energy ×{self.factor:.3g} (±{fmt.percent(self.error_share)}), from {by}"
 
 
@@ -144,7 +149,9 @@ def _times(value: float | None, factor: float) -> float | None:
 def metered_before_pue_kwh(summary: RunSummary) -> float | None:
     """Return the energy by meters and models of the components, and the estimate for time without them."""
     metered_kwh = summary.energy.total_kwh
-    return None if metered_kwh is None else metered_kwh + (summary.unmetered_estimate_kwh or 0.0)
+    if metered_kwh is None:
+        return None
+    return metered_kwh + (summary.unmetered_estimate_kwh or 0.0)
 
 
 # -- The file --

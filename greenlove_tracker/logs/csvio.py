@@ -33,7 +33,9 @@ _RUN_HEAD = ("field", "value", "", "unit")
 def read_small(file: LogFile | bytes, on_problem: OnProblem) -> bytes:
     """Return a ``run.csv`` or ``summary.csv``; one without lines, and a problem, where it cannot be read."""
     try:
-        return file if isinstance(file, bytes) else read_bytes(file, MAX_SMALL_BYTES)
+        if isinstance(file, bytes):
+            return file
+        return read_bytes(file, MAX_SMALL_BYTES)
     except OSError as error:
         pass_on_from_handler(error)
         on_problem(f"cannot be read: {error.strerror or error}")

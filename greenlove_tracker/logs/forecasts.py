@@ -33,7 +33,9 @@ class Scored:
     @property
     def error(self) -> float:
         """(forecast - outcome) / outcome."""
-        return self.estimate.point / self.outcome - 1.0 if self.outcome else 0.0
+        if self.outcome:
+            return self.estimate.point / self.outcome - 1.0
+        return 0.0
 
     @property
     def has_held(self) -> bool:
@@ -70,14 +72,20 @@ def scored_forecasts(run: Run, quantity: str = "duration_s") -> Sequence[Scored]
     """Return each forecast of a quantity beside its outcome; none where the run did not do what was forecast."""
     whole = run.summary
     steps_planned = run.total_steps_planned
-    units = units_done(whole, steps_planned, stopped_after(run.lines)) if whole.status in GOOD_ENDINGS else None
+    if whole.status in GOOD_ENDINGS:
+        units = units_done(whole, steps_planned, stopped_after(run.lines))
+    else:
+        units = None
     # of several nodes the first forecasts its own energy only, and a process knows nothing of others beside it
     knows_all = run.command_rows is None and whole.n_nodes == 1
     if units is None or (quantity != "duration_s" and not knows_all) or not run.forecasts:  # whose rows are not read
         return ()
     rows = {rank: training_rows(of_rank) for rank, of_rank in run.rows.items() if rank not in run.joined}
     ending = Ending(whole.status, whole.exit_code, whole.ended_at)
-    came_to = summarise(run.terms, rows, ending, gpu_count=whole.gpu_count) if any(rows.values()) else whole
+    if any(rows.values()):
+        came_to = summarise(run.terms, rows, ending, gpu_count=whole.gpu_count)
+    else:
+        came_to = whole
     found = list[Scored]()
     for issued in run.forecasts:
         does_steps = whole.counts.steps == steps_planned == issued.planned  # epochs may have phases

@@ -111,7 +111,10 @@ def mean_factor(gco2e_per_kwh: float, sources: Sequence[IntensitySource]) -> Fac
     """
     in_order = sorted(sources, key=lambda source: source.is_fallback)
     names = ", ".join(dict.fromkeys(map(_described, in_order)))
-    mock = "MOCK: invented figures, of no grid; " if is_mock(sources) else ""
+    if is_mock(sources):
+        mock = "MOCK: invented figures, of no grid; "
+    else:
+        mock = ""
     coverages = {source.coverage for source in sources}
     basis = ", ".join(["location-based", *filter(None, coverages if len(coverages) == 1 else ())])
     source = f"{mock}mean over the energy of what was in force: {names}"

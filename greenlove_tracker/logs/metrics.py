@@ -40,7 +40,10 @@ def number_of(value: Any) -> float | None:
         return value
     try:
         number = value.item() if hasattr(value, "item") else value
-        return None if isinstance(number, str | bytes | bytearray) else float(number)  # float() would read a text
+        # float() would read a text
+        if isinstance(number, str | bytes | bytearray):
+            return None
+        return float(number)
     except Exception:  # a foreign object's own conversion, and a number too large
         return None
 

@@ -107,10 +107,14 @@ class RunFiles:
         except OSError as error:
             self._add_problem("", f"cannot be read: {error.strerror or error}")
             found = []
-        return sorted({*found, *self._held}) if self._held else found
+        if self._held:
+            return sorted({*found, *self._held})
+        return found
 
     def _file(self, name: str) -> LogFile | bytes:
-        return self._held[name] if name in self._held else file_in(self._place, name)
+        if name in self._held:
+            return self._held[name]
+        return file_in(self._place, name)
 
     def _read_fields(self, name: str) -> Mapping[str, Line]:
         on_problem = partial(self._add_problem, name)
@@ -213,12 +217,16 @@ class Run(RunFiles):
     def run_id(self) -> str:
         """The directory's name."""
         name = self.path.name
-        return name if name not in ("", "..") else self.path.resolve().name
+        if name not in ("", ".."):
+            return name
+        return self.path.resolve().name
 
     def title(self, width: int = 80) -> str:
         """Return ``project/run_id``, or the run id alone."""
         project = shortened(self.summary.project, max(8, width - len(self.run_id) - 1))
-        return f"{project}/{self.run_id}" if project else self.run_id
+        if project:
+            return f"{project}/{self.run_id}"
+        return self.run_id
 
     # -- run.csv --
 
@@ -378,14 +386,20 @@ class Run(RunFiles):
         own = self.own_lines
         further = self.lines_by_stream.values()
         leads = [f for f in further if _rank_if_joined(f) == 0]
-        found = [own, *leads] if own.get("epochs_planned") or not leads else leads
+        if own.get("epochs_planned") or not leads:
+            found = [own, *leads]
+        else:
+            found = leads
         numbers = [number for fields in found if (number := count_in(fields, "epochs_planned")) is not None]
         return sum(numbers) if len(numbers) == len(found) else None
 
     def _gpu_count(self) -> int:
         own = self.own_lines
         further = self.lines_by_stream.values()
-        nodes = [own] if self.command_rows else [f for f in (own, *further) if _rank_if_joined(f) is None]
+        if self.command_rows:
+            nodes = [own]
+        else:
+            nodes = [f for f in (own, *further) if _rank_if_joined(f) is None]
         found = (value_of(fields, "gpu_count") for fields in nodes)
         return sum(int(text) for text in found if _GPU_COUNT.fullmatch(text))
 
@@ -443,11 +457,16 @@ class Run(RunFiles):
         they are of more time.
         """
         name = schema.epochs_file(schema.COMMAND_STREAM)
-        rows = list(self._read(name, schema.EPOCHS)) if name in self.file_names else None
+        if name in self.file_names:
+            rows = list(self._read(name, schema.EPOCHS))
+        else:
+            rows = None
         if rows is None or self.has_summary:
             return rows
         of_processes_s = [totals.total_duration_s(self.rows[n]) for n in self.joined if n in self.rows]
-        return rows if totals.total_duration_s(rows) >= max(of_processes_s, default=0.0) else None
+        if totals.total_duration_s(rows) >= max(of_processes_s, default=0.0):
+            return rows
+        return None
 
     @cached_property
     def epochs(self) -> Sequence[EpochRecord]:
@@ -494,9 +513,14 @@ class Run(RunFiles):
     @property
     def log_dir(self) -> LogPath:
         """The log directory; an exploration may lie within the run that was open."""
-        path = self.path.resolve() if self.path.name in ("", "..") else self.path
+        if self.path.name in ("", ".."):
+            path = self.path.resolve()
+        else:
+            path = self.path
         parent = path.parent
-        return parent.parent.parent if parent.name == trials.EXPLORATIONS_DIR else parent
+        if parent.name == trials.EXPLORATIONS_DIR:
+            return parent.parent.parent
+        return parent
 
     @cached_property
     def summary(self) -> RunSummary:
@@ -507,7 +531,9 @@ class Run(RunFiles):
         """
         metered = self.metered_summary
         calibration = self.calibration
-        return metered if calibration is None else calibrated(metered, calibration)
+        if calibration is None:
+            return metered
+        return calibrated(metered, calibration)
 
     @cached_property
     def values(self) -> Mapping[str, Any]:
@@ -575,7 +601,9 @@ class Run(RunFiles):
         summary = totals.summarise(
             self.terms, rows, ending, gpu_count=self._gpu_count(), command_rows=self.command_rows, joined=self.joined
         )
-        return replace(summary, metrics=summarise_metrics(self.metric_values)) if self.metric_values else summary
+        if self.metric_values:
+            return replace(summary, metrics=summarise_metrics(self.metric_values))
+        return summary
 
     def replace(self, **known: Any) -> Self:
         """Return the same run with these in place of what its files say, and its totals anew."""
@@ -590,7 +618,9 @@ class Run(RunFiles):
         """The rows that the totals are of: a command's, or those of each rank."""
         command = self.command_rows
         own = [rows for stream, rows in self.rows.items() if stream not in self.joined]
-        return [command] if command else own or list(self.rows.values())
+        if command:
+            return [command]
+        return own or list(self.rows.values())
 
     @property
     def lacks_gpus(self) -> bool:
@@ -600,7 +630,9 @@ class Run(RunFiles):
     @property
     def emissions_kgco2e(self) -> float | None:
         """The emissions; None where the energy or the carbon intensity that they were counted with is not known."""
-        return self.summary.emissions_kgco2e if self.knows_carbon_intensity else None
+        if self.knows_carbon_intensity:
+            return self.summary.emissions_kgco2e
+        return None
 
     @property
     def is_complete(self) -> bool:
@@ -617,7 +649,9 @@ class Run(RunFiles):
         """The number of the epoch with which its rule ended it; None where none did, or it went on."""
         after = stopped_after(self.lines)
         has_ended = self.summary.status in GOOD_ENDINGS and after == self.summary.epochs_done
-        return self.first_epoch + after if after is not None and has_ended else None
+        if after is not None and has_ended:
+            return self.first_epoch + after
+        return None
 
     # -- forecasts.csv --
 
@@ -684,7 +718,9 @@ def count_in(fields: Mapping[str, Line], name: str) -> int | None:
 def stopped_after(fields: Mapping[str, Line]) -> int | None:
     """Return the epochs of the run itself after which its rule ended it; None where none is told to have."""
     number = count_in(fields, "stopped_early_after")
-    return None if number is None else number - (count_in(fields, "first_epoch") or 0)
+    if number is None:
+        return None
+    return number - (count_in(fields, "first_epoch") or 0)
 
 
 GOOD_ENDINGS = (RunStatus.FINISHED, RunStatus.EXITED)
@@ -700,11 +736,19 @@ def units_done(summary: RunSummary, steps_planned: int | None, stopped_after: in
     """
     if summary.status not in GOOD_ENDINGS:
         return None
-    planned = steps_planned if summary.epochs_planned is None else summary.epochs_planned
-    done = summary.counts.steps if summary.epochs_planned is None else summary.epochs_done
+    if summary.epochs_planned is None:
+        planned = steps_planned
+    else:
+        planned = summary.epochs_planned
+    if summary.epochs_planned is None:
+        done = summary.counts.steps
+    else:
+        done = summary.epochs_done
     if planned is not None and stopped_after is not None and summary.epochs_done == stopped_after <= planned:
         return planned
-    return done if planned is not None and done == planned else None
+    if planned is not None and done == planned:
+        return done
+    return None
 
 
 SILENT_AFTER_S = 150.0  # a living run writes a row at least every 60 s

@@ -86,7 +86,11 @@ _TEXTS = (  # of run.csv
 
 def kind_of(run: Run) -> str:
     """Return ``TRAINING``, ``EXPLORATION`` or ``COMPARISON``."""
-    return COMPARISON if run.is_comparison else EXPLORATION if run.is_exploration else TRAINING
+    if run.is_comparison:
+        return COMPARISON
+    if run.is_exploration:
+        return EXPLORATION
+    return TRAINING
 
 
 def intensity_of(run: Run) -> str:
@@ -127,7 +131,9 @@ def _of_calibration(calibration: Calibration) -> Factor:
 
 def market_kgco2e(contract: Factor | None, energy_kwh: float | None) -> float | None:
     """Return the market-based emissions; None without a contract, or an energy."""
-    return None if contract is None or energy_kwh is None else kgco2e_from_kwh(energy_kwh, contract.value)
+    if contract is None or energy_kwh is None:
+        return None
+    return kgco2e_from_kwh(energy_kwh, contract.value)
 
 
 # -- One run --
@@ -257,7 +263,10 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         "n_cut": cut is not None,
         "n_split": cut is not None and cut.splits_a_row,
     }
-    row["deviations"] = {} if energy_kwh is None else run_deviations(run, v, emissions_kgco2e)
+    if energy_kwh is None:
+        row["deviations"] = {}
+    else:
+        row["deviations"] = run_deviations(run, v, emissions_kgco2e)
     if DETAILS in needs:
         forecast = _scored(whole or run) if has_end else None
         row |= {"factors": tuple(map(_shared, factors_of(run))), "forecast": forecast}
@@ -335,7 +344,10 @@ def read_rows(
         MissingExtraError: where Dask is not installed.
     """
     if processes is None:
-        processes = min(len(os.sched_getaffinity(0)), len(runs) // _RUNS_OF_A_PROCESS) if _can_fork() else 1
+        if _can_fork():
+            processes = min(len(os.sched_getaffinity(0)), len(runs) // _RUNS_OF_A_PROCESS)
+        else:
+            processes = 1
     parts = [runs[i : i + _PART] for i in range(0, len(runs), _PART)]
     with _mapped(min(processes, len(parts)), scheduler) as mapped:
         return list(chain.from_iterable(mapped(partial(_read_part, selection, needs), parts)))

@@ -74,7 +74,9 @@ def holds_run(names: Iterable[str]) -> bool:
 
 def run_file(rank: int | str) -> str:
     """Return the name of the file that holds what a further node found; rank 0 writes ``run.csv`` itself."""
-    return RUN_FILE if rank in (0, COMMAND_STREAM) else f"run-{rank}.csv"
+    if rank in (0, COMMAND_STREAM):
+        return RUN_FILE
+    return f"run-{rank}.csv"
 
 
 def cell(value: object) -> str:
@@ -88,9 +90,14 @@ def cell(value: object) -> str:
     if isinstance(value, frozenset | set):
         return " ".join(sorted(value))
     if isinstance(value, tuple):
-        return json.dumps(value, ensure_ascii=False) if value else ""
+        if value:
+            return json.dumps(value, ensure_ascii=False)
+        return ""
     text = str(value)
-    return text if text.isprintable() else text.translate(_ONE_LINE)  # which takes four times as long
+    # which takes four times as long
+    if text.isprintable():
+        return text
+    return text.translate(_ONE_LINE)
 
 
 _ONE_LINE = str.maketrans({"\0": None, "\n": " ", "\r": " "})
@@ -138,7 +145,12 @@ def amount(text: str, least: float = 0.0) -> float:
     """
     value = float(text) if _is_number(text) else math.nan
     if not least <= value < _MOST:
-        kind = "an amount" if least == 0 else "a finite number" if least < 0 else f"{least:g} or more"
+        if least == 0:
+            kind = "an amount"
+        elif least < 0:
+            kind = "a finite number"
+        else:
+            kind = f"{least:g} or more"
         raise ValueError(f"{text!r} is not {kind}")
     return value
 
@@ -365,15 +377,23 @@ _PLAIN_READERS: Mapping[Any, Callable[[str], Any]] = {amount: float, finite: flo
 
 def _part(name: str, hint: Any) -> Part | None:
     """Return the columns of a field; None where it has none."""
-    hint, *meta = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    if get_origin(hint) is Annotated:
+        hint, *meta = get_args(hint)
+    else:
+        hint, *meta = (hint,)
     if meta and (meta[0] is None or isinstance(meta[0], Part)):
         return meta[0]
-    return _nested(hint, *meta) if dataclasses.is_dataclass(hint) else Part([_column(name, hint, *meta)])
+    if dataclasses.is_dataclass(hint):
+        return _nested(hint, *meta)
+    return Part([_column(name, hint, *meta)])
 
 
 def _column(name: str, hint: Any, meaning: str = "", bound: Any = 0.0) -> LogColumn:
     """Return the column of a field; see ``LogTable``."""
-    kind = next(kind for kind in get_args(hint) if kind is not NoneType) if isinstance(hint, UnionType) else hint
+    if isinstance(hint, UnionType):
+        kind = next(kind for kind in get_args(hint) if kind is not NoneType)
+    else:
+        kind = hint
     kind = get_origin(kind) or kind
     read: Callable[[str], Any] = _READERS.get(kind, kind)
     write: Callable[[Any], str] = cell
@@ -516,7 +536,9 @@ _summary_cells_of = itemgetter(*SUMMARY.columns)
 def summary_of(values: Mapping[str, Any]) -> RunSummary:
     """Return the summary of a flat row."""
     summary = SUMMARY.made([values[column] for column in SUMMARY.columns])
-    return dataclasses.replace(summary, metrics=values["metrics"]) if values["metrics"] else summary
+    if values["metrics"]:
+        return dataclasses.replace(summary, metrics=values["metrics"])
+    return summary
 
 
 def before_pue_kwh(values: Mapping[str, Any]) -> float | None:

@@ -73,7 +73,9 @@ class Period:
         since = self.since
         until = self.until
         if since is None:
-            return "all that was logged" if until is None else f"before {_written(until)} (UTC)"
+            if until is None:
+                return "all that was logged"
+            return f"before {_written(until)} (UTC)"
         if until is None:
             return f"from {_written(since)} (UTC) on"
         if since == _next(since - timedelta(microseconds=1), MONTH) and until == _next(since, MONTH):
@@ -167,7 +169,9 @@ class Selection:
             }
             if any(own[name].isdisjoint(wanted) for name, wanted in self.names.items()):
                 return None
-        return run if self.period.is_everything else part_of(run, *self.period.bounds_s)
+        if self.period.is_everything:
+            return run
+        return part_of(run, *self.period.bounds_s)
 
 
 def job_of(run: Run) -> str:
@@ -299,7 +303,10 @@ def _timed(row: Row) -> _Timed | None:
     at_s = utc_s(row.started_at)
     if at_s is None:
         return None
-    begin_s = at_s + row.gap_before_s if row.kind in (RowKind.GAP, RowKind.TAIL) else at_s
+    if row.kind in (RowKind.GAP, RowKind.TAIL):
+        begin_s = at_s + row.gap_before_s
+    else:
+        begin_s = at_s
     return begin_s - row.gap_before_s, begin_s, begin_s + row.duration_s, row
 
 
@@ -351,7 +358,10 @@ def _part(run: Run, timed: Mapping[int | str, Sequence[_Timed]], from_s: float, 
     }
     inner = [(start_s + TIMESTAMP_S, end_s - TIMESTAMP_S) for found in timed.values() for start_s, _, end_s, _ in found]
     splits = any(start_s < at_s < end_s for start_s, end_s in inner for at_s in (from_s, to_s))
-    started_at = run.started_at if from_s == -math.inf else timestamp(from_s)
+    if from_s == -math.inf:
+        started_at = run.started_at
+    else:
+        started_at = timestamp(from_s)
     part = run.replace(
         lines={**run.lines, "started_at": (started_at, "")},
         command_rows=rows.pop(COMMAND_STREAM) or None,
@@ -369,7 +379,10 @@ def _part(run: Run, timed: Mapping[int | str, Sequence[_Timed]], from_s: float, 
 
 def _estimated(part: RunSummary, whole: RunSummary) -> RunSummary:
     """Return the totals of a part whose time without a meter counts as in the whole run, so that parts add up to it."""
-    part = part if whole.measured_kwh is not None else replace(part, measured_kwh=None)
+    if whole.measured_kwh is not None:
+        part = part
+    else:
+        part = replace(part, measured_kwh=None)
     unmetered_s = whole.duration_s - whole.metered_s
     metered_kwh = whole.energy.total_kwh
     if not metered_kwh or not whole.unmetered_estimate_kwh or unmetered_s <= 0:
@@ -387,7 +400,9 @@ def _estimated(part: RunSummary, whole: RunSummary) -> RunSummary:
 
 
 def _plus(of_part: float | None, of_whole: float | None, share: float) -> float | None:
-    return None if of_whole is None else (of_part or 0.0) + of_whole * share
+    if of_whole is None:
+        return None
+    return (of_part or 0.0) + of_whole * share
 
 
 def _cut(timed: _Timed, from_s: float, to_s: float) -> Row:
@@ -407,7 +422,9 @@ def _cut(timed: _Timed, from_s: float, to_s: float) -> Row:
         energy=part_of_energy(row.energy, of_row),
         emissions_gco2e=None if grams is None else grams * of_row,
     )
-    return part if end_s <= to_s else replace(part, kind=RowKind.SEGMENT, counts=Counts())
+    if end_s <= to_s:
+        return part
+    return replace(part, kind=RowKind.SEGMENT, counts=Counts())
 
 
 def _share(start_s: float, end_s: float, from_s: float, to_s: float) -> float:

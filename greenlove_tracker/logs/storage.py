@@ -91,7 +91,9 @@ def names(path: LogPath | str) -> list[str]:
 
 def file_in(directory: LogPath | str, name: str) -> LogFile:
     """Return a file of a directory, to be read."""
-    return f"{directory}/{name}" if isinstance(directory, str | Path) else directory / name
+    if isinstance(directory, str | Path):
+        return f"{directory}/{name}"
+    return directory / name
 
 
 def read_bytes(file: LogFile | Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
@@ -140,7 +142,9 @@ def _check_size(size_bytes: int, max_bytes: int) -> None:
 def size_bytes(file: LogFile) -> int:
     """Return the size of a file; 0 where it cannot be told."""
     try:
-        return os.lstat(file).st_size if isinstance(file, str) else int(file.fs.size(file.path) or 0)
+        if isinstance(file, str):
+            return os.lstat(file).st_size
+        return int(file.fs.size(file.path) or 0)
     except OSError:
         return 0
 

@@ -144,7 +144,9 @@ class _NodeEnergy:
     def total_kwh(self) -> float | None:
         """The metered and the estimated energy, before PUE."""
         metered_kwh = self.metered.total_kwh
-        return None if metered_kwh is None else metered_kwh + (self.estimate_kwh or 0.0)
+        if metered_kwh is None:
+            return None
+        return metered_kwh + (self.estimate_kwh or 0.0)
 
 
 @cache
@@ -331,7 +333,9 @@ def utc(text: str) -> datetime:
         ValueError: where it is none.
     """
     moment = datetime.fromisoformat(text)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if moment.tzinfo:
+        return moment
+    return moment.replace(tzinfo=UTC)
 
 
 def utc_s(text: str) -> float | None:
@@ -359,7 +363,9 @@ def merge_epochs(rows: Sequence[Row], rank: int) -> list[EpochRecord]:
 def _energy_of_all(stretches: Sequence[tuple[float, Energy]]) -> Energy:
     """Return the energy of stretches of time; unknown where not the same components were metered in each."""
     known = {(e.cpu_kwh is None, e.gpu_kwh is None, e.ram_kwh is None) for seconds, e in stretches if seconds > 0}
-    return sum_energies(energy for _, energy in stretches) if len(known) <= 1 else UNKNOWN_ENERGY
+    if len(known) <= 1:
+        return sum_energies(energy for _, energy in stretches)
+    return UNKNOWN_ENERGY
 
 
 def _merge_epoch(number: int, rank: int, group: Sequence[Row], since_last: Sequence[Row]) -> EpochRecord:
@@ -419,20 +425,32 @@ def summarise(
     for stream, rows in rows_by_rank.items():
         is_counted = (stream not in joined or joined.keys() >= rows_by_rank.keys()) and not command.n_rows
         of_stream = deepcopy(mean) if is_counted else MeanRates(terms.rates)
-        streams[stream] = rows if isinstance(rows, RowTotals) else RowTotals.of(rows, of_stream)
+        if isinstance(rows, RowTotals):
+            streams[stream] = rows
+        else:
+            streams[stream] = RowTotals.of(rows, of_stream)
         if is_counted and streams[stream].is_metered:
             mean = streams[stream].mean
     own = {stream: found for stream, found in streams.items() if stream not in joined}
     first = own[0] if 0 in own and own[0].n_rows else next(iter(own.values()), None)
     lead = [first] if first else []
     lead += [streams[stream] for stream, rank in joined.items() if rank == 0 and stream in streams]
-    timed = [command] if command.n_rows else list(own.values() or streams.values())
+    if command.n_rows:
+        timed = [command]
+    else:
+        timed = list(own.values() or streams.values())
     carriers = [found for found in timed if found.is_metered]
     all_nodes = _sum_nodes([found.node for found in carriers])
     duration_s = max((found.sum("row_s") for found in timed), default=0.0)
     total_kwh = all_nodes.total_kwh
-    assumed_kwh = None if total_kwh is None else total_kwh * (terms.node_factor(all_nodes.metered) - 1.0) or None
-    energy_kwh = None if total_kwh is None else (total_kwh + (assumed_kwh or 0.0)) * terms.pue
+    if total_kwh is None:
+        assumed_kwh = None
+    else:
+        assumed_kwh = total_kwh * (terms.node_factor(all_nodes.metered) - 1.0) or None
+    if total_kwh is None:
+        energy_kwh = None
+    else:
+        energy_kwh = (total_kwh + (assumed_kwh or 0.0)) * terms.pue
     rates = mean.counted_with(terms.rates)
     cost_usd, cost_basis = rates.cost(duration_s or None, energy_kwh, gpu_count)  # no time is known of no rows
     every = [*streams.values(), command]

@@ -64,7 +64,10 @@ class MeasurementError:
 
     def deviation(self, energy_kwh: float, duration_s: float) -> Deviation:
         """Return how far an energy of so long a time may be off, in kWh."""
-        sampling = self.after_1_s / math.sqrt(duration_s) if self.after_1_s and duration_s > 0 else 0.0
+        if self.after_1_s and duration_s > 0:
+            sampling = self.after_1_s / math.sqrt(duration_s)
+        else:
+            sampling = 0.0
         below = min(1.0, math.hypot(1 - self.lower, sampling))
         return energy_kwh * below, energy_kwh * math.hypot(self.upper - 1, sampling)
 
@@ -98,7 +101,9 @@ def error_of(component: str, methods: str, gpu_models: str = "") -> MeasurementE
 def errors_of(run: Run) -> tuple[MeasurementError, ...] | None:
     """Return the errors that the energy of a run has; None where it is unknown, or an error is."""
     found = _parts(run, run.values)
-    return None if found is None else tuple(error for error, _ in found)
+    if found is None:
+        return None
+    return tuple(error for error, _ in found)
 
 
 def energy_deviations(run: Run, values: Mapping[str, Any]) -> Deviations | None:
@@ -117,7 +122,9 @@ def energy_deviations(run: Run, values: Mapping[str, Any]) -> Deviations | None:
     parts = _parts(run, values)
     pue = values["pue"]
     duration_s = run.values["duration_s"]
-    return None if parts is None else {error.name: error.deviation(kwh * pue, duration_s) for error, kwh in parts}
+    if parts is None:
+        return None
+    return {error.name: error.deviation(kwh * pue, duration_s) for error, kwh in parts}
 
 
 def _parts(run: Run, values: Mapping[str, Any]) -> list[tuple[MeasurementError, float]] | None:
@@ -125,7 +132,9 @@ def _parts(run: Run, values: Mapping[str, Any]) -> list[tuple[MeasurementError, 
     errors = _errors(values["cpu_method"], values["gpu_method"], values["ram_method"], run.text("gpu_models"))
     found = [(error, kwh) for error, kwh in zip(errors, _amounts(values), strict=True) if kwh]
     known = [(error, kwh) for error, kwh in found if error is not None]
-    return known if values["energy_kwh"] is not None and len(known) == len(found) else None
+    if values["energy_kwh"] is not None and len(known) == len(found):
+        return known
+    return None
 
 
 _amounts = itemgetter("cpu_kwh", "gpu_kwh", "ram_kwh", "unmetered_estimate_kwh", "node_assumed_kwh")
@@ -159,10 +168,16 @@ def run_deviations(
     if of_energy is None or not energy_kwh:
         return None if of_energy is None else {}
     co2e = (emissions_kgco2e or 0.0) / energy_kwh
-    cost = (values["cost_usd"] or 0.0) / energy_kwh if values["cost_basis"] == "electricity" else 0.0
+    if values["cost_basis"] == "electricity":
+        cost = (values["cost_usd"] or 0.0) / energy_kwh
+    else:
+        cost = 0.0
     found = {}
     for name, (below, above) in of_energy.items():
-        of_cost = (below * cost, above * cost) if cost >= 0 else (above * -cost, below * -cost)
+        if cost >= 0:
+            of_cost = (below * cost, above * cost)
+        else:
+            of_cost = (above * -cost, below * -cost)
         found[name] = (below, above, below * co2e, above * co2e, *of_cost)
     return found
 
@@ -186,7 +201,9 @@ def run_interval(run: Run, quantity: str = "energy_kwh") -> Estimate | None:
     at = 2 * list(QUANTITIES).index(quantity)
     deviations = run_deviations(run, run.values, run.emissions_kgco2e)
     sides = [(each[at], each[at + 1]) for each in (deviations or {}).values()]
-    return interval(getattr(run.summary, quantity), QUANTITIES[quantity], sides) if any(map(any, sides)) else None
+    if any(map(any, sides)):
+        return interval(getattr(run.summary, quantity), QUANTITIES[quantity], sides)
+    return None
 
 
 def with_meter_error(forecast: Estimate, run: Run, quantity: str) -> Estimate:

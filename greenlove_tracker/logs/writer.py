@@ -168,7 +168,10 @@ class RunWriter:
         self._summary: Mapping[str, bytes] = {}
         self.fields: dict[str, Field] = {}
         self._rank = rank = _free_stream(run_dir, rank)
-        self._columns = schema.EPOCHS.columns if has_rates else schema.EPOCHS.least
+        if has_rates:
+            self._columns = schema.EPOCHS.columns
+        else:
+            self._columns = schema.EPOCHS.least
         self._info, self._epochs = _info_name(run_dir, rank), schema.epochs_file(rank)
         self._files: dict[str, AppendFile] = {}
         self.write_fields(fields)
@@ -187,7 +190,10 @@ class RunWriter:
 
     def write(self, table: LogTable[R], record: R) -> None:
         """Append a line to a file that is there only once it has a line."""
-        name = forecasts_file(self._rank) if table is FORECASTS else table.file(self._rank)
+        if table is FORECASTS:
+            name = forecasts_file(self._rank)
+        else:
+            name = table.file(self._rank)
         self._append(name, table.columns, [table.cells(record)], record)
 
     def _append(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[str]], record: object = None) -> None:
@@ -274,7 +280,9 @@ def _free_stream(run_dir: Path, rank: int | str) -> int | str:
 def _info_name(run_dir: Path, rank: int | str) -> str:
     """Return the file for fields: a tracker inside a command that is measured from outside writes a further one."""
     name = schema.run_file(rank)
-    return f"run-{rank}.csv" if name == schema.RUN_FILE and (run_dir / schema.RUN_FILE).exists() else name
+    if name == schema.RUN_FILE and (run_dir / schema.RUN_FILE).exists():
+        return f"run-{rank}.csv"
+    return name
 
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)  # Windows would write other line ends

@@ -169,7 +169,10 @@ def _visible(gpus: Sequence[Gpu], listed: str | None) -> tuple[list[Gpu], str]:
         found = _named(gpus, name)
         if found is None:
             # CUDA stops at the first name that it does not know, and so do we
-            doubt = "" if name in ("", "-1") else f"CUDA_VISIBLE_DEVICES names {name!r}, which NVML does not know"
+            if name in ("", "-1"):
+                doubt = ""
+            else:
+                doubt = f"CUDA_VISIBLE_DEVICES names {name!r}, which NVML does not know"
             return chosen, doubt
         if found not in chosen:
             chosen.append(found)
@@ -194,7 +197,10 @@ def machine_share(env: Mapping[str, str], local_world_size: int = 1, *, root: Pa
     """
     import psutil
 
-    ours = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset[int]()
+    if hasattr(os, "sched_getaffinity"):
+        ours = frozenset(os.sched_getaffinity(0))
+    else:
+        ours = frozenset[int]()
     cgroup_cpus, cgroup = _cgroup_cpus(root)
     slurm_cpus = _number(env, "SLURM_CPUS_ON_NODE")
     # What limits the CPUs of the job, and how busy which CPUs are then. Ranks that are bound have as many each, and as
@@ -209,10 +215,15 @@ def machine_share(env: Mapping[str, str], local_world_size: int = 1, *, root: Pa
     memories = [(_cgroup_bytes(root), "cgroup"), (_slurm_bytes(env), "Slurm")]
     ram_bytes, ram_source = min(((size, source) for size, source in memories if size), default=(None, ""))
     cpu = min(1.0, cpus / (psutil.cpu_count() or 1)) if cpus else 1.0
-    ram = min(1.0, ram_bytes / psutil.virtual_memory().total) if ram_bytes else 1.0
+    if ram_bytes:
+        ram = min(1.0, ram_bytes / psutil.virtual_memory().total)
+    else:
+        ram = 1.0
     sources = {s for s, share in ((cpu_source, cpu), (ram_source, ram)) if share < 1.0}
     source = " and ".join(sorted(sources)) or "whole machine"
-    return Share(cpu, ram, source) if cpu == 1.0 else Share(cpu, ram, source, busy_s, n_busy or 0.0)
+    if cpu == 1.0:
+        return Share(cpu, ram, source)
+    return Share(cpu, ram, source, busy_s, n_busy or 0.0)
 
 
 def _number(env: Mapping[str, str], name: str) -> float | None:
@@ -227,14 +238,19 @@ def _slurm_bytes(env: Mapping[str, str]) -> float | None:
     cpus = _number(env, "SLURM_CPUS_ON_NODE")
     if per_node:
         return per_node * 1024**2
-    return per_cpu * cpus * 1024**2 if per_cpu and cpus else None
+    if per_cpu and cpus:
+        return per_cpu * cpus * 1024**2
+    return None
 
 
 def _cgroup_dirs(root: Path) -> list[Path]:
     """Return the cgroup directories that limit this process, innermost first."""
     base = root / "sys/fs/cgroup"
     found = [line for line in _read(root / "proc/self/cgroup").splitlines() if line.startswith("0::")]
-    inner = base / found[0].removeprefix("0::").lstrip("/") if found else base
+    if found:
+        inner = base / found[0].removeprefix("0::").lstrip("/")
+    else:
+        inner = base
     return [directory for directory in (inner, *inner.parents) if directory == base or base in directory.parents]
 
 
@@ -297,7 +313,9 @@ class ShareLoad:
 
     def _busy_s(self) -> float | None:
         try:
-            return None if self._share.busy_s is None else self._share.busy_s()
+            if self._share.busy_s is None:
+                return None
+            return self._share.busy_s()
         except (OSError, KeyError):  # the cgroup went, as at the end of a job: the last load stays
             return None
 
@@ -337,7 +355,9 @@ def cpu_counter_state(*, rapl_dir: Path = RAPL_DIR, root: Path = Path("/")) -> C
     if sys.platform == "darwin":
         return CounterState.MACOS
     is_virtual = "hypervisor" in _read(root / "proc/cpuinfo").split()
-    return CounterState.VIRTUAL if is_virtual else CounterState.ABSENT
+    if is_virtual:
+        return CounterState.VIRTUAL
+    return CounterState.ABSENT
 
 
 def synchronise() -> None:
@@ -356,7 +376,9 @@ def has_cuda_started() -> bool:
 
 def _started_cuda() -> Any:
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    return cuda if cuda is not None and getattr(cuda, "is_initialized", bool)() else None
+    if cuda is not None and getattr(cuda, "is_initialized", bool)():
+        return cuda
+    return None
 
 
 def peak_gpu_memory_gb() -> float | None:

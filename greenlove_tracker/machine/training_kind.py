@@ -78,7 +78,9 @@ def precision_of(model: nn.Module, *, is_under_autocast: bool | None = None) -> 
         return Seen("bf16", f"weights in {str(most).removeprefix('torch.')}")
     if most is not torch.float32 or is_under_autocast is None:
         return Seen()
-    return Seen("bf16", "autocast") if is_under_autocast else _in_32_bits(model)
+    if is_under_autocast:
+        return Seen("bf16", "autocast")
+    return _in_32_bits(model)
 
 
 def _in_32_bits(model: nn.Module) -> Seen:
@@ -128,7 +130,10 @@ def workload_of(model: nn.Module) -> Seen:
     images = [part for part in parts if isinstance(part, _IMAGE_CONVOLUTIONS)]
     embeddings = [part for part in parts if isinstance(part, nn.Embedding)]
     named = next((name for part in parts if (name := getattr(part, "main_input_name", None)) is not None), "")
-    stated = _WORKLOAD_OF_INPUT.get(named, "") if isinstance(named, str) else ""
+    if isinstance(named, str):
+        stated = _WORKLOAD_OF_INPUT.get(named, "")
+    else:
+        stated = ""
     # input_ids is also what a model says that says nothing: images beside them make it one of both.
     if stated and (stated != "language" or (embeddings and not images)):
         return Seen(stated, f"{named} as its input")
@@ -136,7 +141,9 @@ def workload_of(model: nn.Module) -> Seen:
     n_bags = sum(isinstance(part, nn.EmbeddingBag) for part in parts)
     if images:  # of both, where there are tokens or series beside them
         is_of_both = any(isinstance(part, nn.RNNBase) for part in parts) or _has_tokens(parts, embeddings)
-        return Seen() if is_of_both else Seen("vision", plural(len(images), "image convolution"))
+        if is_of_both:
+            return Seen()
+        return Seen("vision", plural(len(images), "image convolution"))
     if n_bags:
         return Seen("recommendation", plural(n_bags, "embedding bag"))
     if n_attention and _has_tokens(parts, embeddings):

@@ -125,7 +125,9 @@ class SimulatedMeter:
         self._last_s = now_s
 
         def kwh(power_w: float | None) -> float | None:
-            return None if power_w is None else kwh_from_w_s(power_w, passed_s)
+            if power_w is None:
+                return None
+            return kwh_from_w_s(power_w, passed_s)
 
         return Energy(
             kwh(self._cpu_w),

@@ -123,7 +123,10 @@ class CodeCarbonMeter:
                 if not _hardware(self._tracker) or self._tracker.flush() is None:
                     self.stop()
                     raise MeterError(f"CodeCarbon {self._version} found no hardware to measure")
-            self._cpu_factor = 1.0 if _model_share_alone(self._tracker, self._share) else self._share.cpu
+            if _model_share_alone(self._tracker, self._share):
+                self._cpu_factor = 1.0
+            else:
+                self._cpu_factor = self._share.cpu
             _keep_ram_power(self._tracker)
             self._tracker.flush()
             self._deltas.clear()
@@ -238,7 +241,10 @@ class CodeCarbonMeter:
         hardware = {type(part).__name__: part for part in _hardware(self._tracker)}
         measurable = ("cpu", "ram", "gpu") if gpus.gpus else ("cpu", "ram")
         limits_w = [g.power_limit_w for g in gpus.gpus if g.power_limit_w is not None]
-        gpu_count = 0 if self._leaves_gpus_out else len(gpus.gpus) or int(found["gpu_count"] or 0)
+        if self._leaves_gpus_out:
+            gpu_count = 0
+        else:
+            gpu_count = len(gpus.gpus) or int(found["gpu_count"] or 0)
         models = ", ".join(f"{n} × {name}" for name, n in Counter(g.name for g in gpus.gpus).items())
         is_of_node = methods.get("cpu") is Method.COUNTER and not self._share.is_whole_machine
         values = {
@@ -406,7 +412,9 @@ def _quick_detection() -> Iterator[None]:
         with cpu_table.open(encoding="utf-8", newline="") as lines:
             rows = [(row["Name"], row["TDP"]) for row in csv.DictReader(lines)]
         found = self._get_matching_cpu(model, {"Name": [name for name, _ in rows]})
-        return float(next(tdp_w for name, tdp_w in rows if name == found)) if found else None
+        if found:
+            return float(next(tdp_w for name, tdp_w in rows if name == found))
+        return None
 
     def countries(self: Any) -> Any:
         return json.loads(country_table.read_text(encoding="utf-8"))

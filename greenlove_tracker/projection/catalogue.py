@@ -60,7 +60,9 @@ def recognise(name: str, memory_gb: float | None = None) -> GpuSpec:
     if not candidates:
         raise UsageError(_unknown(name), argument="custom_speedup")
     if memory_gb is None:
-        return candidates[0] if len(candidates) == 1 else _common(name, candidates)
+        if len(candidates) == 1:
+            return candidates[0]
+        return _common(name, candidates)
     nearest = min(candidates, key=lambda gpu: abs((gpu.memory_gb or 0.0) - memory_gb))
     if nearest.memory_gb is not None and abs(memory_gb / nearest.memory_gb - 1) > _MEMORY_TOLERANCE:
         raise UsageError(
@@ -86,7 +88,9 @@ def _common(name: str, candidates: Sequence[GpuSpec]) -> GpuSpec:
 def counted(text: str) -> tuple[int | None, str]:
     """Return number and name of ``4 × L40S``; None where no number is typed."""
     found = _COUNTED.fullmatch(text)
-    return (int(found[1]), found[2].strip()) if found else (None, text.strip())
+    if found:
+        return (int(found[1]), found[2].strip())
+    return (None, text.strip())
 
 
 def _by_words(name: str) -> tuple[GpuSpec, ...]:
@@ -107,7 +111,10 @@ def _holds(gpu: GpuSpec, words: frozenset[str]) -> bool:
     """Return True where one of the GPU's names has all of these words."""
     said = {f"{gpu.memory_gb:g}gb"} if gpu.memory_gb else set()
     for own in (_words(name) for name in (gpu.name, *gpu.aliases)):
-        form = {"sxm"} if any(word.startswith("sxm") for word in own) else set()
+        if any(word.startswith("sxm") for word in own):
+            form = {"sxm"}
+        else:
+            form = set()
         if words <= own - {word for word in own if _MEMORY.fullmatch(word)} | said | form:
             return True
     return False
@@ -156,7 +163,10 @@ def _unknown(name: str) -> str:
     folded = _key(name).casefold()
     holding = [key for key in names if folded and set(folded.split()) <= set(key.split())]
     near = [names[key] for key in (holding or difflib.get_close_matches(folded, names, n=4))[:4]]
-    hint = f"; the nearest names are {', '.join(near)}: write one of them where it is meant, or" if near else ":"
+    if near:
+        hint = f"; the nearest names are {', '.join(near)}: write one of them where it is meant, or"
+    else:
+        hint = ":"
     return (
         f"no GPU of the table is called {name!r}{hint} give your own figure by {{argument}}, measured by a trial there "
         "(greenlove project --list names all; parts of a GPU, MIG or vGPU, are in no table)"

@@ -211,7 +211,10 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
         projections: this machine first, as ``project`` gives them.
         options: with the limits (``within_s``, ``max_cost_usd``), where there are any.
     """
-    limits = Limits(options.within_s, options.max_cost_usd) if options else Limits()
+    if options:
+        limits = Limits(options.within_s, options.max_cost_usd)
+    else:
+        limits = Limits()
     known = [row for row in projections if row.is_compared and row.duration_s is not None]
     drawn = JointDraws([row for row in projections if row.is_compared])
     compared = without_spot(known)
@@ -225,7 +228,10 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
     verdict, chosen, chances = chosen_by
     probability = next((c.probability for c in chances if c.machine is chosen), None)
     is_settled = probability is None or (verdict == "cheapest" and probability >= WINNER)
-    shortlist = shortlist_of(chances) if verdict == "cheapest" else chances[:4]
+    if verdict == "cheapest":
+        shortlist = shortlist_of(chances)
+    else:
+        shortlist = chances[:4]
     others = () if is_settled else tuple(c for c in shortlist if c.machine is not chosen)
     sure = [row for row in to_have if meets[id(row)] >= WINNER]
     listed = {id(chosen), *(id(c.machine) for c in others)}
@@ -256,7 +262,9 @@ def _chosen(to_have: Sequence[Projection], meets: dict[int, float], drawn: Joint
             return _cheapest(sure, drawn)
     hopes = [Chance(row, meets[id(row)]) for row in rows if meets[id(row)] >= _LEAST_HOPE]
     likely = tuple(sorted(hopes, key=lambda chance: -chance.probability))
-    return ("best chance", likely[0].machine, likely) if likely else ("nothing", None, ())
+    if likely:
+        return ("best chance", likely[0].machine, likely)
+    return ("nothing", None, ())
 
 
 def _cheapest(rows: Sequence[Projection], drawn: JointDraws) -> _Choice:
@@ -265,7 +273,9 @@ def _cheapest(rows: Sequence[Projection], drawn: JointDraws) -> _Choice:
     chances = drawn.cheapest(rows)
     if here is not None and (not chances or drawn.better(chances[0].machine, here, "cost_usd") <= EVEN):
         return "cheapest", here, chances
-    return ("cheapest", chances[0].machine, chances) if chances else ("nothing", None, ())
+    if chances:
+        return ("cheapest", chances[0].machine, chances)
+    return ("nothing", None, ())
 
 
 def _faster(chosen: Projection, sure: Sequence[Projection], drawn: JointDraws) -> Faster | None:

@@ -176,7 +176,10 @@ def compare_run(run: Run, options: ProjectionOptions, *, forecast: Forecast | No
         forecast = replace(forecast, energy_kwh=energy.times(options.pue / run.terms.pue, energy.unit))
     if problem:  # nor is what was made of it
         forecast = replace(forecast, energy_kwh=None, emissions_kgco2e=None, cost_usd=None)
-    name = f"{run.run_id}: {fmt.plan(forecast.plan)}" if has_trials(run) else run.title()
+    if has_trials(run):
+        name = f"{run.run_id}: {fmt.plan(forecast.plan)}"
+    else:
+        name = run.title()
     options, kind = _with_kind_of(run, _with_place_of(run, options))
     return _compared((name, *filter(None, (basis, problem, kind))), forecast, options)
 
@@ -191,15 +194,23 @@ def _memory_text(options: ProjectionOptions) -> tuple[str, ...]:
     if options.peak_memory_gb is not None:
         return (f"peak {options.peak_memory_gb:.3g} GiB",)
     estimate_gb = options.memory_estimate_gb
-    return () if estimate_gb is None else (f"estimated peak {fmt.memory(estimate_gb * BYTES_PER_GB)}",)
+    if estimate_gb is None:
+        return ()
+    return (f"estimated peak {fmt.memory(estimate_gb * BYTES_PER_GB)}",)
 
 
 def _with_place_of(run: Run, options: ProjectionOptions) -> ProjectionOptions:
     """Return the options with the place of a run, as its log says, unless another country is given."""
     rates = run.terms
     is_elsewhere = options.country is not None
-    intensity = run.carbon_intensity if run.knows_carbon_intensity and not is_elsewhere else None
-    price = None if options.local_gpu is None else rates.price_usd_per_gpu_hour
+    if run.knows_carbon_intensity and not is_elsewhere:
+        intensity = run.carbon_intensity
+    else:
+        intensity = None
+    if options.local_gpu is None:
+        price = None
+    else:
+        price = rates.price_usd_per_gpu_hour
     return replace(
         options,
         country=options.country or run.text("country") or None,
@@ -238,7 +249,10 @@ def _forecast_of_tracked(run: Run) -> tuple[Forecast, str]:
     """Return what a finished run took, else what it forecast last."""
     summary = run.summary
     if run.is_complete and summary.duration_s > 0:
-        energy = None if summary.energy_kwh is None else _exact(summary.energy_kwh, "kWh")
+        if summary.energy_kwh is None:
+            energy = None
+        else:
+            energy = _exact(summary.energy_kwh, "kWh")
         duration_s = _exact(summary.duration_s, "s")
         basis = "as this run took"
     elif run.forecasts:
@@ -304,10 +318,16 @@ def logged_gpus(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions
         problem = "its GPUs could not be metered, so the energy is not compared"
     elif n_metered != n_used:
         problem = f"{fmt.plural(n_metered, 'GPU')} metered, {n_used} used, so the energy is not compared"
-    limit_w = _number(run, "gpu_power_limit_w") if n_gpus == n_used and run.summary.n_nodes == 1 else None
+    if n_gpus == n_used and run.summary.n_nodes == 1:
+        limit_w = _number(run, "gpu_power_limit_w")
+    else:
+        limit_w = None
     draw = _draw(run, limit_w) if limit_w and n_used == n_metered else None
     limit_of_one_w = limit_w / n_metered if limit_w and n_metered else None
-    peak_gb = None if n_logged == 0 and text else _peak_memory_gb(run, is_on_gpu=name is not None)
+    if n_logged == 0 and text:
+        peak_gb = None
+    else:
+        peak_gb = _peak_memory_gb(run, is_on_gpu=name is not None)
     found = replace(
         options,
         local_gpu=name,
@@ -344,14 +364,19 @@ def _number(run: Run, name: str) -> float | None:
         value = float(run.text(name))
     except ValueError:
         return None
-    return value if math.isfinite(value) and value > 0 else None
+    if math.isfinite(value) and value > 0:
+        return value
+    return None
 
 
 def _draw(run: Run, limit_w: float) -> float | None:
     """Return the share of their limit that all GPUs drew; None where it was not measured."""
     if not set(run.text("gpu_method").split("+")) <= MEASURED_METHODS:
         return None
-    power_w = exploration_of(run).gpu_power_w if run.trials else run.gpu_mean_w
+    if run.trials:
+        power_w = exploration_of(run).gpu_power_w
+    else:
+        power_w = run.gpu_mean_w
     return min(1.0, power_w / limit_w) if power_w else None
 
 

@@ -57,7 +57,10 @@ def offers_of(provider: str | None, prices: Path | str | None) -> tuple[Offer, .
     in_file = {offer.provider for offer in from_file}
     everything = (*(o for o in bundled_offers() if o.provider not in in_file), *from_file)
     known = {offer.provider for offer in everything}
-    wanted = {DEFAULT_PROVIDER, *in_file} if provider is None else set(provider.lower().replace(",", " ").split())
+    if provider is None:
+        wanted = {DEFAULT_PROVIDER, *in_file}
+    else:
+        wanted = set(provider.lower().replace(",", " ").split())
     if wanted == {ALL_PROVIDERS}:
         wanted = known
     found = tuple(offer for offer in everything if offer.provider in wanted)

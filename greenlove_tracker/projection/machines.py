@@ -60,7 +60,9 @@ class Machine:
     @property
     def overhead(self) -> Uncertain:
         """The power of the whole machine, in what its GPUs draw; 1 where that is not known."""
-        return Uncertain(1.0) if self.draw is None else node_overhead(self.draw)
+        if self.draw is None:
+            return Uncertain(1.0)
+        return node_overhead(self.draw)
 
     def energy(self, duration_s: Uncertain | None) -> Uncertain | None:
         """Return GPUs × TDP × draw × overhead × PUE × time in kWh; None where one of them is not known."""
@@ -103,7 +105,10 @@ def local_machine(forecast: Forecast, gpu: GpuSpec | None, options: ProjectionOp
     n_gpus = options.n_gpus or 1
     has_gpu = options.local_gpu is not None
     tdp_w = options.manual_tdp_watts or (gpu.tdp_w if gpu else None)
-    local_pue = pue("workstation").value if options.pue is None else options.pue
+    if options.pue is None:
+        local_pue = pue("workstation").value
+    else:
+        local_pue = options.pue
     return Machine(
         gpu=gpu,
         has_gpu=has_gpu,
@@ -128,7 +133,10 @@ def _draw(
     if tdp_w is None:
         return None
     energy = forecast.energy_kwh
-    power_w = None if energy is None else w_from_kwh_s(energy.point, forecast.duration_s.point)
+    if energy is None:
+        power_w = None
+    else:
+        power_w = w_from_kwh_s(energy.point, forecast.duration_s.point)
     if not power_w:
         return usual_draw(gpu, options.workload)
     return draw_of_machine(power_w / pue, gpu, (options.n_gpus or 1) * tdp_w)
@@ -159,7 +167,10 @@ def machine_elsewhere(gpu: GpuSpec, n_gpus: int, offer: Offer | None, local: Mac
     Raises:
         UsageError: where the offer's own country is not one.
     """
-    draw = None if local.draw is None else draw_elsewhere(local.draw, local.gpu, gpu)
+    if local.draw is None:
+        draw = None
+    else:
+        draw = draw_elsewhere(local.draw, local.gpu, gpu)
     machine = replace(local, gpu=gpu, has_gpu=True, n_gpus=n_gpus, tdp_w=gpu.tdp_w, draw=draw)
     if offer is None:
         return replace(machine, price_usd_per_gpu_hour=None, notes=("nobody offers it: counted as if it stood here",))

@@ -200,7 +200,9 @@ class ProjectionOptions:
     def custom_speedup_of(self, gpu: str) -> CustomSpeedup | None:
         """Return the user's own speedup of a GPU; None where none is given for it."""
         custom = self.custom_speedup
-        return custom.get(gpu) if isinstance(custom, Mapping) else custom
+        if isinstance(custom, Mapping):
+            return custom.get(gpu)
+        return custom
 
 
 def _check(name: str, value: Any, must_be: str) -> None:

@@ -111,7 +111,10 @@ def usual_draw(gpu: GpuSpec | None, workload: str | None) -> PowerDraw:
     table = power_table()
     level = "" if workload is None else workload_named(workload)
     activity = _named(table.activity.get(level, table.activity[""]), "activity")
-    usual = f"usual for {level} trainings" if level in table.activity and level else "usual for trainings"
+    if level in table.activity and level:
+        usual = f"usual for {level} trainings"
+    else:
+        usual = "usual for trainings"
     return PowerDraw(propagated(_share, *table.range_of(gpu), activity), f"assumed, {usual}", is_assumed=True)
 
 

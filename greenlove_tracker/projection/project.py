@@ -70,7 +70,10 @@ def project_forecast(forecast: Forecast, options: ProjectionOptions) -> Projecti
     local = local_machine(forecast, local_gpu(options), options)
     targets = _targets(local, options)
     rows, left_out = _target_rows(forecast, local, targets, options)
-    price = price_caveat(local.electricity_price, options.country) if options.price_usd_per_gpu_hour is None else None
+    if options.price_usd_per_gpu_hour is None:
+        price = price_caveat(local.electricity_price, options.country)
+    else:
+        price = None
     caveats = (price, _kind_caveat(rows, options), left_out)
     first = local_row(forecast, local, options, tuple(caveat for caveat in caveats if caveat))
     return Projections([first, *sorted(rows, key=_order)])

@@ -63,8 +63,14 @@ def local_row(
     if row.cost_usd is None and forecast.cost_usd is not None:
         cost = at_level(forecast.cost_usd)
         row = replace(row, cost_usd=cost, cost_basis="as forecast", joint=_with_cost(row, uncertain(cost, "cost here")))
-    how = "energy: as logged or forecast here" if energy else f"{_energy_text(machine)}, a model"
-    price = _cited(machine.electricity_price) if row.cost_basis == "electricity" else ""
+    if energy:
+        how = "energy: as logged or forecast here"
+    else:
+        how = f"{_energy_text(machine)}, a model"
+    if row.cost_basis == "electricity":
+        price = _cited(machine.electricity_price)
+    else:
+        price = ""
     return replace(row, sources=tuple(text for text in (*row.sources, row.energy_kwh and how, price) if text))
 
 
@@ -83,7 +89,10 @@ def _caveats_of_draw(machine: Machine, *, has_energy: bool) -> tuple[Caveat, ...
     share = machine.draw.share.estimate("")
     what = "the GPUs' draw is unknown"
     if not machine.has_gpu:
-        what = "energy elsewhere" if has_energy else "the energy here is not known, as there is no GPU; elsewhere it"
+        if has_energy:
+            what = "energy elsewhere"
+        else:
+            what = "the energy here is not known, as there is no GPU; elsewhere it"
         what += " is that of the GPUs there"
     of_limit = f"{share.point:.0%} of their power limit is assumed [{share.lower:.0%}–{min(1.0, share.upper):.0%}]"
     return (Caveat(f"{what}: {of_limit}, beside the rest of the node; give {{argument}}", ("utilization",)),)

@@ -105,7 +105,10 @@ def scaling_gain(
         raise UsageError(f"{{argument}} must be nvlink, pcie or ethernet, not {link!r}", argument="interconnect")
     of_class = "" if workload is None else workload_named(workload)
     between = scalings()[BETWEEN_NODES, of_class]
-    inside = _one_gpu_a_node(of_class) if link == BETWEEN_NODES else scalings()[link, of_class]
+    if link == BETWEEN_NODES:
+        inside = _one_gpu_a_node(of_class)
+    else:
+        inside = scalings()[link, of_class]
     if efficiency_of_eight is not None:
         inside = inside.with_efficiency_of_eight(efficiency_of_eight)
         between = replace(between, exponent=min(between.exponent, inside.exponent))
@@ -145,7 +148,9 @@ def interconnect_of(gpu: GpuSpec) -> str:
     """
     if gpu.name.startswith("GH200"):
         return BETWEEN_NODES
-    return "nvlink" if "SXM" in gpu.name or gpu.name in _MODULES else "pcie"
+    if "SXM" in gpu.name or gpu.name in _MODULES:
+        return "nvlink"
+    return "pcie"
 
 
 @cache

@@ -112,7 +112,10 @@ def given_speedup(custom: object, gpu: str = "") -> Speedup:
     Raises:
         UsageError: where it is neither, or cannot be meant.
     """
-    ends = custom if isinstance(custom, tuple) else (custom, custom, custom)
+    if isinstance(custom, tuple):
+        ends = custom
+    else:
+        ends = (custom, custom, custom)
     if not (len(ends) == 3 and all(isinstance(end, Real) and not isinstance(end, bool) for end in ends)):
         raise UsageError(
             f"{{argument}} must be a number such as 1.8, or (1.8, 1.5, 2.1), not {custom!r}", argument="custom_speedup"
@@ -139,7 +142,10 @@ def _modelled(local: GpuSpec, others: Sequence[GpuSpec], workload: str | None, p
     n = len(others)
     factor_of_cpu = math.log(_CPU_FACTOR) / _Z
     # From the CPU, each is known against the middle of them, and that within the factor; else against the local GPU.
-    reference = np.full((n, n), 1 / n) if _is_cpu(local) else np.zeros((n, n))
+    if _is_cpu(local):
+        reference = np.full((n, n), 1 / n)
+    else:
+        reference = np.zeros((n, n))
     against = np.hstack([np.zeros((n, 1)) if _is_cpu(local) else -np.ones((n, 1)), np.eye(n) - reference])
     # A standard deviation of 1e-6 keeps the factorisation from failing where two of them are one and the same.
     factor = np.linalg.cholesky(against @ known.covariance @ against.T + 1e-12 * np.eye(n))

@@ -265,7 +265,9 @@ def precision_on(gpu: GpuSpec, precision: str) -> str:
     """Return the precision that a GPU computes in where a training asks for one: the nearest one that it has."""
     if precision == "fp8" and not gpu.fp8_tflops:
         return "bf16"
-    return "fp32" if precision == "tf32" and not gpu.tf32_tflops else precision
+    if precision == "tf32" and not gpu.tf32_tflops:
+        return "fp32"
+    return precision
 
 
 def architecture_of(gpu: GpuSpec) -> str:

@@ -371,7 +371,10 @@ def spot_advice_of(row: Projection, terms: Mapping[str, Any], price_here: float 
     Raises:
         UsageError: where a figure is missing or cannot be meant.
     """
-    on_demand = price_here if row.offer is None else row.offer.usd_per_gpu_hour
+    if row.offer is None:
+        on_demand = price_here
+    else:
+        on_demand = row.offer.usd_per_gpu_hour
     on_demand = None if row.obtained == "spot" else on_demand
     for name, why in _NEEDED.items():
         if name not in terms:

@@ -122,7 +122,9 @@ class Projection:
         """The way to have the machine: ``here``, ``no offer``, or the access of its offer."""
         if self.is_local:
             return "here"
-        return "no offer" if self.offer is None else self.offer.access
+        if self.offer is None:
+            return "no offer"
+        return self.offer.access
 
     @property
     def is_without_term(self) -> bool:

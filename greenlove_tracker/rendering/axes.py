@@ -59,7 +59,10 @@ class _Axis:
     @property
     def labels(self) -> list[tuple[float, str]]:
         """Each tick's place and its number, with the decimals that their distance needs."""
-        step = self.ticks[1] - self.ticks[0] if len(self.ticks) > 1 else (abs(self.ticks[0]) or 1.0)
+        if len(self.ticks) > 1:
+            step = self.ticks[1] - self.ticks[0]
+        else:
+            step = abs(self.ticks[0]) or 1.0
         decimals = max(0, -math.floor(math.log10(step) + 1e-9))
         return [(self.at(tick), f"{tick:,.{decimals}f}") for tick in self.ticks]
 
@@ -116,7 +119,12 @@ def _of_marks(chart: MarkChart) -> Plot:
     taken = list[tuple[float, float]]()
     for mark in sorted(chart.marks, key=lambda mark: (mark.is_named, -mark.y)):
         at = (x.at(mark.x), y.at(mark.y))
-        look = "here" if mark.is_here else "chosen" if mark.is_named else "other"
+        if mark.is_here:
+            look = "here"
+        elif mark.is_named:
+            look = "chosen"
+        else:
+            look = "other"
         across = tuple((x.at(end), at[1]) for end in mark.x_range or ())
         upwards = tuple((at[0], y.at(end)) for end in mark.y_range or ())
         drawn.shapes += [Shape("line", "range", ends) for ends in (across, upwards) if ends]
@@ -168,7 +176,10 @@ def nice_ticks(lower: float, upper: float, n_wanted: int = 5, *, only_whole: boo
     span = upper - lower
     if span <= 0:
         return [lower]
-    step = max(1.0, _step(span, n_wanted)) if only_whole else _step(span, n_wanted)
+    if only_whole:
+        step = max(1.0, _step(span, n_wanted))
+    else:
+        step = _step(span, n_wanted)
     first = math.ceil(lower / step - 1e-9)
     last = math.floor(upper / step + 1e-9)
     return [i * step for i in range(first, last + 1)]

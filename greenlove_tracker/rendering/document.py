@@ -152,7 +152,9 @@ class MarkedPoint:
     @property
     def label(self) -> str:
         """Its name with what it is, for a table."""
-        return f"{self.name} (here)" if self.is_here and self.name != "here" else self.name
+        if self.is_here and self.name != "here":
+            return f"{self.name} (here)"
+        return self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,9 @@ def visible(text: str) -> str:
 
 
 def _finalized(value: Any) -> Any:
-    return value if isinstance(value, Markup) or not isinstance(value, str) else unbroken(visible(value))
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return unbroken(visible(value))
 
 
 def _running(text: str) -> Markup:

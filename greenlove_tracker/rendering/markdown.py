@@ -41,7 +41,10 @@ def _block(block: doc.Block) -> str:
 
 def _chart(chart: doc.Chart) -> str:
     heads, rows = _chart_rows(chart)
-    note = f" ({in_markdown(chart.level[1])})" if isinstance(chart, doc.LineChart) and chart.level else ""
+    if isinstance(chart, doc.LineChart) and chart.level:
+        note = f" ({in_markdown(chart.level[1])})"
+    else:
+        note = ""
     cells = [tuple(map(in_markdown, row)) for row in rows]
     figures = _table(tuple(map(in_markdown, heads)), cells, range(len(heads)))
     return f"**{in_markdown(chart.title)}**{note}\n\n{figures}"

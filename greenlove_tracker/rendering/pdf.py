@@ -241,7 +241,10 @@ def _tile(figure: doc.KeyFigure, width_pt: float) -> list[Flowable]:
     size_pt = style.FIGURE_VALUE.fontSize
     natural_pt = style.text_width_pt(figure.value, style.BOLD, size_pt)
     fitting = ParagraphStyle("fitting", style.FIGURE_VALUE, fontSize=size_pt * min(1.0, 0.98 * width_pt / natural_pt))
-    note = style.FIGURE_MODELLED if figure.is_modelled else style.FIGURE_NOTE
+    if figure.is_modelled:
+        note = style.FIGURE_MODELLED
+    else:
+        note = style.FIGURE_NOTE
     return [
         Text(style.markup(figure.label), style.FIGURE_LABEL),
         Text(style.markup(figure.value), fitting),
@@ -253,10 +256,16 @@ def _tile(figure: doc.KeyFigure, width_pt: float) -> list[Flowable]:
 
 def _table(block: doc.Table, width_pt: float) -> Grid:
     has_head = any(column.title for column in block.columns)
-    rows = [_row([column.title for column in block.columns], block, style.HEADS)] if has_head else []
+    if has_head:
+        rows = [_row([column.title for column in block.columns], block, style.HEADS)]
+    else:
+        rows = []
     for i, cells in enumerate(block.rows, 1):
         rows.append(_row(cells, block, style.TOTALS if block.has_total and i == len(block.rows) else style.CELLS))
-    extra = [("LINEBELOW", (0, 0), (-1, 0), 0.8, style.GREY)] if has_head else []
+    if has_head:
+        extra = [("LINEBELOW", (0, 0), (-1, 0), 0.8, style.GREY)]
+    else:
+        extra = []
     if block.has_total:
         extra.append(("LINEABOVE", (0, -1), (-1, -1), 0.8, style.GREY))
     return _grid(rows, _widths_pt(block, width_pt), extra, repeatRows=int(has_head))
@@ -275,7 +284,10 @@ def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
     whole_pt = list[float]()
     for i, column in enumerate(block.columns):
         texts = [row[i] for row in block.rows[:_MEASURED_ROWS]]
-        words = texts if column.is_number else [word for text in texts for word in text.split()]
+        if column.is_number:
+            words = texts
+        else:
+            words = [word for text in texts for word in text.split()]
         for found, measured, title in ((least_pt, words, column.title.split()), (whole_pt, texts, [column.title])):
             longest = [*sorted(dict.fromkeys(measured), key=len)[-_MEASURED_TEXTS:], *title]
             widths = (style.text_width_pt(text, style.BOLD, style.CELL_PT) for text in longest)

@@ -42,7 +42,10 @@ def render(document: doc.Document, *, brief: bool = True, width: int | None = No
     """
     width = width or columns()
     about = " · ".join(filter(None, (document.title, document.subtitle)))
-    heads = [document.verdict or about] if brief else [about, document.verdict]
+    if brief:
+        heads = [document.verdict or about]
+    else:
+        heads = [about, document.verdict]
     parts = [wrap(head, "", MARGIN, width=width) for head in heads]
     parts.append([f"! {document.stamp}"] if document.stamp else [])
     for kind, blocks in itertools.groupby(document.brief_blocks if brief else document.blocks, type):
@@ -86,7 +89,10 @@ def _figures(block: doc.KeyFigures, *, brief: bool, width: int) -> list[str]:
 def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
     """Lay out a table; the widest texts are wrapped where they do not fit, numbers never."""
     heads = tuple(column.title for column in block.columns)
-    body, total = (block.rows[:-1], block.rows[-1:]) if block.has_total else (block.rows, ())
+    if block.has_total:
+        body, total = (block.rows[:-1], block.rows[-1:])
+    else:
+        body, total = (block.rows, ())
     shown = [*body[:most_rows], *total]
     n_heads = 1 if any(heads) else 0
     rows = [*[heads] * n_heads, *shown]

@@ -128,6 +128,9 @@ def document(log_dir: str | os.PathLike[str] | Logs, **chosen: Unpack[Chosen]) -
     if not total.n_runs and not runs.problems:
         if is_of_all:
             raise UsageError(f"{runs.path} holds no run; by default, a run writes to greenlove_logs")
-        when = "" if selection.period.is_everything else f" in the period {selection.period.text}"
+        if selection.period.is_everything:
+            when = ""
+        else:
+            when = f" in the period {selection.period.text}"
         raise UsageError(f"{runs.path} holds no run{f' of {selection.text}' if selection.text else ''}{when}")
     return directory_document(runs)

@@ -75,7 +75,10 @@ def _interruption(run: Run, after: Run) -> Interruption | None:
         lost_from_s = saved_s
         if (restored_s := utc_s(restored.at)) is not None:
             until_then = part_of(after, -math.inf, restored_s)
-            restart_s = 0.0 if until_then is None else until_then.summary.duration_s
+            if until_then is None:
+                restart_s = 0.0
+            else:
+                restart_s = until_then.summary.duration_s
     lost = part_of(run, lost_from_s)
     lost_s = 0.0 if lost is None else lost.summary.duration_s
     return Interruption(
@@ -100,14 +103,19 @@ def checkpoint_blocks(run: Run) -> tuple[doc.Block, ...]:
     said = _told_of_checkpoints(run)
     if found:  # work is lost where a run did it after the checkpoint that the next one resumed
         said.append(f"{_interruptions_cost(found)}.")
-    return (doc.Heading("Checkpoints and restarts"), *map(doc.Paragraph, said)) if said else ()
+    if said:
+        return (doc.Heading("Checkpoints and restarts"), *map(doc.Paragraph, said))
+    return ()
 
 
 def checkpoints_sentence(run: Run) -> str:
     """Say in one line what interruptions cost a run's training, and which checkpoints failed; empty without either."""
     failed = sum(e.action is CheckpointAction.FAILED for e in run.checkpoints)
     found = training_interruptions(run)
-    parts = [f"{fmt.plural(failed, 'checkpoint')} could not be written"] if failed else []
+    if failed:
+        parts = [f"{fmt.plural(failed, 'checkpoint')} could not be written"]
+    else:
+        parts = []
     return "; ".join([*parts, _interruptions_cost(found)] if found else parts)
 
 
@@ -116,9 +124,15 @@ def _interruptions_cost(found: Sequence[Interruption]) -> str:
     least = "at least " if any(one.is_at_least for one in found) else ""
     lost_s = math.fsum(one.lost_s for one in found)
     known_kwh = [one.lost_kwh for one in found]
-    energy = "" if None in known_kwh else f" ({fmt.energy(math.fsum(filter(None, known_kwh)))})"
+    if None in known_kwh:
+        energy = ""
+    else:
+        energy = f" ({fmt.energy(math.fsum(filter(None, known_kwh)))})"
     restarts_s = [one.restart_s for one in found if one.restart_s]
-    again = f"; restarts took {fmt.duration(math.fsum(restarts_s))}" if len(restarts_s) == len(found) else ""
+    if len(restarts_s) == len(found):
+        again = f"; restarts took {fmt.duration(math.fsum(restarts_s))}"
+    else:
+        again = ""
     return f"{fmt.plural(len(found), 'interruption')}: {least}{fmt.duration(lost_s)} of work lost{energy}{again}"
 
 
@@ -130,14 +144,18 @@ def _told_of_checkpoints(run: Run) -> list[str]:
         sizes = [e.size_bytes for e in saved if e.size_bytes is not None]
         size = f" of up to {fmt.memory(max(sizes))}" if sizes else ""
         blocked_s = math.fsum(e.blocked_s for e in saved if e.blocked_s is not None)
-        stood = f" The training stood still for {fmt.duration(blocked_s)} for them." if blocked_s else ""
+        if blocked_s:
+            stood = f" The training stood still for {fmt.duration(blocked_s)} for them."
+        else:
+            stood = ""
         said.append(f"{fmt.plural(len(saved), 'checkpoint')}{size} saved.{stood}")
     for action, what in ((CheckpointAction.FAILED, "Not written"), (CheckpointAction.DAMAGED, "Passed over")):
         notes = dict.fromkeys(fmt.shortened(e.note, 120) for e in run.checkpoints if e.action is action)
         said += [f"! {what}: {'; '.join(notes)}."] if notes else []
     if (event := restored_from(run)) is not None:
-        is_same = (
-            "bit for bit as without the interruption" if event.is_bit_identical else f"not bit-identical: {event.note}"
-        )
+        if event.is_bit_identical:
+            is_same = "bit for bit as without the interruption"
+        else:
+            is_same = f"not bit-identical: {event.note}"
         said.append(f"This run went on from the checkpoint of step {event.position.steps:,}, {is_same}.")
     return said

@@ -169,8 +169,14 @@ def row_sentence(comparison: Comparison, row: ComparisonRow) -> str:
     """Return what an arm does: ``amp-bf16 saves 31% of the energy [27 – 35] and 38% of the time [36 – 40]``."""
     learnt = f"; {row.learns_otherwise}" if row.learns_otherwise else ""
     if row.verdict is Verdict.TOO_SHORT:
-        budget = "" if row.budget_s is None else f": --budget {math.ceil(row.budget_s)} would show more"
-        advice = ": more runs of each may tell" if comparison.is_of_runs else budget
+        if row.budget_s is None:
+            budget = ""
+        else:
+            budget = f": --budget {math.ceil(row.budget_s)} would show more"
+        if comparison.is_of_runs:
+            advice = ": more runs of each may tell"
+        else:
+            advice = budget
         return f"{row.name}: {Verdict.TOO_SHORT}{advice}{learnt}"
     model = "modelled " if is_modelled(comparison.energy_method) else ""
     named = {f"{model}energy": row.energy_ratio, "time": row.time_ratio}
@@ -188,9 +194,15 @@ def share_text(ratio: Estimate, of_what: str) -> str:
     """Write what is saved or spent more: ``31% of the energy [27 – 35]``, ``14% more time [12 – 16]``."""
     decimals = _decimals(ratio)
     is_saved = ratio.point < 1
-    ends = (1 - ratio.upper, 1 - ratio.lower) if is_saved else (ratio.lower - 1, ratio.upper - 1)
+    if is_saved:
+        ends = (1 - ratio.upper, 1 - ratio.lower)
+    else:
+        ends = (ratio.lower - 1, ratio.upper - 1)
     share, lower, upper = (f"{value * 100:,.{decimals}f}" for value in (abs(1 - ratio.point), *ends))
-    interval = f" [{lower} – {upper}]" if ratio.has_interval and not lower == share == upper else ""
+    if ratio.has_interval and not lower == share == upper:
+        interval = f" [{lower} – {upper}]"
+    else:
+        interval = ""
     return f"{share}% {'of the' if is_saved else 'more'} {of_what}{interval}"
 
 
@@ -213,7 +225,9 @@ def _signed(change: float, decimals: int) -> str:
     if not math.isfinite(change):
         return fmt.UNKNOWN
     text = f"{change * 100:+,.{decimals}f}"
-    return "0" if not float(text.replace(",", "")) else text.replace("-", "−")
+    if not float(text.replace(",", "")):
+        return "0"
+    return text.replace("-", "−")
 
 
 def rows_that_ran(comparison: Comparison) -> list[ComparisonRow]:
@@ -276,7 +290,9 @@ def _took_whole(comparisons: Sequence[Comparison]) -> list[doc.Block]:
 def _whole_cell(estimate: Estimate | None, text: fmt.Text) -> str:
     if estimate is None:
         return fmt.UNKNOWN
-    return fmt.interval(estimate, text) if estimate.lower < estimate.upper else text(estimate.point)
+    if estimate.lower < estimate.upper:
+        return fmt.interval(estimate, text)
+    return text(estimate.point)
 
 
 # -- Logged runs --
@@ -328,7 +344,9 @@ def side_of(name: str, runs: Sequence[Run]) -> Side:
 def _mean_text(values: Sequence[float | None], text: fmt.Text) -> str:
     """Write the mean; a dash where there is no value, or any is not known."""
     known = [value for value in values if value is not None]
-    return text(math.fsum(known) / len(known)) if known and len(known) == len(values) else _DASH
+    if known and len(known) == len(values):
+        return text(math.fsum(known) / len(known))
+    return _DASH
 
 
 def shared_metrics(sides: Sequence[Side]) -> list[str]:
@@ -368,7 +386,9 @@ def _learnt_text(side: Side, baseline: Side, metrics: Sequence[str]) -> str:
     name = metrics[0]
     own, before = (_mean_text([final_value(run, name) for run in s.runs], number_text) for s in (side, baseline))
     is_same = own == before or _DASH in (own, before)
-    return "" if is_same else f"its final {name} is {own} instead of {before}"
+    if is_same:
+        return ""
+    return f"its final {name} is {own} instead of {before}"
 
 
 def _marks(sides: Sequence[Side]) -> list[doc.Block]:
@@ -436,7 +456,10 @@ def _method(comparison: Comparison) -> list[doc.Block]:
         return []
     lengths_s = [trial.duration_s for trial in comparison.trials]
     noun = "run" if comparison.is_of_runs else "trial"
-    energy = wording.method(comparison.energy_method) if comparison.energy_method else "not measured"
+    if comparison.energy_method:
+        energy = wording.method(comparison.energy_method)
+    else:
+        energy = "not measured"
     spent = fmt.duration(comparison.spent_s)
     budget_s = comparison.budget_s
     residual = comparison.residual_cv
@@ -541,12 +564,13 @@ def _experiment_verdict(sides: Sequence[Side], comparisons: Sequence[Comparison]
     )
     if not pairs:
         missing = [side.name for side in sides if not side.runs]
-        what = (
-            f"no training of {wording.joined(missing, _MOST_SAID)} has finished"
-            if missing
-            else "there is one group of trainings"
-        )
-        return f"Nothing can be compared: {what}." if sides else "No training has been run."
+        if missing:
+            what = f"no training of {wording.joined(missing, _MOST_SAID)} has finished"
+        else:
+            what = "there is one group of trainings"
+        if sides:
+            return f"Nothing can be compared: {what}."
+        return "No training has been run."
     comparison, row = pairs[0]
     by_name = {side.name: side for side in sides}
     baseline = by_name[comparison.baseline.name]
@@ -560,10 +584,18 @@ def _trainings(record: ExperimentRecord, metrics: Sequence[str]) -> list[doc.Blo
     for name, runs in record.groups:
         for run in runs:
             seed = run.text("seed")
-            own = name if not seed and len(runs) == 1 else f"{name}, {f'seed {seed}' if seed else run.run_id}"
+            if not seed and len(runs) == 1:
+                own = name
+            else:
+                own = f"{name}, {f'seed {seed}' if seed else run.run_id}"
             cells = Side(own, (run,)).cells(metrics)
             parts = f", {len(run.parts)} runs" if len(run.parts) > 1 else ""
             rows.append((*cells, f"{fmt.shortened(run.summary.status, 20)}{parts}"))
     columns = (*_side_columns(metrics), doc.Column("status", 1.0))
-    more = [doc.Paragraph(f"and {len(rows) - _MOST_ROWS:,} more")] if len(rows) > _MOST_ROWS else []
-    return [doc.Heading("The trainings"), doc.Table(columns, tuple(rows[:_MOST_ROWS])), *more] if rows else []
+    if len(rows) > _MOST_ROWS:
+        more = [doc.Paragraph(f"and {len(rows) - _MOST_ROWS:,} more")]
+    else:
+        more = []
+    if rows:
+        return [doc.Heading("The trainings"), doc.Table(columns, tuple(rows[:_MOST_ROWS])), *more]
+    return []

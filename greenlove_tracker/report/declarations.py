@@ -225,7 +225,9 @@ def _group(row: RunRow) -> str:
         return _UNDONE
     if row["kind"] != TRAINING:
         return _EXPLORATORY
-    return _FINAL if "final" in {tag.strip() for tag in row["tags"].split(",")} else _OTHER
+    if "final" in {tag.strip() for tag in row["tags"].split(",")}:
+        return _FINAL
+    return _OTHER
 
 
 def _paragraph(facts: _Facts, groups: Sequence[tuple[str, Totals]]) -> str:
@@ -233,7 +235,10 @@ def _paragraph(facts: _Facts, groups: Sequence[tuple[str, Totals]]) -> str:
     duration_s = totals.duration_s or 0.0
     scale = fmt.time_scale(duration_s)
     bounds = {name: _range(name, totals.bounds(name)) for name in MEASURED}
-    mixed = "mixing direct and lifecycle intensities" if "+" in totals.intensity_coverage else ""
+    if "+" in totals.intensity_coverage:
+        mixed = "mixing direct and lifecycle intensities"
+    else:
+        mixed = ""
     energy = (*bounds["energy_kwh"], f"{facts.pue_text} included", _unknown_for(totals.n_unknown_energy))
     emissions = (*bounds["emissions_kgco2e"], mixed, _unknown_for(totals.n_unknown_emissions))
     intensities = (wording.intensity(factor).replace("g/kWh", "gCO2e/kWh") for factor in facts.intensities)
@@ -260,12 +265,17 @@ def _range(quantity: str, estimate: Estimate | None) -> tuple[str, ...]:
     """Write how far a total may be off: ``95% range 3.18 kWh – 3.52 kWh``; nothing where that is not known."""
     if estimate is None:
         return ()
-    of_energy = "" if quantity == "energy_kwh" else " (energy uncertainty only)"
+    if quantity == "energy_kwh":
+        of_energy = ""
+    else:
+        of_energy = " (energy uncertainty only)"
     return (f"{estimate.level:.0%} range {fmt.bounds(estimate, fmt.QUANTITIES[quantity][1])}{of_energy}",)
 
 
 def _unknown_for(n_runs: int) -> str:
-    return f"unknown for {fmt.plural(n_runs, 'run')}" if n_runs else ""
+    if n_runs:
+        return f"unknown for {fmt.plural(n_runs, 'run')}"
+    return ""
 
 
 def _period(facts: _Facts) -> str:
@@ -276,7 +286,9 @@ def _period(facts: _Facts) -> str:
         return period.text
     if not days:
         return ""
-    return f"on {days[0]} (UTC)" if days[0] == days[-1] else f"from {days[0]} to {days[-1]} (UTC)"
+    if days[0] == days[-1]:
+        return f"on {days[0]} (UTC)"
+    return f"from {days[0]} to {days[-1]} (UTC)"
 
 
 def _cells(name: str, totals: Totals) -> tuple[str, ...]:
@@ -328,7 +340,9 @@ class _Facts:
         """``PUE 1.2``, or from the least to the greatest."""
         least = min(self.pues, default=1.0)
         greatest = max(self.pues, default=1.0)
-        return f"PUE {least}" if least == greatest else f"PUE {least} to {greatest}"
+        if least == greatest:
+            return f"PUE {least}"
+        return f"PUE {least} to {greatest}"
 
 
 def _texts(rows: Sequence[RunRow], column: str, width: int) -> set[str]:

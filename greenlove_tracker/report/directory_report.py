@@ -60,7 +60,10 @@ def summary_document(aggregate: Aggregate, keys: Sequence[str]) -> doc.Document:
         for quantity, (name, text) in fmt.QUANTITIES.items()
         if quantity in QUANTITIES and (estimate := total.bounds(quantity)) is not None
     ]
-    of_total = [doc.Paragraph(f"95% range of the total: {', '.join(ranges)}.")] if ranges else []
+    if ranges:
+        of_total = [doc.Paragraph(f"95% range of the total: {', '.join(ranges)}.")]
+    else:
+        of_total = []
     return _document(aggregate, (*table, *of_total, *_notes(aggregate)))
 
 
@@ -75,9 +78,15 @@ def _document(aggregate: Aggregate, blocks: Sequence[doc.Block]) -> doc.Document
     name = fmt.shortened(aggregate.path.resolve().name, 60)
     period = aggregate.selection.period
     total = aggregate.total
-    when = "" if period.is_everything else period.text.removesuffix(" (UTC)")
+    if period.is_everything:
+        when = ""
+    else:
+        when = period.text.removesuffix(" (UTC)")
     known = {row["started_at"][:10] for row in total.rows} - {""}
-    days = [fmt.shortened(day, 10) for day in dict.fromkeys((min(known), max(known)))] if known else []
+    if known:
+        days = [fmt.shortened(day, 10) for day in dict.fromkeys((min(known), max(known)))]
+    else:
+        days = []
     return doc.Document(
         title=f"{when}: training runs in {name}" if when else f"Training runs in {name}",
         subtitle=" · ".join(filter(None, (_runs(aggregate), f"{' to '.join(days)} (UTC)" if days else ""))),
@@ -102,7 +111,10 @@ def _verdict(aggregate: Aggregate) -> str:
     n_bad = sum(row["status"] not in (*GOOD_ENDINGS, RunStatus.RUNNING) for row in total.rows)
     ended = f" {fmt.plural(n_bad, 'run')} did not finish." if n_bad else ""
     are = "is" if total.n_calibrated == 1 else "are"
-    calibrated = f" {fmt.plural(total.n_calibrated, 'run')} {are} calibrated." if total.n_calibrated else ""
+    if total.n_calibrated:
+        calibrated = f" {fmt.plural(total.n_calibrated, 'run')} {are} calibrated."
+    else:
+        calibrated = ""
     return f"{_runs(aggregate)} took {took}.{calibrated}{ended}"
 
 
@@ -115,7 +127,10 @@ def _notes(aggregate: Aggregate) -> list[doc.Block]:
     if left := wording.left_out(aggregate.n_left_out):
         texts.append(f"{left}; --include-simulated counts {'it' if aggregate.n_left_out == 1 else 'them'}.")
     if not period.is_everything:
-        cross = f"; of {fmt.plural(n_cut, 'run')} only the part inside counts" if n_cut else ""
+        if n_cut:
+            cross = f"; of {fmt.plural(n_cut, 'run')} only the part inside counts"
+        else:
+            cross = ""
         texts.append(f"Period: {period.text}{cross}.")
     texts += [f"! {fmt.shortened(str(problem), 400)}" for problem in problems[:_MAX_PROBLEMS]]
     texts += [f"! and {len(problems) - _MAX_PROBLEMS:,} more problems"] if len(problems) > _MAX_PROBLEMS else []
@@ -125,7 +140,10 @@ def _notes(aggregate: Aggregate) -> list[doc.Block]:
 def _scope(aggregate: Aggregate) -> str:
     """Say which time and which runs the report is of."""
     selection = aggregate.selection
-    chosen = f" Only {fmt.shortened(selection.text, 160)}." if selection.text else ""
+    if selection.text:
+        chosen = f" Only {fmt.shortened(selection.text, 160)}."
+    else:
+        chosen = ""
     return f"Period: {selection.period.text}.{chosen} All times are UTC."
 
 
@@ -165,7 +183,10 @@ def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
     figures = []
     for quantity, (value, n_missing, note) in found.items():
         known = total.bounds(quantity) if quantity in QUANTITIES else None
-        full = f"{note}; {fmt.plural(n_missing, 'run')} unknown" if n_missing else note
+        if n_missing:
+            full = f"{note}; {fmt.plural(n_missing, 'run')} unknown"
+        else:
+            full = note
         figures.append(wording.tile(quantity, value, known, full, "unknown for every run"))
     return tuple(figures)
 
@@ -194,7 +215,10 @@ def _table_of(aggregate: Aggregate, keys: Sequence[str], most: int | None = None
     rows.append(("total", *blank, *_cells(aggregate.total)))
     columns = (*(doc.Column(key, 4 / len(keys)) for key in keys), doc.Column("runs", 0.8, True), *SUM_COLUMNS)
     twice = sum(totals.n_runs for _, totals in groups) > aggregate.total.n_runs
-    note = [doc.Paragraph("A run that crosses the end of a day or month is split between the two.")] if twice else []
+    if twice:
+        note = [doc.Paragraph("A run that crosses the end of a day or month is split between the two.")]
+    else:
+        note = []
     return [doc.Table(columns, tuple(rows), has_total=True, is_whole=most is None), *note]
 
 
@@ -220,7 +244,10 @@ def _trend(aggregate: Aggregate) -> list[doc.Block]:
         labels = {f"{day}": f"{day.day} {day:%b}" for day in every}
     if len(labels) < 2:
         return []
-    n_named = len(ranked) if len(ranked) <= _MOST_LAYERS + 1 else _MOST_LAYERS
+    if len(ranked) <= _MOST_LAYERS + 1:
+        n_named = len(ranked)
+    else:
+        n_named = _MOST_LAYERS
     layers = [(fmt.shortened(name, 24) or "(none)", [name]) for name in ranked[:n_named]]
     if others := ranked[n_named:]:
         layers.append((f"{len(others)} others", others))
@@ -251,7 +278,10 @@ def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
         rows.append((f"{len(others):,} further runs", *blank, *_without_gpu_hours(Totals(others)), ""))
     rows.append(("total", *blank, *_without_gpu_hours(aggregate.total), ""))
     columns = (*(doc.Column(*_RUN_NAMES[i]) for i in kept), *(c for c in SUM_COLUMNS if c.title != "GPU-h"))
-    title = f"The {_N_TOP} runs with the highest emissions" if others else "Runs, highest emissions first"
+    if others:
+        title = f"The {_N_TOP} runs with the highest emissions"
+    else:
+        title = "Runs, highest emissions first"
     return (doc.Heading(title), doc.Table((*columns, doc.Column("id", 0.7)), tuple(rows), has_total=True))
 
 
@@ -264,7 +294,10 @@ _RUN_NAMES = (("run", 2.6), ("user", 1.0), ("job", 1.0), ("status", 1.2))  # tit
 
 
 def _run_names(row: RunRow) -> tuple[str, ...]:
-    status = row["kind"] if row["kind"] in (EXPLORATION, COMPARISON) else row["status"]
+    if row["kind"] in (EXPLORATION, COMPARISON):
+        status = row["kind"]
+    else:
+        status = row["status"]
     names = (row["user"], row["job_id"], status)
     return (wording.run_label(row["run"], row["project"]), *(fmt.shortened(name, 20) for name in names))
 

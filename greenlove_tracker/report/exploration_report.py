@@ -97,7 +97,10 @@ def _verdict(forecast: Forecast) -> str:
 
 def progress_line(spent_s: float, budget_s: float, sample_size: int, relative_width: float | None) -> str:
     """Return what is said while trials run: what is spent, the size that is timed, and how wide the forecast is."""
-    width = "" if relative_width is None else f" · ±{fmt.percent(relative_width / 2, 1)}"
+    if relative_width is None:
+        width = ""
+    else:
+        width = f" · ±{fmt.percent(relative_width / 2, 1)}"
     spent = f"{fmt.duration(spent_s)} of {fmt.duration(budget_s)}"
     return f"greenlove explore  {spent} · {fmt.plural(sample_size, 'sample')}{width}"
 
@@ -123,11 +126,10 @@ def _when(forecast: Forecast, now_utc_s: float | None, fit: TimeFit | None) -> l
     if now_utc_s is not None:
         ends = (now_utc_s + s for s in (forecast.duration_s.point, forecast.duration_s.upper))
         end, latest = (fmt.clock_time(at_s, now_utc_s) for at_s in ends)
-        slurm = (
-            f" For Slurm: --time={fmt.slurm_time(forecast.duration_p99_s)} (99% fits)."
-            if forecast.duration_p99_s
-            else ""
-        )
+        if forecast.duration_p99_s:
+            slurm = f" For Slurm: --time={fmt.slurm_time(forecast.duration_p99_s)} (99% fits)."
+        else:
+            slurm = ""
         said.append(f"Ends {end} if started now, by {latest} at the latest.{slurm}")
     if fit is not None:
         said.append(f"Time limit of {fmt.duration(fit.limit_s)}: {'over' if fit.is_over else fmt.time_fit(fit)}.")

@@ -69,7 +69,10 @@ class ForecastOutcome:
         cells = (text(estimate.point), fmt.bounds(estimate, text))
         if scored is None:
             return (*cells, fmt.shortened(self.status, 12), "", "")
-        held = f"{sum(s.has_held for s in self.scores)} of {len(self.scores)}" if estimate.has_interval else ""
+        if estimate.has_interval:
+            held = f"{sum(s.has_held for s in self.scores)} of {len(self.scores)}"
+        else:
+            held = ""
         return (*cells, text(scored.outcome), fmt.error(scored.error), held)
 
 
@@ -96,7 +99,9 @@ def issued_after(issued: IssuedForecast) -> str:
     """Write when a forecast was made: ``after 3 epochs``."""
     if issued.epochs_done:
         return f"after {fmt.plural(issued.epochs_done, 'epoch')}"
-    return f"after {fmt.plural(issued.steps_done, 'step')}" if issued.steps_done else "before the start"
+    if issued.steps_done:
+        return f"after {fmt.plural(issued.steps_done, 'step')}"
+    return "before the start"
 
 
 # -- A time limit --
@@ -119,7 +124,9 @@ def time_fit_of(run: Run) -> TimeFit | None:
     passed_s = max(issued.elapsed_s, run.summary.duration_s)
     fit = run_time_fit(issued.estimates["duration_s"], limit_s, position, passed_s=passed_s)
     # the log does not have the time of each phase, nor that of all epochs where early stopping may end them
-    return replace(fit, longest=None) if run.text("phases") or issued.stop_epochs is not None else fit
+    if run.text("phases") or issued.stop_epochs is not None:
+        return replace(fit, longest=None)
+    return fit
 
 
 def time_limit_sentence(run: Run) -> str:
@@ -135,11 +142,9 @@ def time_limit_sentence(run: Run) -> str:
         return f"{limit}: {'missed' if fit.is_over else fmt.time_fit(fit)}; {needs}"
     if run.summary.status not in GOOD_ENDINGS:
         return ""
-    return (
-        f"{limit} kept, {fmt.duration(spare_s)} to spare"
-        if spare_s >= 0
-        else f"{limit} missed by {fmt.duration(-spare_s)}"
-    )
+    if spare_s >= 0:
+        return f"{limit} kept, {fmt.duration(spare_s)} to spare"
+    return f"{limit} missed by {fmt.duration(-spare_s)}"
 
 
 # -- Of one run --
@@ -168,7 +173,10 @@ def forecast_blocks(run: Run) -> tuple[doc.Block, ...]:
     text = f"Forecast {issued_after(issued)}, {fmt.duration(issued.elapsed_s)} after the start."
     if issued.stop_epochs is not None:
         text += f" It said: {fmt.expected_stop(issued.stop_epochs, run.first_epoch + issued.planned)}."
-    chosen = _CHOSEN if of_time.scores else "It is the latest. The run has not done what was forecast."
+    if of_time.scores:
+        chosen = _CHOSEN
+    else:
+        chosen = "It is the latest. The run has not done what was forecast."
     rows = ((fmt.QUANTITIES[q][0], *line.cells(fmt.QUANTITIES[q][1])) for q, line in lines.items())
     return (
         doc.Heading("Forecast and outcome"),
@@ -247,7 +255,10 @@ def forecasts_document(
         (label, issued_after(o.issued).removeprefix("after "), *o.cells(text))
         for label, o in zip(names, outcomes, strict=True)
     )
-    said = [f"{fmt.plural(n_without, 'run')} without forecasts."] if n_without else []
+    if n_without:
+        said = [f"{fmt.plural(n_without, 'run')} without forecasts."]
+    else:
+        said = []
     found = [score for o in outcomes if (score := headline(o.scores)) and score.estimate.has_interval]
     scored = [(score.error, score.has_held, score.estimate.level) for score in found]
     none = f"No forecasts of {name}: give epochs= or total_steps= to get them."

@@ -188,7 +188,10 @@ def memory_document(rows: Sequence[MemoryRow], about: str) -> Document:
     next_steps = list[str]()
     if known and (peak_bytes := known[0].peak_bytes) is not None:
         size = _least_memory_gb(known[0])
-        fits = "no GPU holds it" if size is None else f"a GPU of {size:g} GB holds it"
+        if size is None:
+            fits = "no GPU holds it"
+        else:
+            fits = f"a GPU of {size:g} GB holds it"
         verdict = f"{about} takes {fmt.memory(peak_bytes)} of a GPU's memory: {fits}."
         peak = f"greenlove project --hours 20 --peak-memory {peak_bytes / BYTES_PER_GB:.3g}"
         next_steps.append(f"{peak}    which GPU to rent for it")
@@ -210,7 +213,9 @@ def _gpus_text(known: Sequence[MemoryRow]) -> list[str]:
     """Return the GPUs of a data centre that hold the rows, by the memory from which on they do."""
     sizes = {_least_memory_gb(row) for row in known}
     lines = [f"{size:g} GB or more: {_named(size)}." for size in sorted(size for size in sizes if size is not None)]
-    return [*lines, "none: more than any GPU in the table holds."] if None in sizes else lines
+    if None in sizes:
+        return [*lines, "none: more than any GPU in the table holds."]
+    return lines
 
 
 def _size_text(size_gb: float | None) -> str:

@@ -61,24 +61,35 @@ def _factor_cells(name: str, factor: Factor | None) -> dict[str, Any]:
 
 
 def _yes_or_no(value: bool | None) -> str:
-    return "" if value is None else "yes" if value else "no"
+    if value is None:
+        return ""
+    if value:
+        return "yes"
+    return "no"
 
 
 def _kg(energy_kwh: float | None, factor: Factor | None) -> float | None:
-    return None if energy_kwh is None or factor is None else kgco2e_from_kwh(energy_kwh, factor.value)
+    if energy_kwh is None or factor is None:
+        return None
+    return kgco2e_from_kwh(energy_kwh, factor.value)
 
 
 def _differs(factor: Factor | None, started_at: str) -> bool | None:
     """Return True where a factor is of other years than the run; None where either is not known."""
     years = _YEAR.findall(factor.year) if factor else []
     began = _YEAR.match(started_at)
-    return None if not years or not began else not min(years) <= began[0] <= max(years)
+    if not years or not began:
+        return None
+    return not min(years) <= began[0] <= max(years)
 
 
 def _details(run: Run) -> dict[str, Any]:
     """Return what else an auditor asks for: who, where, on what, for how long, by which meter, and how sure it is."""
     summary = run.summary
-    price = run.electricity_price if summary.cost_basis == "electricity" else None
+    if summary.cost_basis == "electricity":
+        price = run.electricity_price
+    else:
+        price = None
     return {
         "kind": kind_of(run),
         "status": str(summary.status),

@@ -49,7 +49,10 @@ def _how(run: Run) -> list[tuple[str, str]]:
     energy = fmt.energy(summary.energy_kwh)
     rows = list[tuple[str, str]]()
     if summary.gpu_count:
-        mean_w = "" if run.gpu_mean_w is None else f", mean {fmt.power(run.gpu_mean_w)}"
+        if run.gpu_mean_w is None:
+            mean_w = ""
+        else:
+            mean_w = f", mean {fmt.power(run.gpu_mean_w)}"
         rows.append(("compute", f"{wording.gpu_hours(summary.gpu_hours)}{mean_w}"))
     if summary.energy_kwh is not None:
         rows += _energy_parts(run, summary.energy_kwh)
@@ -107,7 +110,10 @@ def error_blocks(run: Run) -> tuple[Block, ...]:
     rows = []
     for error in errors:
         name = f"{_COMPONENT.get(error.component, error.component)}, {error.method.replace('_', ' ')}"
-        short = f"; ±{fmt.percent(error.after_1_s)} for 1 s" if error.after_1_s else ""
+        if error.after_1_s:
+            short = f"; ±{fmt.percent(error.after_1_s)} for 1 s"
+        else:
+            short = ""
         reach = f"{fmt.percent(error.lower)} to {fmt.percent(error.upper)}{short}"
         rows.append((name, reach, error.basis, error.source))
     columns = (Column("energy", 1.5), Column("of the figure", 1.6), Column("basis", 1.0), Column("source", 4))

@@ -37,8 +37,14 @@ def number_text(value: float | None) -> str:
         return ""
     if math.isfinite(value):
         is_plain = value == 0 or 1e-4 <= abs(value) < 1e7
-        return fmt.significant(value, _DIGITS) if is_plain else f"{value:.{_DIGITS - 1}e}"
-    return "not a number" if math.isnan(value) else "infinite" if value > 0 else "-infinite"
+        if is_plain:
+            return fmt.significant(value, _DIGITS)
+        return f"{value:.{_DIGITS - 1}e}"
+    if math.isnan(value):
+        return "not a number"
+    if value > 0:
+        return "infinite"
+    return "-infinite"
 
 
 def metric_blocks(run: Run) -> tuple[doc.Block, ...]:
@@ -54,7 +60,10 @@ def metric_blocks(run: Run) -> tuple[doc.Block, ...]:
     names = [fmt.shortened(one.name, 40) for one in shown]
     columns = (doc.Column("metric", 2.4), *(doc.Column(head, 1, True) for head in cells))
     table = doc.Table(columns, tuple(zip(names, *cells.values(), strict=True)))
-    more = f" {len(metrics) - _MAX_METRICS:,} more are in the log." if len(metrics) > _MAX_METRICS else ""
+    if len(metrics) > _MAX_METRICS:
+        more = f" {len(metrics) - _MAX_METRICS:,} more are in the log."
+    else:
+        more = ""
     note = f"Best is of all epochs, whichever weights were kept.{more}"
     return (doc.Heading("Metrics"), table, doc.Paragraph(note, is_note=True))
 
@@ -104,7 +113,9 @@ _IN_POINTS = frozenset(_IN_POINTS_TEXT.split())
 def kwh_per_point(metric: MetricSummary, energy_kwh: float | None) -> float | None:
     """Return the energy of a run, PUE included, divided by the points of its best score; None where one is unknown."""
     best_points = points(metric)
-    return None if best_points is None or energy_kwh is None else energy_kwh / best_points
+    if best_points is None or energy_kwh is None:
+        return None
+    return energy_kwh / best_points
 
 
 def points(metric: MetricSummary) -> float | None:
@@ -132,7 +143,10 @@ def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> tuple[d
             (run_label(one.run_id), number_text(one.best), number_text(one.last), fmt.energy(one.energy_kwh))
             for one in ranked[:N_BEST]
         )
-        more = f"; {fmt.plural(len(ranked), 'run')} in all" if len(ranked) > N_BEST else ""
+        if len(ranked) > N_BEST:
+            more = f"; {fmt.plural(len(ranked), 'run')} in all"
+        else:
+            more = ""
         columns = (doc.Column("run", 2), *(doc.Column(h, 1, True) for h in ("best", "last", "energy")))
         title = f"Runs by {fmt.shortened(name, 40)}, {'larger' if is_higher else 'smaller'} is better{more}"
         blocks += [doc.Heading(title), doc.Table(columns, rows)]
@@ -166,7 +180,10 @@ def overhead(run: Run) -> float:
     summary = run.summary
     metered_kwh = run.metered_summary.energy_kwh
     energy_kwh = run.summary.energy_kwh
-    calibration = energy_kwh / metered_kwh if run.calibration and metered_kwh and energy_kwh is not None else 1.0
+    if run.calibration and metered_kwh and energy_kwh is not None:
+        calibration = energy_kwh / metered_kwh
+    else:
+        calibration = 1.0
     return run.terms.node_factor(summary.energy) * summary.pue * calibration
 
 
@@ -186,7 +203,10 @@ def learning_blocks(run: Run) -> tuple[doc.Block, ...]:
     if not charts:
         return ()
     n_lost = sum(run.metrics[name].n_values - len(found) for own in pairs.values() for name, found in own.items())
-    notes = [f"Not drawn: {fmt.plural(n_lost, 'value')}, not finite or not in the log."] if n_lost > 0 else []
+    if n_lost > 0:
+        notes = [f"Not drawn: {fmt.plural(n_lost, 'value')}, not finite or not in the log."]
+    else:
+        notes = []
     notes += ["Several ranks logged values: those of the first are drawn."] if len(run.metric_values) > 1 else []
     rows = (doc.ChartRow(tuple(charts[i : i + 2])) for i in range(0, len(charts), 2))
     return (doc.Heading("Learning curves"), *rows, *(doc.Paragraph(note, is_note=True) for note in notes))
@@ -217,11 +237,16 @@ def _values(run: Run, name: str) -> Sequence[MetricRecord]:
 
 def final_value(run: Run, name: str) -> float | None:
     """Return the value of the weights that a run ended with: at its best epoch where early stopping went back to it."""
-    epoch = run.text("best_epoch") if run.stopped_early_after is not None else ""
+    if run.stopped_early_after is not None:
+        epoch = run.text("best_epoch")
+    else:
+        epoch = ""
     if epoch.isdecimal():
         return next((r.value for r in reversed(_values(run, name)) if r.epoch == int(epoch)), None)
     found = run.metrics.get(name)
-    return found.last if found is not None and math.isfinite(found.last) else None
+    if found is not None and math.isfinite(found.last):
+        return found.last
+    return None
 
 
 def _is_by_epoch(records: Sequence[MetricRecord]) -> bool:

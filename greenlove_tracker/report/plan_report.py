@@ -29,7 +29,10 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
         about: the run in words.
         zone: of the clock; default: the machine's.
     """
-    deadline = "" if advice.deadline_utc is None else f"by {_dated(advice.deadline_utc, zone)}"
+    if advice.deadline_utc is None:
+        deadline = ""
+    else:
+        deadline = f"by {_dated(advice.deadline_utc, zone)}"
     rows = figures(advice, zone)
     titles = ("", f"now, {when_text(_now(advice), _now(advice), zone)}", start_title(advice, zone))
     n = 3 if titles[2] else 2
@@ -74,7 +77,10 @@ def headline(advice: StartAdvice, zone: tzinfo | None = None) -> str:
     start = "Start now"
     if advice.wait_s > 0:
         start = f"Start at {when_text(advice.start_utc, _now(advice), zone)} (in {fmt.brief_duration(advice.wait_s)})"
-    elsewhere = f" in {advice.region}" if len(advice.alternatives) > 1 and advice.region is not None else ""
+    if len(advice.alternatives) > 1 and advice.region is not None:
+        elsewhere = f" in {advice.region}"
+    else:
+        elsewhere = ""
     saved = saving_text(advice.saving, "cost" if advice.by == "cost" else "CO2e")
     return f"{start}{elsewhere}: {saved}"
 
@@ -94,7 +100,9 @@ def when_text(when: datetime, now: datetime, zone: tzinfo | None = None) -> str:
         return clock
     if days == 1:
         return f"{clock} tomorrow"
-    return f"{local:%a} {clock}" if 1 < days < 7 else f"{local:%Y-%m-%d} {clock}"
+    if 1 < days < 7:
+        return f"{local:%a} {clock}"
+    return f"{local:%Y-%m-%d} {clock}"
 
 
 def saving_text(saving: Estimate, quantity: str) -> str:
@@ -106,7 +114,9 @@ def saving_text(saving: Estimate, quantity: str) -> str:
 
 def intensity_text(value: float | None) -> str:
     """Write a carbon intensity in gCO2e/kWh."""
-    return fmt.UNKNOWN if value is None else f"{fmt.significant(value)} g/kWh"
+    if value is None:
+        return fmt.UNKNOWN
+    return f"{fmt.significant(value)} g/kWh"
 
 
 def figures(advice: StartAdvice, zone: tzinfo | None = None) -> list[tuple[str, str, str]]:
@@ -136,8 +146,12 @@ def start_title(advice: StartAdvice, zone: tzinfo | None = None) -> str:
     """Return the title of the figures of the start: ``at 03:00 tomorrow``; empty where it is now and here."""
     if advice.wait_s > 0:
         title = f"at {when_text(advice.start_utc, _now(advice), zone)}"
-        return f"{title}, {advice.region}" if _is_elsewhere(advice) else title
-    return f"now, {advice.region}" if _is_elsewhere(advice) else ""
+        if _is_elsewhere(advice):
+            return f"{title}, {advice.region}"
+        return title
+    if _is_elsewhere(advice):
+        return f"now, {advice.region}"
+    return ""
 
 
 def _waiting_text(advice: StartAdvice, now: datetime, zone: tzinfo | None) -> str:
@@ -153,7 +167,10 @@ def _waiting_text(advice: StartAdvice, now: datetime, zone: tzinfo | None) -> st
 
 def region_cells(row: StartAdvice, advice: StartAdvice, zone: tzinfo | None = None) -> tuple[str, ...]:
     """Return a region's row: its name, start, intensity, CO2e, cost and saving."""
-    start = "now" if row.start_utc <= _now(advice) else when_text(row.start_utc, _now(advice), zone)
+    if row.start_utc <= _now(advice):
+        start = "now"
+    else:
+        start = when_text(row.start_utc, _now(advice), zone)
     saving = row.saving
     return (
         row.region or "",
@@ -176,8 +193,14 @@ def source_text(source: IntensityBasis, *, is_left_out: bool = True) -> str:
         is_left_out: whether a region with a problem is left out among others; else the advice itself says why.
     """
     yearly = source.yearly_gco2e_per_kwh
-    problem = f"left out: {source.problem}" if source.problem and is_left_out else ""
-    in_vain = f"asked in vain: {'; '.join(source.failures)}" if source.failures and not source.problem else ""
+    if source.problem and is_left_out:
+        problem = f"left out: {source.problem}"
+    else:
+        problem = ""
+    if source.failures and not source.problem:
+        in_vain = f"asked in vain: {'; '.join(source.failures)}"
+    else:
+        in_vain = ""
     parts = (
         source.source or "no service answered",
         "no network used" if source.provider in _OFFLINE and not source.failures else "",
@@ -214,7 +237,10 @@ def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[doc.Block]:
         return [doc.Paragraph("No hour is known.")]
     begin = (advice.start_utc - first).total_seconds() / SECONDS_PER_HOUR
     end = begin + (advice.duration_s or 0.0) / SECONDS_PER_HOUR
-    saved = f", {saving_text(advice.saving, 'CO2e').partition(' (')[0]}" if advice.saving is not None else ""
+    if advice.saving is not None:
+        saved = f", {saving_text(advice.saving, 'CO2e').partition(' (')[0]}"
+    else:
+        saved = ""
     window = doc.ShadedSpan(begin, end, f"the run{saved}")
     others = [doc.Line(row.region or "", _points(row.hours, first)) for row in advice.alternatives]
     others = [line for line in others if line.points and line.name != advice.region][: _MOST_LINES - 1]
@@ -304,7 +330,9 @@ def plan_record(advice: StartAdvice, about: str = "") -> dict[str, Any]:
 
 
 def _time(when: datetime | None) -> str | None:
-    return None if when is None else when.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    if when is None:
+        return None
+    return when.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _estimate(estimate: Estimate | None) -> dict[str, float] | None:

@@ -102,7 +102,10 @@ def elsewhere_blocks(run: Run) -> tuple[doc.Block, ...]:
         day = date.fromisoformat(run.started_at[:10])  # not today: the same log gives the same report
         found = compare_run(run, ProjectionOptions(today=day))
     except (GreenloveError, ValueError) as error:
-        reason = error.in_options(_OPTIONS) if isinstance(error, UsageError) else str(error)
+        if isinstance(error, UsageError):
+            reason = error.in_options(_OPTIONS)
+        else:
+            reason = str(error)
         return doc.Heading(_TITLE), doc.Paragraph(f"Not compared: {reason}.")
     decision = decide(found.projections, found.options)
     answer, *_ = _blocks(found.projections, decision, day)
@@ -123,9 +126,10 @@ def _blocks(
     local = projections[0]
     warnings = (sentence(caveat.in_options(options)) for caveat in local.caveats)
     coverages = {row.intensity.coverage for row in shown if row.intensity and row.emissions_kgco2e} - {""}
-    mixed = (
-        "Some CO2e is by direct and some by lifecycle intensities: compare it with care." if len(coverages) > 1 else ""
-    )
+    if len(coverages) > 1:
+        mixed = "Some CO2e is by direct and some by lifecycle intensities: compare it with care."
+    else:
+        mixed = ""
     told = (f"For {name}." if name else "", *warnings, prices(shown, today), mixed)
     of_machines = grouped((caveat.in_options(options), short_name(row)) for row in shown[1:] for caveat in row.caveats)
     return (
@@ -237,7 +241,9 @@ def _with_claim(row: Projection, scale: Scale) -> str:
 
 
 def _known_from(row: Projection) -> str:
-    return row.speedup.known_from.partition(":")[0] if row.speedup else ""
+    if row.speedup:
+        return row.speedup.known_from.partition(":")[0]
+    return ""
 
 
 def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[doc.Block, ...]:
@@ -255,7 +261,10 @@ def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[doc.Block, 
         cost = row.cost_usd
         if time is not None and cost is not None:
             is_named = any(row is one for one in named)
-            ranges = (_ends(time, unit.per_canonical), _ends(cost, 1.0)) if is_named else (None, None)
+            if is_named:
+                ranges = (_ends(time, unit.per_canonical), _ends(cost, 1.0))
+            else:
+                ranges = (None, None)
             point = (fmt.shortened(label(row), _LABEL), time.point * unit.per_canonical, cost.point)
             marks.append(doc.MarkedPoint(*point, *ranges, is_named=is_named, is_here=row.is_local))
     if len(marks) < 2:
@@ -265,7 +274,9 @@ def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[doc.Block, 
 
 
 def _ends(estimate: Estimate, factor: float) -> tuple[float, float] | None:
-    return (estimate.lower * factor, estimate.upper * factor) if estimate.lower < estimate.upper else None
+    if estimate.lower < estimate.upper:
+        return (estimate.lower * factor, estimate.upper * factor)
+    return None
 
 
 def _texts_by_machine(
@@ -377,11 +388,19 @@ def advice(decision: Decision) -> str:
     row = decision.recommended
     limits = limits_text(decision.limits)
     if row is None:
-        return f"Nothing compared finishes {limits}." if limits else "No machine's time is known."
+        if limits:
+            return f"Nothing compared finishes {limits}."
+        return "No machine's time is known."
     if decision.verdict == "too short":
         return f"Train here: {time_text(row.duration_s)} is too short to be worth moving."
-    likely = f" ({fmt.chance(decision.meets)} likely)" if decision.meets is not None else ""
-    do = "Train here" if row.is_local else f"{'Reserve' if row.obtained == 'reserved' else 'Rent'} {at(row)}"
+    if decision.meets is not None:
+        likely = f" ({fmt.chance(decision.meets)} likely)"
+    else:
+        likely = ""
+    if row.is_local:
+        do = "Train here"
+    else:
+        do = f"{'Reserve' if row.obtained == 'reserved' else 'Rent'} {at(row)}"
     if decision.verdict == "best chance":
         do = f"{do[0].lower()}{do[1:]}"
         return f"Nothing compared surely finishes {limits}. The best chance{likely}: {do}, {takes(row)}."
@@ -407,9 +426,15 @@ def _faster(faster: Faster | None, chosen: Projection) -> str:
 
 def takes(row: Projection) -> str:
     """Return time and cost: ``16 h [10–25], $25``; the range of the cost stands in the table."""
-    cost = fmt.money(row.payable_usd.point) if row.payable_usd else fmt.UNKNOWN
+    if row.payable_usd:
+        cost = fmt.money(row.payable_usd.point)
+    else:
+        cost = fmt.UNKNOWN
     if row.is_local and row.cost_usd is None:
-        energy = f"{fmt.energy(row.energy_kwh.point)} of electricity " if row.energy_kwh else ""
+        if row.energy_kwh:
+            energy = f"{fmt.energy(row.energy_kwh.point)} of electricity "
+        else:
+            energy = ""
         cost = f"{energy}at an unknown {'price' if energy else 'cost'}"
     elif row.cost_basis == "electricity":
         cost = f"{cost} of electricity"
@@ -439,10 +464,19 @@ def advice_reasons(decision: Decision, rows: Sequence[Projection]) -> Iterator[s
     for one in named:
         yield from _terms(one)
         if here is not None and here.n_gpus == 1 and one.billed_gpus > 1:
-            n_of_one = max(one.offer.gpus_per_instance) if one.offer else one.billed_gpus
-            apart = f", on {-(-one.billed_gpus // n_of_one)} machines" if one.billed_gpus > n_of_one else ""
+            if one.offer:
+                n_of_one = max(one.offer.gpus_per_instance)
+            else:
+                n_of_one = one.billed_gpus
+            if one.billed_gpus > n_of_one:
+                apart = f", on {-(-one.billed_gpus // n_of_one)} machines"
+            else:
+                apart = ""
             yield f"The code must train on {one.billed_gpus} GPUs at once{apart}."
-        own = here.gpu.vendor if here is not None and here.gpu is not None else ""
+        if here is not None and here.gpu is not None:
+            own = here.gpu.vendor
+        else:
+            own = ""
         yield from (sentence(note) for note in (software_notes(own, one.gpu.vendor) if one.gpu else ()))
 
 
@@ -475,7 +509,10 @@ def left_out(machines: Sequence[LeftOut], limits: Limits) -> Iterator[str]:
 
 def limits_text(limits: Limits) -> str:
     """Return ``within 2 d for at most $500``; empty without limits."""
-    parts = [f"within {fmt.duration(limits.within_s)}"] if limits.within_s is not None else []
+    if limits.within_s is not None:
+        parts = [f"within {fmt.duration(limits.within_s)}"]
+    else:
+        parts = []
     parts += [f"for at most {fmt.money(limits.max_cost_usd)}"] if limits.max_cost_usd is not None else []
     return " ".join(parts)
 
@@ -493,8 +530,13 @@ def label(row: Projection) -> str:
     if row.is_local:
         is_nameless = row.gpu is None and row.name == "this machine"
         number = f"{row.n_gpus} × " if row.n_gpus > 1 else ""
-        return "here" if is_nameless else f"here  {number}{short_name(row)}"
-    whose = row.offer.provider if row.offer and row.offer.provider != DEFAULT_PROVIDER else ""
+        if is_nameless:
+            return "here"
+        return f"here  {number}{short_name(row)}"
+    if row.offer and row.offer.provider != DEFAULT_PROVIDER:
+        whose = row.offer.provider
+    else:
+        whose = ""
     how = "" if row.obtained == "on demand" else row.obtained
     of = ", ".join(filter(None, (fmt.shortened(whose, 20), how)))
     return f"{row.billed_gpus} × {short_name(row)}{f' ({of})' if of else ''}"
@@ -505,15 +547,24 @@ def at(row: Projection) -> str:
     if row.is_local or row.offer is None:
         return label(row).partition("  ")[0]
     usual = row.offer.provider == DEFAULT_PROVIDER
-    whose = DEFAULT_PROVIDER_NAME if usual else fmt.shortened(row.offer.provider, 20)
+    if usual:
+        whose = DEFAULT_PROVIDER_NAME
+    else:
+        whose = fmt.shortened(row.offer.provider, 20)
     return f"{row.billed_gpus} × {short_name(row)} at {whose}{' (spot)' if row.obtained == 'spot' else ''}"
 
 
 def head_text(local: Projection, about: Sequence[str]) -> str:
     """Return the training, its time here, and how that is known."""
     name, *basis = about or ("",)
-    machine = label(local).partition("  ")[2] if local.n_gpus > 1 else f"1 × {fmt.shortened(local.name, 60)}"
-    where = ", without a GPU" if label(local) == "here" else f" on {machine}"
+    if local.n_gpus > 1:
+        machine = label(local).partition("  ")[2]
+    else:
+        machine = f"1 × {fmt.shortened(local.name, 60)}"
+    if label(local) == "here":
+        where = ", without a GPU"
+    else:
+        where = f" on {machine}"
     time_here = f"{time_text(local.duration_s)} here{where}"
     return " · ".join(part for part in (fmt.shortened(name, 100), time_here, *basis) if part)
 
@@ -555,8 +606,14 @@ def prices(rows: Iterable[Projection], today: date | None) -> str:
     providers = dict.fromkeys(offer.provider for offer in offers)
     names = (DEFAULT_PROVIDER_NAME if name == DEFAULT_PROVIDER else fmt.shortened(name, 20) for name in providers)
     oldest = min(offer.price_date for offer in offers)
-    aged = f"read {oldest}" if today is None else f"{(today - date.fromisoformat(oldest)).days} days old"
-    others = "; --provider all adds others" if list(providers) == [DEFAULT_PROVIDER] else ""
+    if today is None:
+        aged = f"read {oldest}"
+    else:
+        aged = f"{(today - date.fromisoformat(oldest)).days} days old"
+    if list(providers) == [DEFAULT_PROVIDER]:
+        others = "; --provider all adds others"
+    else:
+        others = ""
     return f"Prices of {', '.join(names)}, at most {aged}{others}."
 
 
@@ -570,8 +627,14 @@ def _set_aside(row: Projection) -> tuple[str, str]:
     """Return why a machine is set aside, and its name; with its memory where that is too small."""
     if row.fits is not False:
         return row.aside, short_name(row)
-    memory = f" ({row.gpu.memory_gb:g} GB)" if row.gpu and row.gpu.memory_gb else ""
-    peak = "estimated peak memory" if row.is_fit_estimated else "peak memory seen here"
+    if row.gpu and row.gpu.memory_gb:
+        memory = f" ({row.gpu.memory_gb:g} GB)"
+    else:
+        memory = ""
+    if row.is_fit_estimated:
+        peak = "estimated peak memory"
+    else:
+        peak = "peak memory seen here"
     return f"too small for the {peak}", f"{short_name(row)}{memory}"
 
 

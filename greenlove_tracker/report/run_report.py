@@ -174,7 +174,10 @@ def _verdict(run: Run) -> str:
     took = wording.took(
         summary.duration_s, summary.energy_kwh, run.emissions_kgco2e, summary.cost_usd, wording.tilde(run)
     )
-    known = "That is simulated: no machine drew it." if run.is_simulated else ""
+    if run.is_simulated:
+        known = "That is simulated: no machine drew it."
+    else:
+        known = ""
     ending = ""
     if summary.status not in (*GOOD_ENDINGS, RunStatus.RUNNING):
         ending = f"It did not finish: {wording.why_incomplete(summary)}, {wording.progress(run)}."
@@ -195,7 +198,10 @@ def _subtitle(run: Run) -> str:
 def run_scope(run: Run) -> str:
     """Return period, place and scope of a run, and its market-based emissions."""
     began, ended = (fmt.shortened(text, 30)[:16].replace("T", " ") for text in (run.started_at, run.summary.ended_at))
-    period = f"Period: {began}{f' to {ended}' if ended else ''} UTC." if began else ""
+    if began:
+        period = f"Period: {began}{f' to {ended}' if ended else ''} UTC."
+    else:
+        period = ""
     place = f"Place: {wording.field_text(run, 'country', 40) or 'not given'}."
     contract = run.market_intensity
     market = "Market-based: no contract was given."
@@ -209,10 +215,16 @@ def run_scope(run: Run) -> str:
 
 def _said_of(run: Run) -> tuple[str, ...]:
     """Return what a run came to beside its figures; of what is not known, nothing."""
-    best = run.text("best_epoch") if run.stopped_early_after is not None else ""
+    if run.stopped_early_after is not None:
+        best = run.text("best_epoch")
+    else:
+        best = ""
     metrics = run.summary.metrics[:_MOST_METRICS]
     learnt = [f"{fmt.shortened(m.name, 30)} {number_text(final_value(run, m.name))}" for m in metrics]
-    which = f"with the weights of its best epoch, {int(best):,}" if best.isdecimal() else "at its last epoch"
+    if best.isdecimal():
+        which = f"with the weights of its best epoch, {int(best):,}"
+    else:
+        which = "at its last epoch"
     return (
         f"{which}: {', '.join(learnt)}" if learnt else "",
         wording.early_stop_sentence(run),
@@ -231,9 +243,12 @@ def key_figures(run: Run) -> tuple[doc.KeyFigure, ...]:
     """Return time, energy, CO2e and cost of a run; a tilde stands before what no hardware measured."""
     summary = run.summary
     tilde = wording.tilde(run)
-    badge = (
-        "calibrated" if run.calibration else "simulated" if run.is_simulated else wording.badge(summary.measured_share)
-    )
+    if run.calibration:
+        badge = "calibrated"
+    elif run.is_simulated:
+        badge = "simulated"
+    else:
+        badge = wording.badge(summary.measured_share)
     emissions = run.emissions_kgco2e
     why = "the energy is unknown"
     if not run.knows_carbon_intensity:
@@ -258,7 +273,9 @@ def _epochs_text(run: Run) -> str:
     """Write the epochs of a run: ``48 × 29 min 10 s``."""
     durations_s = [epoch.duration_s for epoch in run.epochs if epoch.is_complete]
     if not durations_s or run.is_exploration:
-        return "" if run.summary.duration_s else "nothing was recorded"
+        if run.summary.duration_s:
+            return ""
+        return "nothing was recorded"
     mean = fmt.duration(math.fsum(durations_s) / len(durations_s))
     if max(durations_s) <= _ALIKE * min(durations_s):
         return f"{len(durations_s):,} × {mean}"
@@ -286,12 +303,18 @@ def _charts(run: Run) -> tuple[doc.Block, ...]:
     time = time_scale(elapsed_s)
     power = power_scale(max(w for step in powers for _, w in step))
     x_label = f"time since the start, {time.unit}"
-    shaded = list(epochs.values())[::2] if 1 < len(epochs) <= _MOST_BANDS else []
+    if 1 < len(epochs) <= _MOST_BANDS:
+        shaded = list(epochs.values())[::2]
+    else:
+        shaded = []
     points = thinned([(time.value(s), power.value(w)) for step in powers for s, w in step])
     title = "Power, before PUE" + (f"; every other one of {len(epochs)} epochs is shaded" if shaded else "")
     spans = tuple(doc.ShadedSpan(time.value(begin_s), time.value(end_s)) for begin_s, end_s in shaded)
     chart = doc.LineChart(title, x_label, power.unit, (doc.Line("", points),), spans=spans)
-    notes = [f"The chart shows the first of {run.summary.n_nodes} nodes."] if run.summary.n_nodes > 1 else []
+    if run.summary.n_nodes > 1:
+        notes = [f"The chart shows the first of {run.summary.n_nodes} nodes."]
+    else:
+        notes = []
     notes += ["Power is as metered, before calibration."] if run.calibration else []
     return (doc.ChartRow((chart,)), *(doc.Paragraph(note, is_note=True) for note in notes))
 
@@ -303,8 +326,13 @@ def _metered_stretch(row: Row, begin_s: float) -> Points | None:
     to_s = middle_s + row.duration_s if row.energy.is_known else middle_s
     metered_kwh = sum_energies((row.gap_before, row.energy)).total_kwh
     is_uncounted = metered_kwh == 0 and to_s - from_s < LEAST_METERED_S
-    power_w = None if metered_kwh is None or is_uncounted else w_from_kwh_s(metered_kwh, to_s - from_s)
-    return None if power_w is None else ((from_s, power_w), (to_s, power_w))
+    if metered_kwh is None or is_uncounted:
+        power_w = None
+    else:
+        power_w = w_from_kwh_s(metered_kwh, to_s - from_s)
+    if power_w is None:
+        return None
+    return ((from_s, power_w), (to_s, power_w))
 
 
 # -- Its settings --

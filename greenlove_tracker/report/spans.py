@@ -93,9 +93,18 @@ def span_blocks(run: Run) -> tuple[doc.Block, ...]:
 
 def _span_row(run: Run, span: SpanSummary, factor: float) -> tuple[str, ...]:
     name = f"{'– ' * min(len(span.path) - 1, 8)}{fmt.shortened(span.path[-1], 44)}"
-    calls = f"{span.calls:,} ({span.failed:,} failed)" if span.failed else f"{span.calls:,}"
-    share = span.duration_s / run.summary.duration_s if run.summary.duration_s else None
-    energy_kwh = None if span.energy.total_kwh is None else span.energy.total_kwh * factor
+    if span.failed:
+        calls = f"{span.calls:,} ({span.failed:,} failed)"
+    else:
+        calls = f"{span.calls:,}"
+    if run.summary.duration_s:
+        share = span.duration_s / run.summary.duration_s
+    else:
+        share = None
+    if span.energy.total_kwh is None:
+        energy_kwh = None
+    else:
+        energy_kwh = span.energy.total_kwh * factor
     kilograms = None
     if energy_kwh is not None and run.knows_carbon_intensity:
         kilograms = gco2e_from_kwh(energy_kwh, run.carbon_intensity.value) / GRAMS_PER_KG

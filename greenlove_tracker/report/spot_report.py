@@ -80,7 +80,10 @@ def _break_even(advice: SpotAdvice) -> str:
     if advice.break_even_usd_per_gpu_hour is None:
         return ""
     rate = advice.break_even_per_hour
-    also = "" if rate is None else f", or at {rate:.3g} preemptions in an hour"
+    if rate is None:
+        also = ""
+    else:
+        also = f", or at {rate:.3g} preemptions in an hour"
     price = fmt.money(advice.break_even_usd_per_gpu_hour)
     return f"Nothing is saved at a spot price of {price} per GPU and hour{also}."
 
@@ -91,7 +94,10 @@ def _given(advice: SpotAdvice) -> tuple[str, ...]:
     rate = advice.terms.rate_per_hour
     expected = advice.preemptions
     is_bare = isinstance(terms.preemptions_per_hour, int | float)
-    how = "its range, from half to twice, is an assumption" if is_bare else "as given"
+    if is_bare:
+        how = "its range, from half to twice, is an assumption"
+    else:
+        how = "as given"
     return (
         f"Preemptions in an hour: {rate.point:.3g} [{rate.lower:.3g} – {rate.upper:.3g}], {how}.",
         f"{expected.point:.3g} are expected in all, at most {expected.upper:.3g}." if expected is not None else "",

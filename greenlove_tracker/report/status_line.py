@@ -75,7 +75,9 @@ def _done(plan: Plan, epochs_begun: int, epochs_done: int, steps_done: int) -> s
         return f"epoch {plan.first_epoch + epochs_done}/{planned} {phase}· "
     if plan.total_steps:
         return f"step {plan.first_step + steps_done:,}/{plan.first_step + plan.total_steps:,} {phase}· "
-    return f"epoch {plan.first_epoch + epochs_done} · " if epochs_begun else ""
+    if epochs_begun:
+        return f"epoch {plan.first_epoch + epochs_done} · "
+    return ""
 
 
 def _phase(plan: Plan, done: int) -> str:
@@ -94,7 +96,10 @@ def _quantities(forecast: Forecast | None, used: Mapping[str, float | None], til
         text = fmt.QUANTITIES[quantity][1]
         suffix = " CO2e" if quantity == "emissions_kgco2e" else ""
         expected: Estimate | None = getattr(forecast, quantity, None)
-        value = used[quantity] if expected is None else expected.total(used[quantity])
+        if expected is None:
+            value = used[quantity]
+        else:
+            value = expected.total(used[quantity])
         if value is not None:
             before = "so far " if expected is None and not is_so_far else ""
             is_so_far = expected is None  # said once for those that follow
@@ -130,5 +135,8 @@ def over_budget(
     over = f"over the {f'{limit_source} after' if is_time else 'limit of'} {text(limit)}"
     if used is not None:
         return f"{name} is at {text(used)}, {over}"
-    total = "" if expected is None else f"will reach {fmt.interval(expected, text)}"
+    if expected is None:
+        total = ""
+    else:
+        total = f"will reach {fmt.interval(expected, text)}"
     return f"{name} {total}, {over} with a probability of {fmt.chance(probability)}"

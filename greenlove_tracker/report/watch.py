@@ -53,10 +53,19 @@ def progress_of(run: Run, now_utc_s: float) -> RunProgress:
     summary = run.summary
     is_running = summary.status == RunStatus.RUNNING
     silent_s = max(0.0, now_utc_s - run.written_s)  # the clock of who wrote it may be ahead
-    elapsed_s = max(summary.duration_s, _since_s(run.started_at, now_utc_s)) if is_running else summary.duration_s
-    estimate = run.forecasts[-1].estimates["duration_s"] if is_running and run.forecasts else None
+    if is_running:
+        elapsed_s = max(summary.duration_s, _since_s(run.started_at, now_utc_s))
+    else:
+        elapsed_s = summary.duration_s
+    if is_running and run.forecasts:
+        estimate = run.forecasts[-1].estimates["duration_s"]
+    else:
+        estimate = None
     is_overdue = estimate is not None and elapsed_s > estimate.upper
-    left = None if estimate is None or is_overdue else estimate.given_more_than(elapsed_s).plus(-elapsed_s)
+    if estimate is None or is_overdue:
+        left = None
+    else:
+        left = estimate.given_more_than(elapsed_s).plus(-elapsed_s)
     return RunProgress(
         status=summary.status if is_running or run.has_summary else "seems dead",
         doubt="" if run.has_summary else _doubt(run, silent_s),
@@ -78,7 +87,9 @@ def _doubt(run: Run, silent_s: float) -> str:
     """Say why a run without an end seems dead, or why one whose process is there may hang; empty without a reason."""
     silence = f"nothing was written for {fmt.duration(silent_s)}"
     if run.summary.status == RunStatus.RUNNING:
-        return f"its process is there, but {silence}: it may hang" if silent_s > SILENT_AFTER_S else ""
+        if silent_s > SILENT_AFTER_S:
+            return f"its process is there, but {silence}: it may hang"
+        return ""
     if run.text("host") == socket.gethostname() and run.text("pid").isdecimal():
         return f"no end was written, and process {run.text('pid')} is gone"
     return f"no end was written, and {silence}"
@@ -94,11 +105,15 @@ def _share(run: Run) -> float | None:
         if steps:  # of an epoch of an hour there is something to see
             done = max(done, min(done_steps / steps * summary.epochs_planned, done + 1))
         return min(1.0, (run.first_epoch + done) / (run.first_epoch + summary.epochs_planned))
-    return min(1.0, (run.first_step + done_steps) / (run.first_step + steps)) if steps else None
+    if steps:
+        return min(1.0, (run.first_step + done_steps) / (run.first_step + steps))
+    return None
 
 
 def _tilde(run: Run) -> str:
-    return "" if run.summary.energy_kwh is None else wording.tilde(run)
+    if run.summary.energy_kwh is None:
+        return ""
+    return wording.tilde(run)
 
 
 def _row(run: Run, progress: RunProgress, now_utc_s: float) -> tuple[str, ...]:
@@ -110,8 +125,14 @@ def _row(run: Run, progress: RunProgress, now_utc_s: float) -> tuple[str, ...]:
     share = "" if progress.share is None else f"{progress.share:.0%}  "
     text = "overdue" if progress.is_overdue else ""
     if left is not None:
-        text = fmt.interval(left, fmt.brief_duration) if left.has_interval else fmt.brief_duration(left.point)
-    ends = "" if left is None else fmt.clock_time(now_utc_s + left.point, now_utc_s)
+        if left.has_interval:
+            text = fmt.interval(left, fmt.brief_duration)
+        else:
+            text = fmt.brief_duration(left.point)
+    if left is None:
+        ends = ""
+    else:
+        ends = fmt.clock_time(now_utc_s + left.point, now_utc_s)
     energy = f"{_tilde(run)}{fmt.energy(run.summary.energy_kwh)}"
     return (wording.run_label(run.run_id, run.summary.project), f"{share}{done}", text, ends, energy)
 
@@ -145,7 +166,10 @@ def look(path: LogPath, n_read: int) -> Sighting:
     forget_listings(path)
     is_there = path.is_dir()
     directory = Run(path)
-    found = [directory] if directory.is_run else [Run(path / name) for name in reversed(directory.file_names)]
+    if directory.is_run:
+        found = [directory]
+    else:
+        found = [Run(path / name) for name in reversed(directory.file_names)]
     running: list[Run] = []
     ended: list[Run] = []
     problems: list[Problem] = []
@@ -198,7 +222,9 @@ def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None)
 def _why_empty(seen: Sighting) -> str:
     if not seen.is_there:
         return f"There is no directory {seen.path} yet. It is shown as soon as a run writes to it."
-    return "nothing is running" if seen.ended else "There is no run in it yet. One is shown as soon as it begins."
+    if seen.ended:
+        return "nothing is running"
+    return "There is no run in it yet. One is shown as soon as it begins."
 
 
 def _running_blocks(seen: Sighting, running: Sequence[tuple[Run, RunProgress]], now_utc_s: float) -> list[doc.Block]:
@@ -206,7 +232,10 @@ def _running_blocks(seen: Sighting, running: Sequence[tuple[Run, RunProgress]], 
     rows = tuple(_row(run, progress, now_utc_s) for run, progress in running)
     heads = ("running", "done", "left", "ends", "so far")
     columns = tuple(doc.Column(head, is_number=head in heads[2:]) for head in heads)
-    more = [doc.Paragraph(f"and {n_more:,} more that run")] if n_more else []
+    if n_more:
+        more = [doc.Paragraph(f"and {n_more:,} more that run")]
+    else:
+        more = []
     return [doc.Table(columns, rows, is_whole=True), *more]
 
 

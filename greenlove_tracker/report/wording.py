@@ -148,10 +148,15 @@ def progress(run: Run) -> str:
         return fmt.plural(n_steps, "step")
     earlier = f", {before:,} before" if before else ""
     if planned is not None:
-        stopped = ", stopped early" if run.stopped_early_after is not None else ""
+        if run.stopped_early_after is not None:
+            stopped = ", stopped early"
+        else:
+            stopped = ""
         return f"{summary.epochs_done:,} of {planned:,} epochs{earlier}{stopped}"
     if not run.epochs:  # which take long to put together, where there are many
-        return f"no epochs{earlier}" if before else "epochs not marked"
+        if before:
+            return f"no epochs{earlier}"
+        return "epochs not marked"
     return f"{fmt.plural(summary.epochs_done, 'epoch')}{earlier}"
 
 
@@ -161,7 +166,10 @@ def early_stop_sentence(run: Run) -> str:
     planned = run.summary.epochs_planned
     if after is None:
         return ""
-    of = f" of {run.first_epoch + planned:,}" if planned is not None and after <= run.first_epoch + planned else ""
+    if planned is not None and after <= run.first_epoch + planned:
+        of = f" of {run.first_epoch + planned:,}"
+    else:
+        of = ""
     best = run.text("best_epoch")
     rule = field_text(run, "stopping_rule")
     best = f"; best: epoch {int(best):,}" if best.isdecimal() else ""
@@ -171,7 +179,9 @@ def early_stop_sentence(run: Run) -> str:
 def why_incomplete(summary: RunSummary) -> str:
     """Explain why a run did not finish; empty where it did."""
     ending = _ENDINGS.get(summary.status, "")
-    return f"{ending}, exit {summary.exit_code}" if summary.exit_code is not None and ending else ending
+    if summary.exit_code is not None and ending:
+        return f"{ending}, exit {summary.exit_code}"
+    return ending
 
 
 def loops_sentence(run: Run) -> str:
@@ -180,8 +190,14 @@ def loops_sentence(run: Run) -> str:
     counts = run.summary.counts
     if seen in ("epochs", "steps"):
         n_steps = fmt.plural(counts.steps or 0, "optimizer step")
-        found = f"{fmt.plural(run.summary.epochs_done, 'epoch')} and {n_steps}" if seen == "epochs" else n_steps
-        known = "; no forecast without their number: greenlove run --epochs N" if seen == "epochs" else ""
+        if seen == "epochs":
+            found = f"{fmt.plural(run.summary.epochs_done, 'epoch')} and {n_steps}"
+        else:
+            found = n_steps
+        if seen == "epochs":
+            known = "; no forecast without their number: greenlove run --epochs N"
+        else:
+            known = ""
         if source := run.text("plan_source"):
             known = f"; length from {source}"
         return f"found {found} in the script's PyTorch loop{known}"
@@ -189,7 +205,10 @@ def loops_sentence(run: Run) -> str:
         return ""
     if seen == "not looked for":
         return "no epochs are looked for in a command after --: start it as python -m greenlove_tracker train.py"
-    why = "PyTorch was not used" if seen == "no torch" else "PyTorch made no optimizer step that can be seen"
+    if seen == "no torch":
+        why = "PyTorch was not used"
+    else:
+        why = "PyTorch made no optimizer step that can be seen"
     return f"no epochs were seen: {why}; a Tracker or a callback of greenlove_tracker.integrations marks them"
 
 
@@ -199,17 +218,28 @@ def wait_sentence(run: Run) -> str:
     if wait_s is None:
         return ""
     before, after = (run.amount(f"intensity_at_{when}_gco2e_per_kwh") for when in ("request", "start"))
-    grid = "" if before is None or after is None else f"; the grid went from {before:.0f} to {after:.0f} gCO2e/kWh"
-    return f"waited {fmt.duration(wait_s)} before the start{grid}" if wait_s >= 1 else "started without waiting"
+    if before is None or after is None:
+        grid = ""
+    else:
+        grid = f"; the grid went from {before:.0f} to {after:.0f} gCO2e/kWh"
+    if wait_s >= 1:
+        return f"waited {fmt.duration(wait_s)} before the start{grid}"
+    return "started without waiting"
 
 
 def kind_sentence(run: Run) -> str:
     """Say which precision the run computed in, and of which class its model is; empty where neither is known."""
     precision = field_text(run, "precision")
     workload = run.text("workload")
-    parts = [f"computed in {precision}{_basis(run, 'precision')}"] if precision else []
+    if precision:
+        parts = [f"computed in {precision}{_basis(run, 'precision')}"]
+    else:
+        parts = []
     if workload in WORKLOADS:
-        what = "a model of another class" if workload == "other" else f"a {workload} model"
+        if workload == "other":
+            what = "a model of another class"
+        else:
+            what = f"a {workload} model"
         parts.append(f"{what}{_basis(run, 'workload')}")
     return "; ".join(parts)
 
@@ -226,23 +256,35 @@ def method(joined_methods: str | None, constant_w: str = "", tdp_w: str = "") ->
     """Put one or more methods joined by ``+`` into words."""
     if not joined_methods:
         return "method not in the log"
-    known = _METHODS if not tdp_w else {**_METHODS, Method.TDP_MODEL: f"modelled (by load, {tdp_w} W rated)"}
+    if not tdp_w:
+        known = _METHODS
+    else:
+        known = {**_METHODS, Method.TDP_MODEL: f"modelled (by load, {tdp_w} W rated)"}
     text = " and ".join(known.get(name, fmt.shortened(name, 30)) for name in joined_methods.split("+"))
-    return f"{text} ({constant_w} W)" if constant_w and joined_methods == Method.CONSTANT else text
+    if constant_w and joined_methods == Method.CONSTANT:
+        return f"{text} ({constant_w} W)"
+    return text
 
 
 def badge(share: float | None) -> str:
     """Write how an energy is known, in a word or two: ``measured``, ``98% measured``, ``modelled``."""
     if share is None:
         return ""
-    return "measured" if share >= 1 else "modelled" if share <= 0 else f"{fmt.percent(share)} measured"
+    if share >= 1:
+        return "measured"
+    if share <= 0:
+        return "modelled"
+    return f"{fmt.percent(share)} measured"
 
 
 def measured_sentence(run: Run) -> str:
     """Say how much of the energy hardware measured, and what of the machine could not be; without a full stop."""
     share = run.summary.measured_share
     note = field_text(run, "meter_note")
-    doctor = "" if run.text("meter") in SIMULATED_METERS else ". See greenlove doctor"
+    if run.text("meter") in SIMULATED_METERS:
+        doctor = ""
+    else:
+        doctor = ". See greenlove doctor"
     if run.calibration is not None:
         return f"Calibrated, PUE included: {run.calibration.text}"
     if share is None and run.summary.energy_kwh is not None:
@@ -252,7 +294,10 @@ def measured_sentence(run: Run) -> str:
     if share == 0:
         return f"~ Energy is modelled{f': {note}' if note else ''}{doctor}"
     missing = [c for c in run.text("unmeasured").split() if c in COMPONENTS]
-    left_out = f"; {joined(missing)} could not be measured" if missing else ""
+    if missing:
+        left_out = f"; {joined(missing)} could not be measured"
+    else:
+        left_out = ""
     whose = "" if run.summary.pue == 1 else " before PUE"
     return f"{fmt.percent(share)} of the energy{whose} was measured{left_out}"
 
@@ -262,7 +307,10 @@ def node_text(run: Run) -> str:
     if run.calibration is not None:
         return "difference to a wall meter"
     factor = run.factor("node_overhead")
-    times = f" ({fmt.significant(factor.value)} × its GPUs)" if factor else ""
+    if factor:
+        times = f" ({fmt.significant(factor.value)} × its GPUs)"
+    else:
+        times = ""
     return f"{method(Method.ASSUMED)} for the rest of the node{times}"
 
 
@@ -292,12 +340,16 @@ def intensity(factor: Factor) -> str:
 def why_no_energy(run: Run) -> str:
     """Explain why the energy of a run is not known."""
     if _ended_too_soon(run):  # what the meter notes is why it would have modelled, and not measured
-        return METER_STARTING if run.summary.status == RunStatus.RUNNING else "the run ended before the meter was up"
+        if run.summary.status == RunStatus.RUNNING:
+            return METER_STARTING
+        return "the run ended before the meter was up"
     if note := field_text(run, "meter_note"):
         return note
     if Flag.METER_FAILED in run.summary.flags:
         return "the meter failed"
-    return "no meter was running" if run.text("meter") == "none" else "nothing was metered"
+    if run.text("meter") == "none":
+        return "no meter was running"
+    return "nothing was metered"
 
 
 def _ended_too_soon(run: Run) -> bool:
@@ -311,7 +363,9 @@ def why_no_cost(run: Run) -> str:
     if run.electricity_price is not None:
         return f"the energy{' of the GPUs' if run.lacks_gpus else ''} is unknown"
     country = field_text(run, "country", 40)
-    return f"no openly licensed electricity price for {country}" if country else "no country, so no electricity price"
+    if country:
+        return f"no openly licensed electricity price for {country}"
+    return "no country, so no electricity price"
 
 
 def place_sentence(run: Run) -> str:
@@ -338,7 +392,10 @@ def warnings(run: Run) -> tuple[str, ...]:
     names = " and ".join(dict.fromkeys(source.described for source in fallbacks))
     why = fmt.shortened(fallbacks[-1].reason, 80) if fallbacks else ""
     cut_off = run.cut_off_ranks
-    which = f"Rank {cut_off[0]}" if len(cut_off) == 1 else f"{len(cut_off):,} of {run.summary.n_ranks:,} ranks"
+    if len(cut_off) == 1:
+        which = f"Rank {cut_off[0]}"
+    else:
+        which = f"{len(cut_off):,} of {run.summary.n_ranks:,} ranks"
     has_ended = run.summary.status != RunStatus.RUNNING
     n_unread = len(run.problems)
     are = "is" if n_unread == 1 else "are"
@@ -389,7 +446,10 @@ def scope_sentence(*, is_rented: bool, coverage: str) -> str:
         is_rented: the machine is somebody else's.
         coverage: of the carbon intensity, as ``Factor`` and ``Totals`` have it.
     """
-    of = "Scope 3: electricity of a rented machine." if is_rented else "Scope 2: electricity of an owned machine."
+    if is_rented:
+        of = "Scope 3: electricity of a rented machine."
+    else:
+        of = "Scope 2: electricity of an owned machine."
     return f"{of} {_NOT_IN_IT} {_UPSTREAM[coverage]}"
 
 
@@ -397,13 +457,17 @@ def stamp(n_simulated: int, n_runs: int) -> str:
     """Return what stands across each page: that runs were simulated, and how many of several."""
     if not n_simulated:
         return ""
-    return STAMP if n_simulated == n_runs else f"{STAMP}: {n_simulated:,} of {n_runs:,} runs"
+    if n_simulated == n_runs:
+        return STAMP
+    return f"{STAMP}: {n_simulated:,} of {n_runs:,} runs"
 
 
 def left_out(n_simulated: int) -> str:
     """Say that simulated runs are in no figure; empty where none was left out."""
     are = "is" if n_simulated == 1 else "are"
-    return f"{fmt.plural(n_simulated, 'simulated run')} {are} left out" if n_simulated else ""
+    if n_simulated:
+        return f"{fmt.plural(n_simulated, 'simulated run')} {are} left out"
+    return ""
 
 
 # -- Sums --
@@ -425,7 +489,12 @@ def sum_cells(totals: Totals) -> tuple[str, str, str, str, str]:
     """
     hours = totals.gpu_hours
     tilde = TILDE if is_all_modelled(totals) else ""
-    hours_text = fmt.UNKNOWN if hours is None else fmt.significant(hours) if hours else "–"
+    if hours is None:
+        hours_text = fmt.UNKNOWN
+    elif hours:
+        hours_text = fmt.significant(hours)
+    else:
+        hours_text = "–"
     return (
         fmt.duration(totals.duration_s or None),
         _starred(hours_text, hours, totals.n_unknown_gpu_hours),
@@ -437,7 +506,9 @@ def sum_cells(totals: Totals) -> tuple[str, str, str, str, str]:
 
 def tilde(run: Run) -> str:
     """Return what stands before the energy of a run: a tilde where no hardware measured any of it."""
-    return "" if run.summary.measured_share or run.calibration else TILDE
+    if run.summary.measured_share or run.calibration:
+        return ""
+    return TILDE
 
 
 def is_all_modelled(totals: Totals) -> bool:
@@ -446,7 +517,9 @@ def is_all_modelled(totals: Totals) -> bool:
 
 
 def _starred(text: str, value: float | None, n_unknown: int) -> str:
-    return text + STAR if value is not None and n_unknown else text
+    if value is not None and n_unknown:
+        return text + STAR
+    return text
 
 
 def sum_notes(totals: Totals) -> list[str]:

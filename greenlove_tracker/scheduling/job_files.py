@@ -40,7 +40,10 @@ def slurm_file(
     start = datetime.fromtimestamp(start_s, UTC)
     wait_s = max(0, math.ceil((start_utc - now).total_seconds()))
     at = f"{start:%Y-%m-%d %H:%M:%S} UTC"
-    said = f"to start at {at}" if wait_s > 0 else f"to start at once (the start, {at}, is past)"
+    if wait_s > 0:
+        said = f"to start at {at}"
+    else:
+        said = f"to start at once (the start, {at}, is past)"
     comments = [
         f"A training for Slurm, {said}; planned at {now.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC.",
         " ".join(reason.split()),

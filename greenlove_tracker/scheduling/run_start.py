@@ -190,7 +190,9 @@ def _deadline(settings: Settings) -> datetime | None:
     """Return the earlier of the deadline and the end of the Slurm job; None without either."""
     now = datetime.now(UTC)
     limit = time_limit(replace(settings, max_hours=None), now.timestamp(), os.environ)
-    return None if limit is None else now + timedelta(seconds=limit.limit_s)
+    if limit is None:
+        return None
+    return now + timedelta(seconds=limit.limit_s)
 
 
 def _duration(settings: Settings) -> tuple[Forecast | float, str]:

@@ -165,7 +165,10 @@ class PastChoices:
             scale: intensity now, in parts of that which the saving is told against: of a region that is not here.
             level: of the interval.
         """
-        width = _NEAR_PROMISE * float(np.std(self.promised)) if self.promised.size else 0.0
+        if self.promised.size:
+            width = _NEAR_PROMISE * float(np.std(self.promised))
+        else:
+            width = 0.0
         near = np.exp(-0.5 * ((self.promised - promised) / (width or 1.0)) ** 2) + 1e-6
         excess = (self.saved - self.promised[:, None]).ravel()
         weights = np.repeat(self.weights * near, self.saved.shape[1])
@@ -201,7 +204,10 @@ class RunLength:
             UsageError: where it is none of these, or not positive.
         """
         estimate = duration.duration_s if isinstance(duration, Forecast) else duration
-        in_s = estimate if isinstance(estimate, Estimate) and estimate.unit == "s" else None
+        if isinstance(estimate, Estimate) and estimate.unit == "s":
+            in_s = estimate
+        else:
+            in_s = None
         hours = h_from_s(in_s.point) if in_s else estimate
         if isinstance(hours, bool) or not (isinstance(hours, int | float) and 0 < hours < math.inf):
             raise UsageError(f"duration is a Forecast, an Estimate in s, or hours, and positive, not {duration!r}")
@@ -429,7 +435,10 @@ class _Search:
 
     def rank(self, advice: StartAdvice) -> tuple[float, float]:
         """Return what is to be least: of the cheapest starts, which is the same in all regions, the emissions."""
-        saved = advice.saving.point if self.by == "cost" and advice.saving else 0.0
+        if self.by == "cost" and advice.saving:
+            saved = advice.saving.point
+        else:
+            saved = 0.0
         intensity = advice.intensity_gco2e_per_kwh
         return -saved, math.inf if intensity is None else intensity
 
@@ -475,7 +484,9 @@ class _Search:
 
     def _kg(self, intensity: float | None) -> float | None:
         """Return what the run emits at a mean intensity."""
-        return None if self.energy_kwh is None or intensity is None else self.energy_kwh * intensity / GRAMS_PER_KG
+        if self.energy_kwh is None or intensity is None:
+            return None
+        return self.energy_kwh * intensity / GRAMS_PER_KG
 
     def _cost_usd(self, start: int) -> float | None:
         """Return what the electricity costs from a start, expected over the durations of the run."""
@@ -492,8 +503,14 @@ class _Search:
             why = "; ".join(f"{one.region}: {one.problem}" if len(bases) > 1 else one.problem for one in bases)
             return f"{'the price of a run that starts now is not known' if self.by == 'cost' else why}."
         what = "cost" if self.by == "cost" else "CO2e"
-        wait_text = f"{wait_h:.0f} h" if wait_h >= 1 else f"{60 * wait_h:.0f} min"
-        saves = f"waiting {wait_text} saves" if wait_h else "starting elsewhere saves"
+        if wait_h >= 1:
+            wait_text = f"{wait_h:.0f} h"
+        else:
+            wait_text = f"{60 * wait_h:.0f} min"
+        if wait_h:
+            saves = f"waiting {wait_text} saves"
+        else:
+            saves = "starting elsewhere saves"
         saves += f" {saving.point:z.0%} of the {what} expected ({saving.lower:z.0%} to {saving.upper:z.0%})"
         likely = f"anything at all with a probability of {advice.probability_of_saving or 0:.0%}"
         if advice.is_worth_waiting:

@@ -95,7 +95,9 @@ def _by_clock(text: str, clock: re.Match[str], now: datetime, zone: tzinfo | Non
         every = 7
     first, later = (today + timedelta(days=n) for n in (n_days, n_days + every))
     found = first.replace(tzinfo=zone).astimezone(UTC)
-    return found if found > now else later.replace(tzinfo=zone).astimezone(UTC)
+    if found > now:
+        return found
+    return later.replace(tzinfo=zone).astimezone(UTC)
 
 
 def _no_time(text: str) -> UsageError:

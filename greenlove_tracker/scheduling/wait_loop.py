@@ -40,7 +40,9 @@ _STEADY = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None)
 
 def steady_s() -> float:
     """Return the seconds of a clock that is never set, and that goes on while the machine is suspended."""
-    return time.monotonic() if _STEADY is None else time.clock_gettime(_STEADY)
+    if _STEADY is None:
+        return time.monotonic()
+    return time.clock_gettime(_STEADY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,9 @@ class Wait:
         """The time by the wall clock; where that was set by more than a day, as it would be had it not been."""
         by_wall_s = self._clocks.utc_s()
         by_steady_s = self._begun_utc_s + self._waited_s
-        return by_wall_s if abs(by_wall_s - by_steady_s) <= _MOST_CLOCK_CHANGE_S else by_steady_s
+        if abs(by_wall_s - by_steady_s) <= _MOST_CLOCK_CHANGE_S:
+            return by_wall_s
+        return by_steady_s
 
     @property
     def _waited_s(self) -> float:
@@ -270,8 +274,13 @@ class Wait:
 
     @property
     def _next_utc_s(self) -> float | None:
-        planned_utc_s = None if self._outlook is None else self._outlook.start_utc_s
-        return self._start_utc_s if planned_utc_s is None else planned_utc_s
+        if self._outlook is None:
+            planned_utc_s = None
+        else:
+            planned_utc_s = self._outlook.start_utc_s
+        if planned_utc_s is None:
+            return self._start_utc_s
+        return planned_utc_s
 
     def _sleep(self, now_utc_s: float) -> None:
         seconds = [LONGEST_SLEEP_S]
@@ -302,9 +311,15 @@ class Wait:
 
 
 def _end_text(result: WaitResult, now: datetime) -> str:
-    after = f" after {fmt.duration(round(result.waited_s))}" if result.waited_s >= 1 else ""
+    if result.waited_s >= 1:
+        after = f" after {fmt.duration(round(result.waited_s))}"
+    else:
+        after = ""
     is_said = result.reason in ("below the threshold", "no provider")
-    at_start = "" if is_said or result.at_start is None else f"; now {result.at_start.told(now)}"
+    if is_said or result.at_start is None:
+        at_start = ""
+    else:
+        at_start = f"; now {result.at_start.told(now)}"
     return f"starting{after}: {result.explanation}{at_start}"
 
 
@@ -337,7 +352,10 @@ def below_threshold(threshold_gco2e_per_kwh: float, opened: Callable[[], Intensi
         if before is not None and latest_point(before, answer) is not point:
             return replace(before, problem=failures)
         is_table = point.kind == PointKind.TABLE
-        by = f"by {point.source}, a year's average" if is_table else f"by {point.source}"
+        if is_table:
+            by = f"by {point.source}, a year's average"
+        else:
+            by = f"by {point.source}"
         by += f" ({failures})" if is_table and failures else ""
         value = f"{point.gco2e_per_kwh:.0f} gCO2e/kWh {by}"
         threshold = f"the threshold of {threshold_gco2e_per_kwh:g}"

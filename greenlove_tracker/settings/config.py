@@ -220,7 +220,9 @@ class Settings:
 
     def given_by(self, name: str) -> str:
         """Return who gave the value of a setting: the site, by its file, or the user."""
-        return f"given by the site, {self.site[name]}" if name in self.site else "given by the user"
+        if name in self.site:
+            return f"given by the site, {self.site[name]}"
+        return "given by the user"
 
     @property
     def is_simulated(self) -> bool:
@@ -348,7 +350,10 @@ def refuse_unknown(names: Iterable[str], further: Iterable[str] = ()) -> None:
     hints = _hints()
     if unknown := sorted(set(names) - set(hints)):
         near = difflib.get_close_matches(unknown[0], [*hints, *further], n=1)
-        hint = f"did you mean {near[0]}?" if near else "greenlove config show lists all"
+        if near:
+            hint = f"did you mean {near[0]}?"
+        else:
+            hint = "greenlove config show lists all"
         raise UsageError(f"no such setting: {', '.join(unknown)}; {hint}")
 
 

@@ -79,6 +79,9 @@ def unknown_variables(env: Mapping[str, str], names: Collection[str]) -> list[st
     for name in sorted(key.removeprefix(PREFIX) for key in env if key.startswith(PREFIX)):
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            meant = f": did you mean {PREFIX}{near[0]}?" if near else ", and counts for nothing"
+            if near:
+                meant = f": did you mean {PREFIX}{near[0]}?"
+            else:
+                meant = ", and counts for nothing"
             found.append(f"{PREFIX}{name} is no setting{meant}")
     return found

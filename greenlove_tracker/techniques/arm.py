@@ -52,14 +52,20 @@ class Arm:
 
     def training_step(self) -> TrainingStep:
         """Return its step and what it trains, as they are now, for what measures its memory."""
-        model = self.step.model if isinstance(self.step, OwnStep) else self.parts["model"]
+        if isinstance(self.step, OwnStep):
+            model = self.step.model
+        else:
+            model = self.parts["model"]
         modules = tuple(m for m in (model, self.parts["criterion"]) if isinstance(m, nn.Module))
         return TrainingStep(modules, tuple(each_of(self.parts["optimizer"])), self.step, self.device)
 
     def train_on(self, batch: Any) -> tuple[int, Any]:
         """Make a step; return the samples of the batch, by its first tensor or the size of batches, and the loss."""
         loss = loss_of(self.step(batch))
-        loss = loss.detach().float().mean() if isinstance(loss, torch.Tensor) else loss
+        if isinstance(loss, torch.Tensor):
+            loss = loss.detach().float().mean()
+        else:
+            loss = loss
         return next(iter(samples_of(batch)), self.source.batch_size), loss
 
     def counted(self) -> list[str]:

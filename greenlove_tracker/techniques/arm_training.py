@@ -216,7 +216,9 @@ class ArmTraining:
 def _mean_loss(losses: Sequence[Any]) -> float | None:
     """Return the mean of what steps returned, read now: on the way each would have waited for the device."""
     known = [loss for loss in losses if isinstance(loss, torch.Tensor | int | float)]
-    return statistics.fmean(map(float, known)) if known else None
+    if known:
+        return statistics.fmean(map(float, known))
+    return None
 
 
 def process_states() -> list[SavedState]:

@@ -310,8 +310,14 @@ class _ComparisonRun(TrialSession):
         time_ratio = _ratio(self._time, name)
         energy_ratio = _ratio(self._energy, name)
         # Of energy where hardware counted any of it.
-        fit = self._time if energy_ratio is None or is_modelled(self._method) else self._energy
-        verdict = Verdict.NO_DIFFERENCE if name == BASELINE else verdict_of(_ratio(fit, name))
+        if energy_ratio is None or is_modelled(self._method):
+            fit = self._time
+        else:
+            fit = self._energy
+        if name == BASELINE:
+            verdict = Verdict.NO_DIFFERENCE
+        else:
+            verdict = verdict_of(_ratio(fit, name))
         _, basis = rates.cost(1.0, 1.0, self._session.state.gpu_count)
         times_s = [t.duration_s / t.samples for t in trials]
         peaks = [t.peak_memory_bytes for t in trials if t.peak_memory_bytes is not None]
@@ -359,7 +365,10 @@ class _ComparisonRun(TrialSession):
         if duration is None:
             return WholeRun()
         starts_held = record.n_starts / sum(t.samples for t in trials) * samples
-        start_s = statistics.median(record.starts_s) if record.starts_s else 0.0
+        if record.starts_s:
+            start_s = statistics.median(record.starts_s)
+        else:
+            start_s = 0.0
         further_s = start_s * max(0.0, plan.n_starts - starts_held) + (record.one_off_s or 0.0)
         energy = self._total(name, self._energy, lambda t: t.energy_kwh, samples, "kWh")
         if energy is not None:  # what is added draws what the rest does
@@ -398,8 +407,13 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
         return "out of memory"
     text = " ".join(str(error).split())
-    text = text if len(text) <= _MOST_REASON else f"{text[:_MOST_REASON]}…"
-    return text if isinstance(error, UsageError) else f"{type(error).__name__}: {text}"
+    if len(text) <= _MOST_REASON:
+        text = text
+    else:
+        text = f"{text[:_MOST_REASON]}…"
+    if isinstance(error, UsageError):
+        return text
+    return f"{type(error).__name__}: {text}"
 
 
 def _ratio(fit: RatioFit | None, name: str) -> Estimate | None:

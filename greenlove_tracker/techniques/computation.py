@@ -39,7 +39,12 @@ def technique(name: str, value: str | None) -> Technique:
     """
     full_name = name if value is None else f"{name}={value}"
     if name == "grad-accumulation":
-        n_parts = 2 if value is None else int(value) if value.isdecimal() else 0
+        if value is None:
+            n_parts = 2
+        elif value.isdecimal():
+            n_parts = int(value)
+        else:
+            n_parts = 0
         if n_parts <= 1:
             raise UsageError(f"{full_name}: a batch is split in 2 micro-batches or more, such as {name}=4")
         return Technique(full_name, lambda parts: _accumulated(parts, n_parts), Stage.STEP, name)
@@ -138,7 +143,9 @@ def _channels_last_inputs(_: nn.Module, args: tuple[Any, ...], kwargs: Mapping[s
 
 def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
     is_of_images = tensor.ndim == 4 and tensor.is_floating_point()
-    return tensor.contiguous(memory_format=torch.channels_last) if is_of_images else tensor
+    if is_of_images:
+        return tensor.contiguous(memory_format=torch.channels_last)
+    return tensor
 
 
 def _checkpointed(parts: Parts) -> Parts:

@@ -81,7 +81,10 @@ class EarlyStopping:
         restore: Any = None,
         tracker: Any = None,
     ) -> None:
-        is_larger_better = direction_of(str(metric)) if higher_is_better is None else higher_is_better
+        if higher_is_better is None:
+            is_larger_better = direction_of(str(metric))
+        else:
+            is_larger_better = higher_is_better
         if is_larger_better is None:
             raise UsageError(
                 f"is a larger or a smaller {metric} the better one? Its name does not tell: say {{argument=}}True or "
@@ -109,7 +112,9 @@ class EarlyStopping:
     @property
     def best_epoch(self) -> int | None:
         """The epoch of the best value, where one comes every ``every`` epochs; None before the first."""
-        return None if self.best_at is None else self.best_at * self.rule.every
+        if self.best_at is None:
+            return None
+        return self.best_at * self.rule.every
 
     def step(self, value: Any) -> bool:
         """Take the next value of the metric, and copy the weights where it is the best so far.
@@ -178,7 +183,10 @@ class EarlyStopping:
             raise UsageError("nothing can be put back: say what with {argument=}model", argument="restore")
         if self._best is None:
             no_value = f"no value of {self.rule.metric} so far was a number"
-            reason = no_value if self.best_value is None else "there was no restore= at the best value"
+            if self.best_value is None:
+                reason = no_value
+            else:
+                reason = "there was no restore= at the best value"
             raise UsageError(f"no weights are kept: {reason}")
         self._pair[1](_copied(self._best))
         self._is_restored = True
@@ -190,7 +198,10 @@ class EarlyStopping:
         if not self._values:
             return ""
         after = len(self._values) * self.rule.every
-        end = f"ended after {self._unit} {after:,}" if self.has_stopped else "not ended early"
+        if self.has_stopped:
+            end = f"ended after {self._unit} {after:,}"
+        else:
+            end = "not ended early"
         if self.best_epoch is None or self.best_value is None:
             return f"{end}: no {self.rule.metric} was a number"
         whose = "with the weights of" if self._is_restored else "the best was"
@@ -334,7 +345,10 @@ def _metric_of(parts: Mapping[str, Any], metric: str | None) -> str:
     if parts.get("eval_fn") is None:
         raise NotApplicableError("the task has no eval_fn, which says how good the model is")
     found = evaluated(parts["eval_fn"], parts["model"])
-    names = list(map(str, found)) if isinstance(found, Mapping) else [ACCURACY]
+    if isinstance(found, Mapping):
+        names = list(map(str, found))
+    else:
+        names = [ACCURACY]
     known = [name for name in names if direction_of(name) is not None]
     chosen = metric or ("val_loss" if "val_loss" in names else next(iter(known), None))
     if chosen not in names:

@@ -208,7 +208,9 @@ def with_length(parts: Parts, epochs: int | None, steps: int | None, batch_size:
         if is_of_epochs != (steps is None):
             parts = {name: value for name, value in parts.items() if name != "eval_every"}
         parts = {**parts, "total_epochs": epochs, "total_steps": steps, "phases": ()}
-    return parts if batch_size is None else with_batch_size(parts, batch_size)
+    if batch_size is None:
+        return parts
+    return with_batch_size(parts, batch_size)
 
 
 # -- The loop over the batches of an arm --
@@ -262,7 +264,10 @@ class ArmLoop:
         self._model, self._eval_fn = parts["model"], parts.get("eval_fn")
         self._stopping = parts.get("early_stopping")
         self._length = plan.steps or plan.epochs or 0
-        self._log_every = max(1, plan.steps // _LOSSES_OF_STEPS) if plan.steps else 1
+        if plan.steps:
+            self._log_every = max(1, plan.steps // _LOSSES_OF_STEPS)
+        else:
+            self._log_every = 1
         every = parts.get("eval_every") or (self._length if plan.steps else 1)
         self._eval_every = whole_number("eval_every", every)
         self.progress = _Progress()
@@ -356,7 +361,10 @@ class ArmLoop:
         before = self._n_updates()
         n_samples, loss = self._arm.train_on(batch)
         if isinstance(loss, torch.Tensor | int | float):
-            progress.loss_sum = loss if progress.loss_sum is None else progress.loss_sum + loss
+            if progress.loss_sum is None:
+                progress.loss_sum = loss
+            else:
+                progress.loss_sum = progress.loss_sum + loss
             progress.n_losses += 1
         after = self._n_updates()
         n_steps = 1 if before is None or after is None else after - before
@@ -367,7 +375,10 @@ class ArmLoop:
     def _log_loss(self) -> None:
         """Log the mean loss since it was last logged, and the learning rate of now."""
         progress = self.progress
-        progress.loss = float(progress.loss_sum) / progress.n_losses if progress.n_losses else None
+        if progress.n_losses:
+            progress.loss = float(progress.loss_sum) / progress.n_losses
+        else:
+            progress.loss = None
         progress.loss_sum = None
         progress.n_losses = 0
         if progress.loss is not None:
@@ -382,7 +393,10 @@ class ArmLoop:
         Raises:
             UsageError: where the metric of early stopping is no number.
         """
-        found = None if self._eval_fn is None else evaluated(self._eval_fn, self._model)
+        if self._eval_fn is None:
+            found = None
+        else:
+            found = evaluated(self._eval_fn, self._model)
         if not isinstance(found, Mapping):
             found = {ACCURACY: found}
         own = (TRAIN_LOSS, LEARNING_RATE)

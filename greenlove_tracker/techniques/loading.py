@@ -33,7 +33,10 @@ def technique(name: str, value: str | None) -> Technique:
     if value is not None and not value.isdecimal():
         raise UsageError(f"{name}={value}: workers are a whole number, such as {name}=4")
     n_workers = _USUAL_WORKERS if value is None else int(value)
-    note = "augmentations by chance draw other random numbers in workers" if n_workers else ""
+    if n_workers:
+        note = "augmentations by chance draw other random numbers in workers"
+    else:
+        note = ""
     full_name = name if value is None else f"{name}={value}"
     return Technique(full_name, partial(_with_workers, n_workers=n_workers), Stage.DATA, name, note=note)
 

@@ -57,7 +57,10 @@ def lr_schedule(
     """
     _check(shape, warmup, final)
     total_steps = whole_number("total_steps", total_steps)
-    warmup_steps = int(warmup) if is_whole(warmup, 0) else round(warmup * total_steps)
+    if is_whole(warmup, 0):
+        warmup_steps = int(warmup)
+    else:
+        warmup_steps = round(warmup * total_steps)
     if warmup_steps > total_steps:
         raise UsageError(
             f"{{argument}} of {warmup_steps:,} is longer than the whole training, which has {total_steps:,}",

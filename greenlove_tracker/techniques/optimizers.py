@@ -73,7 +73,10 @@ def _adam_8bit(old: Optimizer) -> Optimizer:
         from bitsandbytes import optim
     except ImportError:
         raise NotApplicableError(f"bitsandbytes is not installed: {_INSTALL_8_BIT}") from None
-    kind = optim.AdamW8bit if isinstance(old, torch.optim.AdamW) else optim.Adam8bit
+    if isinstance(old, torch.optim.AdamW):
+        kind = optim.AdamW8bit
+    else:
+        kind = optim.Adam8bit
     groups = [{key: group[key] for key in ("params", *_OF_ADAM) if key in group} for group in old.param_groups]
     new: Optimizer = kind(groups)
     return new

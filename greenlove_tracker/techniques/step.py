@@ -98,7 +98,10 @@ class OwnStep:
         self._loss = parts.get("loss") or partial(loss_of_pair, criterion=parts["criterion"])
         self._is_sum = getattr(parts["criterion"], "reduction", "mean") == "sum"
         self._max_grad_norm = parts.get("max_grad_norm")
-        self._scaler = torch.amp.GradScaler(device.type) if self._settings.dtype is torch.float16 else None
+        if self._settings.dtype is torch.float16:
+            self._scaler = torch.amp.GradScaler(device.type)
+        else:
+            self._scaler = None
         self._n_steps = self.n_skipped = 0
         if self._settings.compile_mode is not None:
             self.model = torch.compile(self.model, mode=self._settings.compile_mode)

@@ -156,7 +156,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint at what was meant by a name."""
     names = tuple(known)
     near = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"there are {', '.join(names) or 'none'}"
 
 
 def combined(techniques: Sequence[Technique]) -> Technique:

@@ -100,7 +100,10 @@ class TrialSchedule:
         done = self.n_blocks
         long = _long(costs)
         if done < LEAST_BLOCKS and self._is_metered:
-            first_s = long.expected_s if done else _long(costs, _FIRST_MARGIN).expected_s
+            if done:
+                first_s = long.expected_s
+            else:
+                first_s = _long(costs, _FIRST_MARGIN).expected_s
             self._is_metered = first_s + long.expected_s * max(0, _ENERGY_BLOCKS - done - 1) <= usable_s
         if not self._is_metered:
             return self._short(costs, usable_s)
@@ -157,4 +160,6 @@ def _plan(costs: Sequence[ArmCost], samples: int, *, is_metered: bool = False) -
 def _unit(costs: Sequence[ArmCost], samples: int) -> int:
     """Return a number of samples that all arms have in whole batches, where that is a small part of a trial."""
     common = math.lcm(*(cost.batch_size for cost in costs))
-    return common if common <= _LARGEST_UNIT_SHARE * samples else max(cost.batch_size for cost in costs)
+    if common <= _LARGEST_UNIT_SHARE * samples:
+        return common
+    return max(cost.batch_size for cost in costs)

@@ -174,7 +174,9 @@ def clock_time(utc_s: float, now_utc_s: float) -> str:
     except (OverflowError, OSError, ValueError):  # beyond the calendar
         return UNKNOWN
     is_near = abs(utc_s - now_utc_s) < 6 * SECONDS_PER_DAY
-    return f"{local:%a %H:%M}" if is_near else f"{local:%Y-%m-%d %H:%M}"
+    if is_near:
+        return f"{local:%a %H:%M}"
+    return f"{local:%Y-%m-%d %H:%M}"
 
 
 def end_time(left_s: Estimate, now_utc_s: float) -> str:
@@ -215,20 +217,27 @@ def chance(probability: float) -> str:
     """Write a probability in whole percent; one that an interval cannot tell from certainty is never called so."""
     if probability > _MOST_TOLD:
         return f"over {_MOST_TOLD:.0%}"
-    return f"under {1 - _MOST_TOLD:.0%}" if probability < 1 - _MOST_TOLD else f"{probability:.0%}"
+    if probability < 1 - _MOST_TOLD:
+        return f"under {1 - _MOST_TOLD:.0%}"
+    return f"{probability:.0%}"
 
 
 def time_fit(fit: TimeFit) -> str:
     """Write how a training fits its time limit: ``fits with 18%; 57,000 epochs fit with 95%``."""
     text = f"fits with {chance(fit.probability)}"
-    return text if fit.longest is None else f"{text}; {longest_fit(fit)}"
+    if fit.longest is None:
+        return text
+    return f"{text}; {longest_fit(fit)}"
 
 
 def longest_fit(fit: TimeFit) -> str:
     """Write how much of a training fits its time limit: ``57,000 epochs fit with 95%``."""
     length = fit.longest or 0
     if length <= fit.done:
-        text = f"no further {fit.unit} fits" if fit.done else f"not one {fit.unit} fits"
+        if fit.done:
+            text = f"no further {fit.unit} fits"
+        else:
+            text = f"not one {fit.unit} fits"
     else:
         text = f"{plural(length, fit.unit)} {'fits' if length == 1 else 'fit'}"
     return f"{text} with {FITS:.0%}"
@@ -238,7 +247,9 @@ def count(value: float | None) -> str:
     """Write a whole number with thousands separators, in the space of a table cell."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
-    return f"{value:,.0f}" if abs(value) < 1e7 else f"{significant(value / 1e6)} M"
+    if abs(value) < 1e7:
+        return f"{value:,.0f}"
+    return f"{significant(value / 1e6)} M"
 
 
 def plural(number: int, noun: str) -> str:
@@ -253,8 +264,14 @@ def plan(planned: TrainingPlan | None) -> str:
         return ""
     if (planned.batch_size, planned.epochs) == (1, 1):
         return plural(planned.samples or 0, "sample")
-    data = "" if planned.samples is None else f"{plural(planned.samples, 'sample')} · batch {planned.batch_size} · "
-    phases = f" in {plural(len(planned.phases), 'phase')}" if len(planned.phases) > 1 else ""
+    if planned.samples is None:
+        data = ""
+    else:
+        data = f"{plural(planned.samples, 'sample')} · batch {planned.batch_size} · "
+    if len(planned.phases) > 1:
+        phases = f" in {plural(len(planned.phases), 'phase')}"
+    else:
+        phases = ""
     if planned.steps is None:
         return data + plural(planned.epochs or 1, "epoch") + phases
     accumulated = planned.batches_per_step or 1
@@ -286,7 +303,9 @@ def phase_name(phase: Phase) -> str:
 def error(share: float) -> str:
     """Write a relative error with its sign; what rounds to nothing has none."""
     text = f"{share:+.1%}"
-    return "0.0%" if text in ("+0.0%", "-0.0%") else text.replace("-", "−")
+    if text in ("+0.0%", "-0.0%"):
+        return "0.0%"
+    return text.replace("-", "−")
 
 
 def held(n_held: int, n: int) -> str:
@@ -306,7 +325,9 @@ def held(n_held: int, n: int) -> str:
 def escape_formula(text: str) -> str:
     """Write ``text`` in one line so that a spreadsheet shows it: one like a formula would be run."""
     line = "".join(c if c.isprintable() else " " for c in text).strip()
-    return f"'{line}" if line.startswith(("=", "+", "-", "@")) else line
+    if line.startswith(("=", "+", "-", "@")):
+        return f"'{line}"
+    return line
 
 
 def shortened(text: str, width: int) -> str:
@@ -336,7 +357,9 @@ class Scale:
         """Write the number without its unit; what the decimals would round to nothing gets as many as it needs."""
         scaled = self.value(canonical)
         text = f"{scaled:,.{self.decimals}f}"
-        return significant(scaled, 1) if scaled and not float(text.replace(",", "")) else text
+        if scaled and not float(text.replace(",", "")):
+            return significant(scaled, 1)
+        return text
 
 
 def _scale(formatter: Callable[[float], str], steps: tuple[tuple[float, str], ...], reference: float) -> Scale:
@@ -370,10 +393,15 @@ def in_one_unit(quantity: str, reference: float) -> tuple[str, Text]:
     if quantity == "duration_s":
         of_time = time_scale(reference)
         return of_time.unit, lambda value: UNKNOWN if value is None else significant(of_time.value(value))
-    scale = energy_scale(reference) if quantity == "energy_kwh" else mass_scale(reference)
+    if quantity == "energy_kwh":
+        scale = energy_scale(reference)
+    else:
+        scale = mass_scale(reference)
     return scale.unit, lambda value: UNKNOWN if value is None else scale.text(value)
 
 
 def repetitions(number: float) -> str:
     """Write how often something is done: a whole number, or a part of it to two decimals."""
-    return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.2f}"
+    if float(number).is_integer():
+        return f"{number:,.0f}"
+    return f"{number:,.2f}"

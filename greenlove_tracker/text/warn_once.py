@@ -56,7 +56,10 @@ class WarnOnce:
         try:
             return make()
         except UsageError as error:
-            named = error if error.is_of_value else UsageError(f"{{argument}}: {error}", argument=name)
+            if error.is_of_value:
+                named = error
+            else:
+                named = UsageError(f"{{argument}}: {error}", argument=name)
             if settings.stop_for(named):
                 raise named from error
             self.warn(name, f"{instead}: {named}")

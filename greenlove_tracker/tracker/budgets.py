@@ -153,7 +153,10 @@ def budget_outlooks(state: RunState, metered_kwh: float | None) -> Iterator[Over
     if forecast is not None and any(warning.name == WarningCode.FEW for warning in forecast.warnings):
         forecast = None  # from so little that it may be a cold start
     used["duration_s"] = elapsed_s + state.lost_s
-    source = TimeLimitSource.DEADLINE if state.time_limit is None else state.time_limit.source
+    if state.time_limit is None:
+        source = TimeLimitSource.DEADLINE
+    else:
+        source = state.time_limit.source
     for quantity, limit in state.limits.items():
         expected: Estimate | None = getattr(forecast, quantity, None)
         if expected is not None and quantity == "duration_s":

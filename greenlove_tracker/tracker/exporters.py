@@ -215,7 +215,10 @@ class RunExporters(RunPart):
             self._position = row.epoch
         if _is_in_steps(state):
             self._position = state.row_totals.counts.steps or 0
-        of_epoch = merge_epochs(self._rows_of_epoch, state.ranks.rank)[0] if row.epoch is not None else None
+        if row.epoch is not None:
+            of_epoch = merge_epochs(self._rows_of_epoch, state.ranks.rank)[0]
+        else:
+            of_epoch = None
         so_far = {state.ranks.rank: state.row_totals}
         running = Ending(RunStatus.RUNNING, None, "")
         of_run = summarise(state.factors, so_far, running, gpu_count=state.gpu_count)

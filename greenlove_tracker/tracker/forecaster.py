@@ -101,7 +101,10 @@ class RunForecaster(RunPart):
             with state.lock:
                 self._run.tell_rows()  # what is done is told of, and nothing beyond
                 plan = state.plan
-                progress = None if state.is_finished or plan is None else self._due_progress(plan, is_asked=is_asked)
+                if state.is_finished or plan is None:
+                    progress = None
+                else:
+                    progress = self._due_progress(plan, is_asked=is_asked)
                 if progress is None or plan is None:
                     return
                 elapsed_s = state.elapsed_s
@@ -154,7 +157,10 @@ class RunForecaster(RunPart):
         state = self._state
         recorder = self._recorder
         total = plan.length or 0
-        done = recorder.epochs_done if plan.is_in_epochs else recorder.steps_done
+        if plan.is_in_epochs:
+            done = recorder.epochs_done
+        else:
+            done = recorder.steps_done
         if done > total:
             state.forecast = None  # it was of another training
         self._add_marks()
@@ -184,7 +190,10 @@ class RunForecaster(RunPart):
         log = self._progress
         energy_factor = self._state.energy_factor
         if plan.is_in_epochs and recorder.epochs_done:
-            open_gap_s = None if recorder.epoch is None else recorder.gap_before_open_s
+            if recorder.epoch is None:
+                open_gap_s = None
+            else:
+                open_gap_s = recorder.gap_before_open_s
             return log.in_epochs(total, open_gap_s, energy_factor=energy_factor)
         steps = plan.steps_per_epoch
         if recorder.step_marks is None or (plan.is_in_epochs and not steps):
@@ -290,7 +299,9 @@ def _all_batches(plan: TrainingPlan) -> float:
 
 
 def _length(plan: TrainingPlan) -> str:
-    return plural(plan.epochs, "epoch") if plan.epochs is not None else plural(plan.steps or 0, "step")
+    if plan.epochs is not None:
+        return plural(plan.epochs, "epoch")
+    return plural(plan.steps or 0, "step")
 
 
 # -- what a forecast is made from -------------------------------------------------------------------------------------
@@ -413,7 +424,10 @@ class ProgressLog:
 
         What follows its last step, such as a validation, is spread over all.
         """
-        startup_s = 0.0 if self._first_step is None else self._first_step.at_s - epoch.began_s
+        if self._first_step is None:
+            startup_s = 0.0
+        else:
+            startup_s = self._first_step.at_s - epoch.began_s
         steps = math.fsum(block.units for block in self._steps)
         is_coarse = not self._steps or max(block.units for block in self._steps) * _PARTS > steps
         if is_coarse or epoch.paused_s or startup_s >= epoch.active_s:

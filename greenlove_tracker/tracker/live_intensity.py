@@ -116,12 +116,22 @@ def _figure_of(answer: IntensityAnswer, now_s: float) -> _Figure:
     point = answer.point
     start_s = point.start_utc.timestamp()
     end_s = point.end_utc.timestamp()
-    coverage = str(point.scope) if point.scope in ("direct", "lifecycle") else ""
+    if point.scope in ("direct", "lifecycle"):
+        coverage = str(point.scope)
+    else:
+        coverage = ""
     kind = "" if point.kind in ("table", "mock") else str(point.kind)
     age_s = point.age_s(datetime.fromtimestamp(now_s, UTC)) or 0.0
     # A file of the user's own is known by its name, which is the first word of its source.
-    name = point.source.partition(",")[0] if kind == "given" else point.provider
-    provider = MOCK if point.kind == "mock" else "_".join(name.replace(";", ",").split())  # one word of a cell
+    if kind == "given":
+        name = point.source.partition(",")[0]
+    else:
+        name = point.provider
+    # one word of a cell
+    if point.kind == "mock":
+        provider = MOCK
+    else:
+        provider = "_".join(name.replace(";", ",").split())
     source = IntensitySource(provider, kind, coverage, round(age_s / 60), ", ".join(answer.failures))
     return _Figure(point.gco2e_per_kwh, source, end_s if start_s <= now_s else now_s)
 
@@ -164,7 +174,10 @@ class RatesInForce:
 
     def between(self, from_utc_s: float, to_utc_s: float) -> RowRates:
         """Return the rates of a stretch of time."""
-        own, source = (None, "") if self.intensity is None else self.intensity.in_force
+        if self.intensity is None:
+            own, source = (None, "")
+        else:
+            own, source = self.intensity.in_force
         gco2e_per_kwh = self.table.value if own is None else own
         return RowRates(own, source, self._price(from_utc_s, to_utc_s), gco2e_per_kwh * self.pue)
 
@@ -172,7 +185,9 @@ class RatesInForce:
         if self.tariff is None:
             return None
         since, until = (datetime.fromtimestamp(at_s, UTC) for at_s in (from_utc_s, to_utc_s))
-        return self.tariff.mean_usd_per_kwh(since, until) if since < until else self.tariff.usd_per_kwh(since)
+        if since < until:
+            return self.tariff.mean_usd_per_kwh(since, until)
+        return self.tariff.usd_per_kwh(since)
 
     def priced(self, forecast: Forecast, rates: Rates, utc_s: float, elapsed_s: float, gpu_count: int) -> Forecast:
         """Return the forecast of a run with its CO2e, and its cost by the tariff.
@@ -188,7 +203,10 @@ class RatesInForce:
             gpu_count: GPUs that a machine's price is paid for.
         """
         rest_s = max(0.0, forecast.duration_s.point - elapsed_s)
-        price = None if rates.electricity_price is None else self._price(utc_s, utc_s + rest_s)
+        if rates.electricity_price is None:
+            price = None
+        else:
+            price = self._price(utc_s, utc_s + rest_s)
         if rates.electricity_price is not None and price is not None and rest_s > 0:
             mean = (rates.electricity_price * elapsed_s + price * rest_s) / (elapsed_s + rest_s)
             rates = replace(rates, electricity_price=mean)

@@ -261,7 +261,10 @@ class Recorder:
             if (count := getattr(done, name)) is None:
                 continue
             try:
-                whole = count if type(count) is int and 0 <= count < _TOO_MANY else _whole(count)
+                if type(count) is int and 0 <= count < _TOO_MANY:
+                    whole = count
+                else:
+                    whole = _whole(count)
                 self._counts[name] = self._counts.get(name, 0) + whole
             except Exception as error:  # of a foreign object's own conversion, too, and of the training's own kernels
                 pass_on_from_handler(error)
@@ -288,7 +291,9 @@ class Recorder:
     @property
     def last_epoch(self) -> int | None:
         """The number of the epoch that began last; None before the first."""
-        return self._epochs_before + self.epochs_begun if self.epochs_begun else None
+        if self.epochs_begun:
+            return self._epochs_before + self.epochs_begun
+        return None
 
     @property
     def steps_done(self) -> int:
@@ -298,7 +303,9 @@ class Recorder:
     @property
     def resolution_s(self) -> float:
         """An energy over less time than this is noise; 0 without a meter."""
-        return self._meter.resolution_s if self._meter is not None else 0.0
+        if self._meter is not None:
+            return self._meter.resolution_s
+        return 0.0
 
     @property
     def is_metering(self) -> bool:
@@ -313,7 +320,9 @@ class Recorder:
     @property
     def gap_before_open_s(self) -> float:
         """The gap before the open epoch or segment that no row holds yet."""
-        return self._gap.duration_s if self.epoch is not None else 0.0
+        if self.epoch is not None:
+            return self._gap.duration_s
+        return 0.0
 
     def open_for_s(self) -> float:
         """Return the time that the current span has been open."""
@@ -422,7 +431,10 @@ class Recorder:
         energy = UNKNOWN_ENERGY
         if self._meter is not None:
             energy = self._metered(self._meter, interval_s)
-            self._energy = energy if self._energy is None else sum_of_readings(self._energy, energy)
+            if self._energy is None:
+                self._energy = energy
+            else:
+                self._energy = sum_of_readings(self._energy, energy)
         if self._on_reading is not None:
             self._on_reading(interval_s, energy)
 

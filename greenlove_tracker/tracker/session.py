@@ -171,7 +171,10 @@ class Session:
         started_s = clock.perf_s()
         started_utc_s = clock.utc_s()
         is_exported = ranks.rank == 0 and join_dir is None and mode is not RunMode.EXPLORATION
-        exporters = [*exporters, *_named_exporters(settings, warn_once)] if is_exported else []
+        if is_exported:
+            exporters = [*exporters, *_named_exporters(settings, warn_once)]
+        else:
+            exporters = []
         factors = run_factors(settings, plan, "", writer.timestamp(started_utc_s))
         rates = RatesInForce(factors.carbon_intensity, factors.pue)
         if ranks.carries_meter and mode is not RunMode.EXPLORATION:  # an exploration stands for another time
@@ -210,7 +213,10 @@ class Session:
         if self.launch is not None:
             os.environ[RUN_DIR_VARIABLE] = str(run_dir)  # processes that the script starts are part of the run
         joined = [Field("role", schema.JOINED_ROLE)] if join_dir else []
-        grouped = [Field("part_of", launch.run_dir.name)] if launch is not None else []
+        if launch is not None:
+            grouped = [Field("part_of", launch.run_dir.name)]
+        else:
+            grouped = []
         self._extra_fields = [*extra_fields, *joined, *grouped]
         stream = schema.COMMAND_STREAM if mode is RunMode.COMMAND and join_dir is None else ranks.rank
         self.writer = writer.RunWriter(
@@ -511,7 +517,10 @@ class Session:
             options.pop("continues", None)
         if not self.state.is_part_of_other:  # the script may have changed its working directory
             is_here = Path(launch.settings.log_dir).absolute() == launch.run_dir.parent
-            options["log_dir"] = launch.settings.log_dir if is_here else str(launch.run_dir.parent)
+            if is_here:
+                options["log_dir"] = launch.settings.log_dir
+            else:
+                options["log_dir"] = str(launch.run_dir.parent)
         own = {name: value for name, value in given.items() if value is not None}
         # What an option asks for and this script cannot have is warned of: it has not asked for it.
         return replace(load_settings({**options, **own}), given=frozenset(own))
@@ -554,7 +563,10 @@ class Session:
             UsageError: where something cannot be as the tracker asks for; the run goes on as it was.
         """
         state = self.state
-        exporters = [*exporters, *_named_exporters(settings, state.warn_once)] if state.is_leading else []
+        if state.is_leading:
+            exporters = [*exporters, *_named_exporters(settings, state.warn_once)]
+        else:
+            exporters = []
         factors = run_factors(settings, plan, self.run_dir.name, state.factors.started_at)
         if state.rates_in_force.tariff is not None:
             factors = replace(factors, electricity_price=state.factors.electricity_price)
@@ -744,16 +756,22 @@ def _named_exporters(settings: Settings, warn_once: WarnOnce) -> Sequence[Export
 def open_run() -> Session | None:
     """Return the run of this process that is being tracked; None where there is none."""
     current = guard.current
-    return current if isinstance(current, Session) and current.pid == os.getpid() and not current.is_finished else None
+    if isinstance(current, Session) and current.pid == os.getpid() and not current.is_finished:
+        return current
+    return None
 
 
 def run_of_script() -> Session | None:
     """Return the open run of this process's script under ``greenlove run``; None elsewhere."""
     run = open_run()
-    return run if run is not None and run.launch is not None else None
+    if run is not None and run.launch is not None:
+        return run
+    return None
 
 
 def run_dir_to_join() -> Path | None:
     """Return the directory of the run that a tracker made now would join: one that another process leads."""
     run = run_of_script()
-    return None if run is not None and not run.state.is_part_of_other else outer_run_dir()
+    if run is not None and not run.state.is_part_of_other:
+        return None
+    return outer_run_dir()

@@ -101,7 +101,10 @@ class _ShutdownGuard:
         run = self.current
         if run is None or run.pid != os.getpid() or run.is_finished:
             return
-        status = RunStatus.TERMINATED if self._is_terminating else exit_status()
+        if self._is_terminating:
+            status = RunStatus.TERMINATED
+        else:
+            status = exit_status()
         run.finish(status)
         self.end_if_terminated()
         if status is RunStatus.INTERRUPTED:

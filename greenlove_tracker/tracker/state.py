@@ -107,7 +107,10 @@ class RunState:
     def __post_init__(self) -> None:
         self.row_totals = RowTotals(MeanRates(self.factors.rates))
         is_exploration = self.mode is RunMode.EXPLORATION  # its time limit is the training's, not its own
-        self.time_limit = None if is_exploration else time_limit(self.settings, self.started_utc_s, os.environ)
+        if is_exploration:
+            self.time_limit = None
+        else:
+            self.time_limit = time_limit(self.settings, self.started_utc_s, os.environ)
         limits = {
             "energy_kwh": self.settings.max_energy_kwh,
             "cost_usd": self.settings.max_cost_usd,
@@ -192,14 +195,22 @@ class RunState:
         rates = self.factors.rates
         if not self.rates_in_force.is_by_time:
             return rates
-        by_time = mean.rates if mean.own else self.rates_in_force.now(rates, self.clock.utc_s())
-        return by_time if rates.electricity_price is not None else replace(by_time, electricity_price=None)
+        if mean.own:
+            by_time = mean.rates
+        else:
+            by_time = self.rates_in_force.now(rates, self.clock.utc_s())
+        if rates.electricity_price is not None:
+            return by_time
+        return replace(by_time, electricity_price=None)
 
     def consumption(self, metered_kwh: float | None) -> Mapping[str, float | None]:
         """Return the run's consumption so far, by quantity; None where it is not known."""
         rates = self.rates
         elapsed_s = self.elapsed_s
-        energy_kwh = None if metered_kwh is None else metered_kwh * self.energy_factor
+        if metered_kwh is None:
+            energy_kwh = None
+        else:
+            energy_kwh = metered_kwh * self.energy_factor
         return {
             "duration_s": elapsed_s,
             "energy_kwh": energy_kwh,
@@ -238,5 +249,8 @@ def make_run_dir(settings: Settings, ranks: Ranks, utc_s: float) -> Path:
     """
     base = Path(settings.log_dir).absolute()
     is_shared = bool(ranks.launch_key)
-    claimed = writer.claim_run_id(base, ranks.launch_key, ranks.rank, utc_s) if is_shared else writer.new_run_id(utc_s)
+    if is_shared:
+        claimed = writer.claim_run_id(base, ranks.launch_key, ranks.rank, utc_s)
+    else:
+        claimed = writer.new_run_id(utc_s)
     return writer.create_run_dir(base, claimed, is_private=settings.private_logs, is_shared=is_shared)

@@ -26,7 +26,10 @@ class StatusPrinter(RunPart):
 
     def __init__(self, run: RunParts) -> None:
         super().__init__(run)
-        self._interval_s = _TERMINAL_INTERVAL_S if is_terminal(sys.stderr) else _LOG_INTERVAL_S
+        if is_terminal(sys.stderr):
+            self._interval_s = _TERMINAL_INTERVAL_S
+        else:
+            self._interval_s = _LOG_INTERVAL_S
         self._next_s = 0.0
         self._told: object = None
 
@@ -41,8 +44,14 @@ class StatusPrinter(RunPart):
             text = self.text()
         if state.is_finished or news is None or news == self._told or state.elapsed_s < self._next_s:
             return
-        option = "Tracker(epochs=…)" if state.has_tracker else "greenlove run --epochs N"
-        more = about_length(state.plan, state.plan_source, option) if self._told is None else ""
+        if state.has_tracker:
+            option = "Tracker(epochs=…)"
+        else:
+            option = "greenlove run --epochs N"
+        if self._told is None:
+            more = about_length(state.plan, state.plan_source, option)
+        else:
+            more = ""
         say_above_bars(f"{_NAME}{text}{more}")
         elapsed_s = state.elapsed_s
         self._told, self._next_s = news, elapsed_s + max(self._interval_s, elapsed_s / _SHARE)
@@ -64,7 +73,9 @@ class StatusPrinter(RunPart):
             is_measured=bool(state.row_totals.node.measured_kwh),
         )
         is_cut = is_terminal(sys.stderr)
-        return fitting(line, shutil.get_terminal_size().columns - len(_NAME)) if is_cut else line
+        if is_cut:
+            return fitting(line, shutil.get_terminal_size().columns - len(_NAME))
+        return line
 
     def _news(self) -> object:
         """Return what is worth another line where it is another; None: nothing is to be told yet."""

@@ -139,7 +139,10 @@ class Tracker:
             "tags": tags,
         }
         given |= settings
-        source = None if isinstance(intensity, str | os.PathLike) else intensity
+        if isinstance(intensity, str | os.PathLike):
+            source = None
+        else:
+            source = intensity
         if isinstance(intensity, str | os.PathLike):
             given["intensity"] = os.fspath(intensity)
         exporters = checked_exporters(exporters)
@@ -151,7 +154,10 @@ class Tracker:
         script = run_of_script()
 
         def begin() -> Session:
-            merged = load_settings(given) if script is None else script.settings_for_tracker(given)
+            if script is None:
+                merged = load_settings(given)
+            else:
+                merged = script.settings_for_tracker(given)
             own = replace(plan, phases=merged.phases).rest_from(first_epoch, first_step)
             measured = {"meter": meter, "codecarbon_options": codecarbon_options, "intensity": source}
             expected = prior_for(prior, own)
@@ -372,7 +378,10 @@ def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callabl
         if is_of_script or is_strict():
             raise
         is_known = isinstance(error, UsageError | OSError)
-        reason = f"{error}" if is_known else f"an error of greenlove_tracker's own: {error!r}"
+        if is_known:
+            reason = f"{error}"
+        else:
+            reason = f"an error of greenlove_tracker's own: {error!r}"
     WarnOnce().warn("untracked", f"this training is not tracked: {reason}")
     return None
 

@@ -55,7 +55,9 @@ class UsageError(GreenloveError, ValueError):
 
         def named(place: re.Match[str]) -> str:
             name = next(names, None)
-            return place[0] if name is None else options.get(name, f"{name}{place[1]}")
+            if name is None:
+                return place[0]
+            return options.get(name, f"{name}{place[1]}")
 
         return _ARGUMENT.sub(named, str(self.args[0]))
 

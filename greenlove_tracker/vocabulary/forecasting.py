@@ -172,7 +172,9 @@ class TrainingPlan:
         if self.samples is None:
             return self._batches_of_steps
         batches = -(-self.samples // (self.batch_size or 1))
-        return batches if self.steps is None else min(self._batches_of_steps, batches)
+        if self.steps is None:
+            return batches
+        return min(self._batches_of_steps, batches)
 
     @property
     def _batches_of_steps(self) -> int:
@@ -208,7 +210,9 @@ class TrainingPlan:
         if (epochs, steps) == (self.epochs, self.steps):
             return replace(plan, phases=self.phases)
         is_same_unit = (epochs is None) == (self.epochs is None)
-        return plan if is_same_unit else replace(plan, eval_every=None, save_every=None)
+        if is_same_unit:
+            return plan
+        return replace(plan, eval_every=None, save_every=None)
 
     def until(self, epochs: int) -> TrainingPlan:
         """Return the plan of the same training, where it ends after so many of its epochs; without an expected stop."""
@@ -239,7 +243,10 @@ def stop_within(stop: ExpectedStop, most_epochs: int, *, after: int = 0) -> Expe
     for epochs, share in stop.probabilities:
         if epochs > after:
             is_cut = epochs - after > most_epochs
-            end = most_epochs if is_cut or epochs == stop.most_epochs else epochs - after
+            if is_cut or epochs == stop.most_epochs:
+                end = most_epochs
+            else:
+                end = epochs - after
             shares[end] = shares.get(end, 0.0) + share
             none += share if is_cut and epochs != stop.most_epochs else 0.0
     total = math.fsum(shares.values()) or 1.0
@@ -275,7 +282,9 @@ class Estimate:
     @property
     def relative_width(self) -> float:
         """(upper - lower) / point."""
-        return (self.upper - self.lower) / self.point if self.point else math.inf
+        if self.point:
+            return (self.upper - self.lower) / self.point
+        return math.inf
 
     def probability_above(self, limit: float) -> float:
         """Return the probability of more than ``limit``: each side of the interval is half a normal distribution.
@@ -327,7 +336,9 @@ class Estimate:
 
     def total(self, used: float | None) -> float:
         """Return the point of a total, no less than what is used so far; what is paid for may come to less yet."""
-        return self.point if used is None or self.point < 0 else max(self.point, used)
+        if used is None or self.point < 0:
+            return self.point
+        return max(self.point, used)
 
 
 def stop_estimate(stop: ExpectedStop, level: float, *, before: int = 0) -> Estimate:
@@ -513,7 +524,10 @@ class Forecast:
         if self.method == "live" and self.per_epoch_s is not None:
             return self.per_epoch_s.point
         between_s = self.between_s.point if self.between_s is not None else 0.0
-        units = (self.plan.steps or self.plan.n_epochs) if self.plan is not None else total_units
+        if self.plan is not None:
+            units = self.plan.steps or self.plan.n_epochs
+        else:
+            units = total_units
         return (self.duration_s.point - self.one_off_s.point - between_s) / units
 
 

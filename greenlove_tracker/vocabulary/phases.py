@@ -104,7 +104,9 @@ class Phase:
     @property
     def work(self) -> float | None:
         """The work of a step; None where that is not known."""
-        return None if self.measure is None else float(getattr(self, self.measure))
+        if self.measure is None:
+            return None
+        return float(getattr(self, self.measure))
 
     @property
     def constant_and_growing(self) -> tuple[float, float] | None:
@@ -122,7 +124,9 @@ class Phase:
 
     def of_length(self, length: int) -> Phase:
         """Return the same phase, with so many steps or epochs."""
-        return replace(self, steps=length) if self.steps is not None else replace(self, epochs=length)
+        if self.steps is not None:
+            return replace(self, steps=length)
+        return replace(self, epochs=length)
 
     def __str__(self) -> str:
         """Return it as a config file has it: ``505x131072``, ``30epochs,eval_every=5``."""
@@ -275,7 +279,10 @@ def _pauses_of(phase: Phase, begin: float, end: float, kind: str) -> int:
     every: int | None = getattr(phase, f"{kind}_every")
     if every is None or end <= begin:
         return 0
-    first = phase.eval_from if kind == "eval" and phase.eval_from is not None else every
+    if kind == "eval" and phase.eval_from is not None:
+        first = phase.eval_from
+    else:
+        first = every
 
     def until(unit: float) -> int:
         """Return how many would have come since the run began."""
@@ -315,7 +322,9 @@ def phases_until(phases: Sequence[Phase], end: int) -> tuple[Phase, ...]:
 
 def _until(phase: Phase, end: int) -> Phase:
     is_planned = phase.eval_from is None or phase.eval_from <= end
-    return phase if is_planned else replace(phase, eval_every=None, eval_from=None, eval_s=None)
+    if is_planned:
+        return phase
+    return replace(phase, eval_every=None, eval_from=None, eval_s=None)
 
 
 def phases_after(phases: Sequence[Phase], done: int) -> tuple[Phase, ...]:
@@ -369,13 +378,18 @@ class Plan:
         if self.phases:
             length = length_by_phases(self.phases, self.epochs, self.total_steps)
             object.__setattr__(self, "epochs" if self.phases[0].unit == "epochs" else "total_steps", length)
-        is_in_epochs = self.phases[0].unit == "epochs" if self.phases else bool(self.epochs)
+        if self.phases:
+            is_in_epochs = self.phases[0].unit == "epochs"
+        else:
+            is_in_epochs = bool(self.epochs)
         object.__setattr__(self, "is_in_epochs", is_in_epochs)
 
     @property
     def length(self) -> int | None:
         """The epochs or steps that the run does; None where neither is known."""
-        return self.epochs if self.is_in_epochs else self.total_steps
+        if self.is_in_epochs:
+            return self.epochs
+        return self.total_steps
 
     @property
     def is_resumed(self) -> bool:
@@ -411,7 +425,10 @@ class Plan:
         steps = self.total_steps
         own = first_epoch if self.is_in_epochs else first_step
         if own is None and self.length is not None and (self.phases or not (epochs and steps)):
-            wanted = "first_epoch=, in epochs" if self.is_in_epochs else "first_step=, in steps"
+            if self.is_in_epochs:
+                wanted = "first_epoch=, in epochs"
+            else:
+                wanted = "first_step=, in steps"
             raise UsageError(f"progress is in the unit of the plan: give {wanted}")
         if epochs and steps and first_epoch is None:
             done_epochs = done_steps * epochs // steps
@@ -422,7 +439,10 @@ class Plan:
                 f"first_epoch={done_epochs}, first_step={done_steps} of epochs={epochs}, total_steps={steps}: that is "
                 "the number of all, those that are done included"
             )
-        done, whole = (done_epochs, epochs) if self.is_in_epochs else (done_steps, steps)
+        if self.is_in_epochs:
+            done, whole = (done_epochs, epochs)
+        else:
+            done, whole = (done_steps, steps)
         if done == whole:  # the loop of the script has nothing to do either
             return Plan(first_epoch=done_epochs, first_step=done_steps)
         return Plan(

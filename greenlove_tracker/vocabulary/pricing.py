@@ -72,7 +72,10 @@ class Rates:
     def priced(self, forecast: Forecast, gpu_count: int = 1) -> Forecast:
         """Return the forecast with its CO2e and cost, from its energy and its time, and so that of all epochs."""
         cost, _ = self.cost(forecast.duration_s, forecast.energy_kwh, gpu_count)
-        whole = None if forecast.without_stop is None else self.priced(forecast.without_stop, gpu_count)
+        if forecast.without_stop is None:
+            whole = None
+        else:
+            whole = self.priced(forecast.without_stop, gpu_count)
         emissions = self.emissions(forecast.energy_kwh)
         return replace(forecast, emissions_kgco2e=emissions, cost_usd=cost, without_stop=whole)
 

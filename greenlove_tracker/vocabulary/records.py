@@ -291,7 +291,12 @@ def status_of(error: type[BaseException] | None, value: BaseException | None) ->
         return RunStatus.FINISHED, 0
     if issubclass(error, SystemExit):
         code = getattr(value, "code", None)
-        number = 0 if code is None else code if isinstance(code, int) else 1
+        if code is None:
+            number = 0
+        elif isinstance(code, int):
+            number = code
+        else:
+            number = 1
         if issubclass(error, TerminatedExit):
             return RunStatus.TERMINATED, number
         return (RunStatus.FAILED if number else RunStatus.FINISHED), number
@@ -316,7 +321,9 @@ class MetricSummary:
         """The best value; None where it is not known which is better, or no value was finite."""
         if self.higher_is_better is None:
             return None
-        return self.highest if self.higher_is_better else self.lowest
+        if self.higher_is_better:
+            return self.highest
+        return self.lowest
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +394,9 @@ class RunSummary:
         whole_kwh = self.before_pue_kwh
         if self.measured_kwh is None or whole_kwh is None:
             return None
-        return self.measured_kwh / whole_kwh if whole_kwh > 0 else 0.0
+        if whole_kwh > 0:
+            return self.measured_kwh / whole_kwh
+        return 0.0
 
 
 class Clock(Protocol):

@@ -62,7 +62,9 @@ class StoppingRule:
 
     def gain(self, value: float, other: float) -> float:
         """Return by how much a value is better than another."""
-        return value - other if self.higher_is_better else other - value
+        if self.higher_is_better:
+            return value - other
+        return other - value
 
     def first_stop(self, values: Iterable[float]) -> int | None:
         """Return after how many of the values the training ends; None where it goes on."""

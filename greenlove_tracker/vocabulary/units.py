@@ -15,7 +15,9 @@ def kwh_from_w_s(power_w: float, duration_s: float) -> float:
 
 def w_from_kwh_s(energy_kwh: float, duration_s: float) -> float | None:
     """Return the mean power in W of an energy in kWh over a duration in s; None where the duration is not positive."""
-    return energy_kwh * JOULES_PER_KWH / duration_s if duration_s > 0 else None
+    if duration_s > 0:
+        return energy_kwh * JOULES_PER_KWH / duration_s
+    return None
 
 
 def gco2e_from_kwh(energy_kwh: float, intensity_gco2e_per_kwh: float) -> float:

@@ -31,7 +31,9 @@ def wait_before(env: Mapping[str, str], started_utc_s: float) -> list[Field]:
     handed = _handed_over(env)
     try:
         is_long_ago = abs(started_utc_s - handed.get("ended_utc_s", 0.0)) > _LONGEST_AFTER_WAIT_S
-        return [] if is_long_ago else [Field(*line) for line in handed["lines"]]
+        if is_long_ago:
+            return []
+        return [Field(*line) for line in handed["lines"]]
     except (KeyError, TypeError):  # of another version: that the run is tracked is worth more than why it began
         return []
 
@@ -39,7 +41,9 @@ def wait_before(env: Mapping[str, str], started_utc_s: float) -> list[Field]:
 def deadline_after_wait(env: Mapping[str, str]) -> str | None:
     """Return the deadline of the run that this process waited for before it began anew; None where it did not."""
     handed = _handed_over(env)
-    return handed.get("deadline_utc") if handed.get("pid") == os.getpid() else None
+    if handed.get("pid") == os.getpid():
+        return handed.get("deadline_utc")
+    return None
 
 
 def _handed_over(env: Mapping[str, str]) -> Mapping[str, Any]:

@@ -66,7 +66,10 @@ def print_aggregate(log_dir: PathText) -> None:
         n_lacking = max(n_lacking, len(found) - len(known) if known else 0)
     kilometres = math.fsum((entry.get("equivalents") or {}).get(_CAR, 0.0) for entry in found)
     as_much = f", as much as {kilometres:.6g} {_CAR}" if kilometres else ""
-    without = f", without {n_lacking:,} of {plural(len(found), 'run')}, of which it is unknown" if n_lacking else ""
+    if n_lacking:
+        without = f", without {n_lacking:,} of {plural(len(found), 'run')}, of which it is unknown"
+    else:
+        without = ""
     print(  # noqa: T201  # what it is for
         f"Training the models of this work took {_amount(sums[0], 'kWh')} of electricity and emitted "
         f"{_amount(sums[1] / GRAMS_PER_KG, 'kg')} of CO2e{as_much}{without} (greenlove_tracker)."
@@ -77,11 +80,15 @@ def _counted(actual: dict[str, Any] | None, predicted: dict[str, Any] | None, is
     """Return the actual or predicted consumption that counts; empty where nothing is known."""
     if actual is None or predicted is None:
         return actual or predicted or {}
-    return actual if is_early or actual["epochs"] == predicted["epochs"] else predicted
+    if is_early or actual["epochs"] == predicted["epochs"]:
+        return actual
+    return predicted
 
 
 def _amount(value: float, unit: str) -> str:
-    return "an unknown amount" if math.isnan(value) else f"{value:.6g} {unit}"
+    if math.isnan(value):
+        return "an unknown amount"
+    return f"{value:.6g} {unit}"
 
 
 def _readable(path: PathText) -> Sequence[Run]:
@@ -129,7 +136,9 @@ def predicted_of(run: Run) -> dict[str, Any] | None:
     log = _logged(run)
     if log and (own := log.consumed.get("Predicted")):
         return _amounts(summary.epochs_planned, *own)
-    return _totals(summary, summary.epochs_planned) if Flag.PREDICTED in summary.flags else _forecast(run)
+    if Flag.PREDICTED in summary.flags:
+        return _totals(summary, summary.epochs_planned)
+    return _forecast(run)
 
 
 def _forecast(run: Run) -> dict[str, Any] | None:
@@ -157,7 +166,9 @@ def is_stopped_early(run: Run) -> bool:
 
 def _logged(run: Run) -> ForeignLog | None:
     """Return what carbontracker logged; None of any other run."""
-    return run.log if isinstance(run, ForeignRun) and run.log.powers_w else None
+    if isinstance(run, ForeignRun) and run.log.powers_w:
+        return run.log
+    return None
 
 
 def _totals(summary: RunSummary, epochs: int | None) -> dict[str, Any]:
@@ -203,7 +214,9 @@ def _components(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def _energy_kwh(energy: Energy, component: str) -> float | None:
-    return replace(energy, gpu_kwh=None).total_kwh if component == "cpu" else energy.gpu_kwh
+    if component == "cpu":
+        return replace(energy, gpu_kwh=None).total_kwh
+    return energy.gpu_kwh
 
 
 def _arrays(

@@ -191,7 +191,10 @@ class GreenLoveEstimator:
         if self._auto_open_report and can_ask():  # a batch job may have inherited a display with nobody before it
             open_page(page.absolute().as_uri())
         answer = confirm("Continue training locally?", default=False)
-        self.user_chose_continue = estimation.continues if answer is None else answer
+        if answer is None:
+            self.user_chose_continue = estimation.continues
+        else:
+            self.user_chose_continue = answer
         if answer is None and not self._is_silent:
             verb = "goes on" if estimation.continues else "does not go on"
             say(f"nobody answers here: training {verb}, as on_no_terminal says")

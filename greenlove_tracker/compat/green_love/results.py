@@ -131,7 +131,9 @@ def _spearman_rho(trials: Sequence[Trial]) -> float | None:
     medians_s = [statistics.median(t.epoch_durations_s) for t in trials]
     if len(set(sizes)) < 2:
         return None
-    return float(stats.spearmanr(sizes, medians_s).statistic) if len(set(medians_s)) > 1 else 0.0
+    if len(set(medians_s)) > 1:
+        return float(stats.spearmanr(sizes, medians_s).statistic)
+    return 0.0
 
 
 def amounts(forecast: Forecast, trials: Sequence[Trial], pue: float) -> dict[str, Any]:
@@ -169,7 +171,10 @@ def comparison_fields(rows: Sequence[Projection], local_s: float) -> dict[str, A
     rented = [row for row in without_spot([row for row in rows if row.is_compared]) if row.is_rented]
     own_kg = rows[0].emissions_kgco2e
     least_kg = [row.emissions_kgco2e.point for row in rented if row.emissions_kgco2e]
-    saved_kg = own_kg.point - min(least_kg) if own_kg and least_kg else None
+    if own_kg and least_kg:
+        saved_kg = own_kg.point - min(least_kg)
+    else:
+        saved_kg = None
     estimates = [e for row in rows if (e := _estimate(row, local_s)) is not None]
     _flag(estimates)
     return {

@@ -94,7 +94,10 @@ class HttpClient:
                 sent.set_result(self._sent(url, query, headers))
             except Exception as error:  # whatever it is, it may hold the address with its query, and so a token
                 is_late = "Timeout" in type(error).__name__
-                how = "did not answer in time" if is_late else "cannot be reached, or the connection broke"
+                if is_late:
+                    how = "did not answer in time"
+                else:
+                    how = "cannot be reached, or the connection broke"
                 sent.set_exception(RequestFailed(f"{host} {how}"))
 
         if (no_thread := start_thread("greenlove-http", work)) is not None:

@@ -96,7 +96,10 @@ class IntensityPoint:
         """
         if self.kind in (PointKind.TABLE, PointKind.MOCK):
             return None
-        since = self.known_utc if self.kind == PointKind.FORECAST else self.end_utc
+        if self.kind == PointKind.FORECAST:
+            since = self.known_utc
+        else:
+            since = self.end_utc
         return max(0.0, (now - since).total_seconds())
 
 
@@ -143,7 +146,9 @@ def utc_time(text: object) -> datetime:
     if not isinstance(text, str):
         raise ValueError(f"no time: {text!r}")
     when = datetime.fromisoformat(text.strip())
-    return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
+    if when.tzinfo is None:
+        return when.replace(tzinfo=UTC)
+    return when.astimezone(UTC)
 
 
 def floor_time(when: datetime, step: timedelta) -> datetime:

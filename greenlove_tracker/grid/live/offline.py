@@ -94,7 +94,10 @@ class TableIntensity(_AnyHour):
         since, until = checked_range(since, until)
         factor = carbon_intensity(place.place)
         scope = next((s for s in (Scope.DIRECT, Scope.LIFECYCLE) if s in factor.basis), Scope.NOT_STATED)
-        source = f"{factor.source}, {factor.year}" if factor.year else factor.source
+        if factor.year:
+            source = f"{factor.source}, {factor.year}"
+        else:
+            source = factor.source
         kind = PointKind.TABLE
         return (IntensityPoint(factor.value, since, until, self.name, source, scope, kind, self._now()),)
 
@@ -112,7 +115,10 @@ def mock_gco2e_per_kwh(when: datetime) -> float:
     since_trough_h = (hour - _TROUGH_H) % 24
     rise_h = _PEAK_H - _TROUGH_H
     is_rising = since_trough_h <= rise_h
-    share = since_trough_h / rise_h if is_rising else 1 + (since_trough_h - rise_h) / (24 - rise_h)
+    if is_rising:
+        share = since_trough_h / rise_h
+    else:
+        share = 1 + (since_trough_h - rise_h) / (24 - rise_h)
     return 300 - 100 * math.cos(math.pi * share)
 
 

@@ -108,7 +108,10 @@ class Service(ABC):
 
     def _get(self, path: str, *parameters: tuple[str, str], until: datetime, **options: Any) -> Any:
         """Return what is made of an answer on a time that ends; ``options`` are those of ``HttpClient.get_json``."""
-        max_age_s = _SETTLED_AGE_S if until < self.client.now() - 2 * _DAY else self.young_s
+        if until < self.client.now() - 2 * _DAY:
+            max_age_s = _SETTLED_AGE_S
+        else:
+            max_age_s = self.young_s
         try:
             return self.client.get_json(f"{self._base_url}/{path}", parameters, max_age_s=max_age_s, **options)
         except RequestFailed as failure:
@@ -267,7 +270,9 @@ class EnergyCharts(Service):
     @staticmethod
     def zone_of(place: GridPlace) -> str:
         """Return the code of a country that it has, of no part of one."""
-        return alpha2(place.iso3) if place.iso3 in EnergyCharts._COUNTRIES.split() and not place.codes else ""
+        if place.iso3 in EnergyCharts._COUNTRIES.split() and not place.codes:
+            return alpha2(place.iso3)
+        return ""
 
     def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
         start = floor_time(since, _HOUR)
@@ -305,7 +310,9 @@ class ElectricityMaps(Service):
         """Return its zone, or the country."""
         if "electricity_maps" in place.codes:
             return place.codes["electricity_maps"]
-        return alpha2(place.iso3) if place.place is not None and not place.place.region else ""
+        if place.place is not None and not place.place.region:
+            return alpha2(place.iso3)
+        return ""
 
     def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
         what = "latest" if until - since <= MOST_AGE else "history"
@@ -313,7 +320,10 @@ class ElectricityMaps(Service):
         def parse(found: Any) -> tuple[str, list[Slot]]:
             if found["zone"] != zone:
                 raise ValueError(f"of another zone: {found['zone']!r}")
-            rows = [found] if what == "latest" else found.get("history") or found["data"]
+            if what == "latest":
+                rows = [found]
+            else:
+                rows = found.get("history") or found["data"]
             said = [row.get("emissionFactorType") for row in (found, *rows[:1])]
             return next(filter(None, said), ""), _maps_slots(rows)
 
@@ -332,6 +342,9 @@ def _maps_slots(rows: Iterable[Any]) -> list[Slot]:
     slots = []
     for row in rows:
         if row["carbonIntensity"] is not None:
-            kind = PointKind.ESTIMATED if row.get("isEstimated") is True else PointKind.MEASURED
+            if row.get("isEstimated") is True:
+                kind = PointKind.ESTIMATED
+            else:
+                kind = PointKind.MEASURED
             slots.append(_slot(utc_time(row["datetime"]), _HOUR, row["carbonIntensity"], kind))
     return slots

@@ -47,7 +47,10 @@ class PrometheusExporter:
 
     def __init__(self, path: str | None = None) -> None:
         require("prometheus_client", "prometheus")
-        self._given = None if path is None else files.target_of(path).absolute()
+        if path is None:
+            self._given = None
+        else:
+            self._given = files.target_of(path).absolute()
         if self._given is not None and self._given.suffix != ".prom":
             raise UsageError(f"{path}: the collector reads files that end with .prom")
 
@@ -96,7 +99,10 @@ class PrometheusExporter:
         for name, text, values in (*about, *self._totals, *self._forecasts, metric):
             known = [(own, value) for own, value in values if value is not None]
             if known:
-                make = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+                if name.endswith("_total"):
+                    make = CounterMetricFamily
+                else:
+                    make = GaugeMetricFamily
                 family = make(name, text, labels=[*labels, *known[0][0]])
                 for own, value in known:
                     family.add_metric([*labels.values(), *own.values()], value)
@@ -136,4 +142,6 @@ def _totals(run: RunSummary) -> Iterator[Metric]:
 
 
 def _joules(energy_kwh: float | None) -> float | None:
-    return None if energy_kwh is None else energy_kwh * JOULES_PER_KWH
+    if energy_kwh is None:
+        return None
+    return energy_kwh * JOULES_PER_KWH

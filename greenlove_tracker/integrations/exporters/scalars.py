@@ -62,7 +62,10 @@ def _of_row(written: RowWritten, part: Row | EpochRecord, *, is_in_steps: bool) 
     values |= {name: getattr(written.of_run, name) for name in _TOTALS}
     if not is_in_steps:
         values["epoch_duration_s"] = part.duration_s
-        values["epoch_energy_kwh"] = None if part_kwh is None else part_kwh * written.energy_factor
+        if part_kwh is None:
+            values["epoch_energy_kwh"] = None
+        else:
+            values["epoch_energy_kwh"] = part_kwh * written.energy_factor
     return values
 
 

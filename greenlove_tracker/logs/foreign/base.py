@@ -119,4 +119,6 @@ def moment(text: str) -> datetime | None:
 
 def iso(moment: datetime | None) -> str:
     """Return ISO 8601; without a zone where the log gives none: local times, and not of where."""
-    return moment.isoformat(timespec="milliseconds") if moment else ""
+    if moment:
+        return moment.isoformat(timespec="milliseconds")
+    return ""

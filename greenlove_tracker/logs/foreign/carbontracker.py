@@ -122,7 +122,9 @@ def _powers_w(text: str, n_devices: int) -> Sequence[float]:
     """
     values = [float(word) for word in re.findall(r"\d[^\s,\]]*", text)]
     n_each = 1 if text.startswith("[") else max(1, n_devices)
-    return values[:_MAX_DEVICES] * n_each if any(values) else ()
+    if any(values):
+        return values[:_MAX_DEVICES] * n_each
+    return ()
 
 
 def _method(component: str, devices: Sequence[str], powers_w: Sequence[Sequence[float]]) -> str | None:
@@ -175,7 +177,12 @@ def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
     powers_w = {c: [_powers_w(epoch.get(f"{c}_w", ""), len(devices[c])) for epoch in epochs] for c in devices}
     methods = {c: _method(c, devices[c], powers_w[c]) for c in devices}
     is_whole = "closed" in said and "interrupted" not in said
-    status = RunStatus.STOPPED if "refused" in said else RunStatus.FINISHED if is_whole else RunStatus.INTERRUPTED
+    if "refused" in said:
+        status = RunStatus.STOPPED
+    elif is_whole:
+        status = RunStatus.FINISHED
+    else:
+        status = RunStatus.INTERRUPTED
     rows = [_row(said, epoch, methods, of_it) for epoch, *of_it in zip(epochs, *powers_w.values(), strict=True)]
     if status is RunStatus.FINISHED and 0 < len(rows) < int(said.get("planned", 0)):
         rows.append(_unmonitored(rows, int(said["planned"])))
@@ -219,11 +226,10 @@ def _row(
     energy = Energy(cpu_kwh, gpu_kwh, None, cpu_method, gpu_method)
     total_kwh = energy.total_kwh
     intensity = said.get("carbon_intensity")
-    emissions_gco2e = (
-        gco2e_from_kwh(total_kwh * float(said.get("pue", 1.0)), float(intensity))
-        if total_kwh is not None and intensity
-        else None
-    )
+    if total_kwh is not None and intensity:
+        emissions_gco2e = gco2e_from_kwh(total_kwh * float(said.get("pue", 1.0)), float(intensity))
+    else:
+        emissions_gco2e = None
     began_at = iso(ended_at - timedelta(seconds=duration_s) if ended_at else None)
     number = int(epoch["number"])
     return Row(RowKind.EPOCH, number, began_at, 0.0, UNKNOWN_ENERGY, duration_s, Counts(), energy, emissions_gco2e)

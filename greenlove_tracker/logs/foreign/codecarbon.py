@@ -89,7 +89,9 @@ def _reading(file: Path, cells: Mapping[str, str]) -> Reading:
 
 def _amount(text: str) -> float | None:
     """Return the number that a cell holds; None where it is empty or says that there is none."""
-    return None if text.strip().lower() in ("", "none", "nan") else schema.amount(text)
+    if text.strip().lower() in ("", "none", "nan"):
+        return None
+    return schema.amount(text)
 
 
 def codecarbon_run(name: str, readings: Sequence[Reading]) -> ForeignRun:
