@@ -62,7 +62,7 @@ def golden(*cases: str) -> tuple[str, ...]:
 FAULTS = (
     # -- the root --
     Fault(
-        "root",
+        "vocabulary",
         "vocabulary/records.py",
         "return math.fsum(known) if known else None",
         "return max(known) if known else None",
@@ -70,15 +70,15 @@ FAULTS = (
         golden("summary-by-project"),
     ),
     Fault(
-        "root",
+        "vocabulary",
         "vocabulary/records.py",
-        "return self.highest if self.higher_is_better else self.lowest",
-        "return self.lowest if self.higher_is_better else self.highest",
+        "            return self.highest\n        return self.lowest",
+        "            return self.lowest\n        return self.highest",
         "the worst value of a metric counts as its best",
         golden("summary-metrics"),
     ),
     Fault(
-        "root",
+        "vocabulary",
         "vocabulary/pricing.py",
         "return energy_kwh * intensity / GRAMS_PER_KG",
         "return energy_kwh * intensity",
@@ -86,7 +86,7 @@ FAULTS = (
         golden("run-that-failed"),
     ),
     Fault(
-        "root",
+        "vocabulary",
         "vocabulary/pricing.py",
         'return per_gpu_hour * (gpu_count * h_from_s(duration_s)), "machine"',
         'return per_gpu_hour * h_from_s(duration_s), "machine"',
@@ -94,7 +94,7 @@ FAULTS = (
         golden("summary-by-project"),
     ),
     Fault(
-        "root",
+        "vocabulary",
         "vocabulary/phases.py",
         "return (1.0 / work, 1.0) if is_same_data else (1.0, work)",
         "return (1.0, work)",
@@ -102,7 +102,7 @@ FAULTS = (
         ("tests/vocabulary/test_phases.py",),
     ),
     Fault(
-        "root",
+        "text",
         "text/format.py",
         '(1, "kWh"), (1e3, "Wh")',
         '(1, "kWh"), (1e2, "Wh")',
@@ -110,7 +110,7 @@ FAULTS = (
         golden("report-gpu"),
     ),
     Fault(
-        "root",
+        "machine",
         "machine/files.py",
         "draft.replace(path)",
         "path.write_bytes(draft.read_bytes())",
@@ -118,10 +118,10 @@ FAULTS = (
         ("tests/logs/test_writer.py",),
     ),
     Fault(
-        "root",
+        "vocabulary",
         "vocabulary/stopping.py",
-        "return value - other if self.higher_is_better else other - value",
-        "return other - value if self.higher_is_better else value - other",
+        "            return value - other\n        return other - value",
+        "            return other - value\n        return value - other",
         "early stopping follows the metric the wrong way",
         golden("early-stopping"),
     ),
@@ -317,8 +317,8 @@ FAULTS = (
     Fault(
         "exploration",
         "exploration/trial_session.py",
-        "return sum_energies(energies) if",
-        "return Energy(gpu_kwh=sum_energies(energies).gpu_kwh) if",
+        "return sum_energies(energies)\n",
+        "return Energy(gpu_kwh=sum_energies(energies).gpu_kwh)\n",
         "of a trial's energy that of the GPU alone is kept",
         golden("explore"),
     ),
@@ -334,8 +334,8 @@ FAULTS = (
     Fault(
         "projection",
         "projection/rows.py",
-        "gpu, offer, n_gpus = target.gpu, target.offer, target.billed_gpus",
-        "gpu, offer, n_gpus = target.gpu, target.offer, target.wanted_gpus",
+        "n_gpus = target.billed_gpus",
+        "n_gpus = target.wanted_gpus",
         "a machine of eight GPUs costs what the one that is wanted does",
         golden("project"),
     ),
@@ -400,8 +400,8 @@ FAULTS = (
     Fault(
         "checkpointing",
         "checkpointing/checkpoint_files.py",
-        'return "" if found == file.sha256 else',
-        'return "" if found else',
+        "if found == file.sha256:",
+        "if found:",
         "a damaged checkpoint is resumed from",
         golden("checkpoints"),
     ),
