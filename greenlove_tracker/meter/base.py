@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -12,11 +13,35 @@ from greenlove_tracker.vocabulary.units import kwh_from_w_s
 
 
 @dataclass(frozen=True, slots=True)
+class GpuEnergy:
+    """What was read of one GPU so far.
+
+    Attributes:
+        label: its number and name.
+        kwh: its energy; None where nothing was read.
+        is_whole: all of its energy was read.
+        problem: why it is not in the last reading; empty where it is.
+    """
+
+    label: str
+    kwh: float | None
+    is_whole: bool
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class MeterInfo:
-    """The hardware that a meter found, as lines for ``run.csv``."""
+    """The hardware that a meter found.
+
+    Attributes:
+        fields: lines for ``run.csv``.
+        gpu_count: GPUs that are ours.
+        gpus: returns what was read of each GPU so far; nothing where the meter does not tell them apart.
+    """
 
     fields: tuple[Field, ...]
     gpu_count: int = 0
+    gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple
 
 
 class Meter(Protocol):
