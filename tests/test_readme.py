@@ -86,6 +86,13 @@ def test_no_sentence_under_what_you_can_rely_on_is_without_one() -> None:
         assert any(claim in plain for claim in SHOWN_BY), plain
 
 
+def test_it_opens_with_the_demo_and_the_tests_which_the_makefile_knows() -> None:
+    first = re.findall(r"^```\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)[0]
+    assert re.findall(r"^(make \w+)", first, re.MULTILINE) == ["make demo", "make test"]
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {"demo", "test"} <= set(targets)
+
+
 def commands() -> list[str]:
     fenced = re.findall(r"^(greenlove [^\n#]*)", TEXT, re.MULTILINE)
     in_table = re.findall(r"\| `(greenlove [^`]*)`", TEXT)

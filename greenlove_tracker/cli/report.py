@@ -20,6 +20,7 @@ from greenlove_tracker.cli.base import (
     with_options,
     wrote,
 )
+from greenlove_tracker.settings.config import PAGE_SIZES
 from greenlove_tracker.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ _selection_options = with_options(
 @csv_option
 @verbose_option
 @click.option("--runs", "n_runs", type=click.IntRange(min=1), help="what this many runs like the finished ones take")
-@click.option("--page-size", type=click.Choice(["A4", "Letter"]), help="of a PDF; default A4")
+@click.option("--page-size", type=click.Choice(PAGE_SIZES), help="of a PDF; default: the setting page_size, A4")
 @click.option(
     "--unit", type=click.Choice(["run", "epoch", "step", "sample", "token"]), help="for sci: unit of R; default run"
 )
@@ -127,7 +128,7 @@ def report(
         from greenlove_tracker.report.build import document, write_document
 
         content = document(read, **chosen)
-        wrote(write_document(content, output or "report.pdf", page_size=given.get("page_size", "A4")))
+        wrote(write_document(content, output or "report.pdf", page_size=given.get("page_size")))
     elif form == "runs":
         _show_sweep(read, n_runs or 1, chosen["project"])
     elif form == "forecasts":

@@ -22,11 +22,10 @@ from reportlab.platypus import Table as Grid
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering import pdf_text as style
 from greenlove_tracker.rendering.axes import plot
+from greenlove_tracker.settings.config import PAGE_SIZES
 from greenlove_tracker.text.format import shortened
-from greenlove_tracker.vocabulary.errors import UsageError
 
-PAGE_SIZES = {"A4": A4, "Letter": LETTER}
-
+_PAGE_SIZES_PT = {"A4": A4, "Letter": LETTER}  # by the values of the setting page_size
 _MARGIN_PT = 20 * mm
 _FOOTER_PT = 7.8
 _FRAME_PT = 6.0  # what reportlab's frame pads by itself
@@ -44,16 +43,11 @@ _STAMP_SHARE = 0.6  # of the page's diagonal
 _STAMP_PT = 110.0  # the largest size of its letters
 
 
-def render(document: doc.Document, *, page_size: str = "A4") -> bytes:
-    """Return the PDF of a document, laid out twice: the first time its pages are counted.
-
-    Raises:
-        UsageError: where the page size is unknown.
-    """
-    if page_size not in PAGE_SIZES:
-        raise UsageError(f"no page size {page_size!r}: choose from {', '.join(PAGE_SIZES)}")
-    _, n_pages = _laid_out(document, PAGE_SIZES[page_size], 0)
-    return _laid_out(document, PAGE_SIZES[page_size], n_pages)[0]
+def render(document: doc.Document, *, page_size: str = PAGE_SIZES[0]) -> bytes:
+    """Return the PDF of a document, laid out twice: the first time its pages are counted."""
+    size_pt = _PAGE_SIZES_PT[page_size]
+    _, n_pages = _laid_out(document, size_pt, 0)
+    return _laid_out(document, size_pt, n_pages)[0]
 
 
 class HeadingText(Text):

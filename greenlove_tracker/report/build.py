@@ -13,6 +13,7 @@ from greenlove_tracker.machine import files
 from greenlove_tracker.rendering.document import Document
 from greenlove_tracker.report.directory_report import NEEDS, directory_document
 from greenlove_tracker.report.run_report import run_document
+from greenlove_tracker.settings.config import load_settings
 from greenlove_tracker.vocabulary.errors import UsageError
 
 _SUFFIXES = (".pdf", ".html", ".md")
@@ -22,15 +23,15 @@ def write_pdf(
     log_dir: str | os.PathLike[str],
     path: str | os.PathLike[str] = "report.pdf",
     *,
-    page_size: str = "A4",
+    page_size: str | None = None,
     **chosen: Unpack[Chosen],
 ) -> Path:
-    """Write the report of a run, or of all runs of a log directory. The same logs give the same bytes.
+    """Write the report of a run, or of all runs of a log directory. The same logs and page size give the same bytes.
 
     Args:
         log_dir: a log directory, or the directory of one run.
         path: the file to write; it is replaced as a whole or not at all.
-        page_size: "A4" or "Letter".
+        page_size: "A4" or "Letter"; default: the setting of that name, which is A4 where nothing sets it.
         **chosen: which runs, and what of them: ``since``, ``until``, ``project``, ``user``, ``job``, ``host``, as
             ``aggregate`` takes them.
 
@@ -64,13 +65,13 @@ def write_html(
     return files.write_report(path, _rendered(document(log_dir, **chosen), ".html"))
 
 
-def write_document(content: Document, path: str | os.PathLike[str], *, page_size: str = "A4") -> Path:
+def write_document(content: Document, path: str | os.PathLike[str], *, page_size: str | None = None) -> Path:
     """Write any document in the format that the file's name says; the file is replaced as a whole or not at all.
 
     Args:
         content: the document.
         path: a name that ends with .pdf, .html or .md.
-        page_size: of a PDF: "A4" or "Letter".
+        page_size: of a PDF: "A4" or "Letter"; default: the setting of that name.
 
     Raises:
         UsageError: for any other name, an unknown page size, or where the file cannot be written.
@@ -78,13 +79,14 @@ def write_document(content: Document, path: str | os.PathLike[str], *, page_size
     return files.write_report(path, _rendered(content, checked_suffix(path), page_size))
 
 
-def _rendered(content: Document, suffix: str, page_size: str = "A4") -> bytes | str:
+def _rendered(content: Document, suffix: str, page_size: str | None = None) -> bytes | str:
     """Return a document in a format; what that needs is loaded for it alone: no page needs reportlab, no PDF Jinja2."""
     match suffix:
         case ".pdf":
             from greenlove_tracker.rendering import pdf
 
-            return pdf.render(content, page_size=page_size)
+            settings = load_settings({"page_size": page_size})
+            return pdf.render(content, page_size=settings.page_size)
         case ".html":
             from greenlove_tracker.rendering import html
 

@@ -30,6 +30,7 @@ from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 from greenlove_tracker.vocabulary.workloads import precision_named, workload_named
 
 DEFAULT_LOG_DIR = "greenlove_logs"
+PAGE_SIZES = ("A4", "Letter")
 
 _EITHER_OR = (
     ("carbon_intensity_gco2e_per_kwh", "intensity"),
@@ -190,6 +191,11 @@ class Settings:
     )
     sim_gpu_util: float = _setting(1.0, "their load, in 0..1.", must=_SHARE)
     sim_gpu_count: int = _setting(1, "their number.", must=("at least 1", lambda value: value >= 1))
+    page_size: str = _setting(
+        PAGE_SIZES[0],
+        "of every PDF: `A4` or `Letter`.",
+        must=('"A4" or "Letter"', lambda value: value in PAGE_SIZES),
+    )
     private_logs: bool = _setting(False, "close the directory of a run to other users (mode 0700).")
     strict: bool = _setting(
         False,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from fakes import FakeClock
+from pypdf import PdfReader
 
 from greenlove_tracker import Tracker
 from greenlove_tracker.cli import cli
@@ -134,6 +135,22 @@ def test_a_mistyped_directory_is_not_made(logs, arguments):
     result = call(*arguments.split(), "-o", name)
     assert result.exit_code == 1 and "there is no directory reprots; make it first" in result.output, result.output
     assert not (logs.parent / "reprots").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "size_pt"),
+    [
+        ("project --hours 20 --gpu L40S", (612, 792)),
+        ("report", (612, 792)),
+        ("report --page-size A4", (595, 842)),
+    ],
+)
+def test_the_pdf_of_any_verb_has_the_page_size_of_the_settings(logs, monkeypatch, arguments, size_pt):
+    monkeypatch.setenv("GREENLOVE_PAGE_SIZE", "Letter")
+    result = call(*arguments.split(), "-o", "x.pdf")
+    assert result.exit_code == 0, result.output
+    box = PdfReader("x.pdf").pages[0].mediabox
+    assert (round(box.width), round(box.height)) == size_pt
 
 
 @pytest.mark.parametrize("verb", [*FIRST_PAGE, *SECOND_PAGE])

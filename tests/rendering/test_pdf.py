@@ -121,7 +121,7 @@ def test_what_cannot_be_reported_is_refused(logs: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no run"):
         write_pdf(logs, tmp_path / "x.pdf")
     demo_run(logs)
-    with pytest.raises(UsageError, match="no page size"):
+    with pytest.raises(UsageError, match='page_size must be "A4" or "Letter"'):
         write_pdf(logs, tmp_path / "x.pdf", page_size="A5")
     with pytest.raises(UsageError, match="cannot write"):
         write_pdf(logs, logs)
