@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Self
 
-from greenlove_tracker.integrations.automatic import ImportWatcher
+from greenlove_tracker.integrations.import_watcher import ImportWatcher
 from greenlove_tracker.integrations.training_loops import LoopDetector
 from greenlove_tracker.vocabulary.errors import BudgetExceeded
 

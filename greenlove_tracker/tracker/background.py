@@ -87,7 +87,7 @@ class MetricLog(RunPart):
         )
         if self.totals.add(record):
             self._writer.write(METRICS, record)
-            self._run.tell(RunPart.metric_logged, record)
+            self._run.tell(lambda part: part.metric_logged(record))
         else:
             message = f"over {metrics.MAX_NAMES:,} names of metrics: {known_as} and further ones are left out"
             misuse("metric names", message)

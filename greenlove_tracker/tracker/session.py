@@ -25,8 +25,10 @@ from greenlove_tracker.settings.config import Settings, load_settings
 from greenlove_tracker.text import console
 from greenlove_tracker.text.warn_once import WarnOnce
 from greenlove_tracker.tracker import background
-from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
-from greenlove_tracker.tracker.exporters import Exporter, RunEnded, RunExporters, named_exporters
+from greenlove_tracker.tracker.budget_monitor import BudgetMonitor
+from greenlove_tracker.tracker.budgets import BudgetActions
+from greenlove_tracker.tracker.events import Exporter, RunEnded
+from greenlove_tracker.tracker.exporters import RunExporters, named_exporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.live_intensity import RatesInForce, open_rates
 from greenlove_tracker.tracker.metadata import run_fields
@@ -96,16 +98,6 @@ class Launch:
 
     settings: Settings
     run_dir: Path
-
-
-def _of_recorder(method: Callable[[Recorder], None]) -> Callable[[Session], None]:
-    """Return the session's method that calls this one of its recorder."""
-
-    def call(session: Session) -> None:
-        with session.tracked_call as recorder:
-            getattr(recorder, method.__name__)()
-
-    return call
 
 
 class Session:
@@ -245,10 +237,11 @@ class Session:
         self._deferred: tuple[RunStatus, int | None] | None = None  # the end that is due behind them
         self.run_parts = RunParts(PARTS, state, self.recorder, self.writer)
         self._is_over = threading.Event()
-        Session._n_explorations += mode is RunMode.EXPLORATION
+        if mode is RunMode.EXPLORATION:
+            Session._n_explorations += 1
         if mode is not RunMode.EXPLORATION or open_run() is None:
             guard.watch(self)
-        self.run_parts.tell(RunPart.started)
+        self.run_parts.tell(lambda part: part.started())
         if in_background:  # where no thread is to be had, rows are still written by the training's own calls
             start_thread("greenlove-tracker", self._work)
 
@@ -341,7 +334,7 @@ class Session:
         """Tell of the rows so far, and tick each part: each second, on a thread, or by who has a clock of their own."""
         if not self.is_finished:
             self.run_parts.tell_rows()
-            self.run_parts.tell(RunPart.tick)
+            self.run_parts.tell(lambda part: part.tick())
 
     def _work(self) -> None:
         while not self._is_over.wait(background.TICK_S):
@@ -378,12 +371,32 @@ class Session:
                 recorder.end_epoch(Flag.NOT_ENDED)
             recorder.start_epoch()
 
-    end_epoch = _of_recorder(Recorder.end_epoch)
-    pause = _of_recorder(Recorder.pause_epoch)
-    resume = _of_recorder(Recorder.resume_epoch)
+    def end_epoch(self) -> None:
+        """End the open epoch."""
+        with self.tracked_call as recorder:
+            recorder.end_epoch()
+
+    def pause(self) -> None:
+        """Interrupt the open epoch: time is a gap within it until it goes on."""
+        with self.tracked_call as recorder:
+            recorder.pause_epoch()
+
+    def resume(self) -> None:
+        """Go on with the open epoch."""
+        with self.tracked_call as recorder:
+            recorder.resume_epoch()
+
     # An observer tells that an epoch has begun once it has seen a step of it, and what looked like one may be none.
-    mark = _of_recorder(Recorder.mark)
-    abandon_epoch = _of_recorder(Recorder.abandon_epoch)
+
+    def mark(self) -> None:
+        """Note that an epoch may have begun now."""
+        with self.tracked_call as recorder:
+            recorder.mark()
+
+    def abandon_epoch(self) -> None:
+        """Close the open epoch, if any, as unfinished."""
+        with self.tracked_call as recorder:
+            recorder.abandon_epoch()
 
     def start_epoch_at_mark(self) -> None:
         """Open the epoch that has begun where ``mark()`` was called last; without such a call, now."""
@@ -626,7 +639,8 @@ class Session:
                 self._finish_now(status, exit_code)
             finally:
                 self._calls -= 1
-        self.run_parts.tell(RunPart.wait, _TERMINATED_S if status is RunStatus.TERMINATED else _END_S)
+        limit_s = _TERMINATED_S if status is RunStatus.TERMINATED else _END_S
+        self.run_parts.tell(lambda part: part.wait(limit_s))
         guard.end_if_terminated()
 
     def _finish_now(self, status: RunStatus, exit_code: int | None) -> None:
@@ -639,9 +653,11 @@ class Session:
         finally:
             self.state.is_finished = self.state.is_training_over = True
             self._is_over.set()
-            self.run_parts.tell(RunPart.ended, RunEnded(status, self.summary, self.run_dir, self.state.clock.utc_s()))
+            ending = RunEnded(status, self.summary, self.run_dir, self.state.clock.utc_s())
+            self.run_parts.tell(lambda part: part.ended(ending))
             guard.release(self)
-            Session._n_explorations -= self.state.mode is RunMode.EXPLORATION
+            if self.state.mode is RunMode.EXPLORATION:
+                Session._n_explorations -= 1
             if self.launch is not None and not self.state.is_part_of_other:
                 os.environ.pop(RUN_DIR_VARIABLE, None)
         if self.shows_final_screen and status is not RunStatus.SUPERSEDED:
@@ -652,7 +668,7 @@ class Session:
         self._close_epoch(status)
         self.recorder.finish()
         self.run_parts.tell_rows()
-        self.run_parts.tell(RunPart.ending)
+        self.run_parts.tell(lambda part: part.ending())
         state.is_finished = state.is_training_over = True
         if (peak_gb := devices.peak_gpu_memory_gb()) is not None:
             self.writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.2f}", "GiB")])

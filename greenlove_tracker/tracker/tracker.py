@@ -20,7 +20,8 @@ from greenlove_tracker.settings.config import is_strict, load_settings, refuse_u
 from greenlove_tracker.text.console import is_interactive
 from greenlove_tracker.text.warn_once import WarnOnce
 from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
-from greenlove_tracker.tracker.exporters import Exporter, checked_exporters
+from greenlove_tracker.tracker.events import Exporter
+from greenlove_tracker.tracker.exporters import checked_exporters
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
 from greenlove_tracker.tracker.loop_length import loop_length
 from greenlove_tracker.tracker.session import Session, open_run, run_dir_to_join, run_of_script

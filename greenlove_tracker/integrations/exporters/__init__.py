@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from greenlove_tracker.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
-    from greenlove_tracker.tracker.exporters import Exporter
+    from greenlove_tracker.tracker.events import Exporter
 
 _CLASSES = {
     "mlflow": "MLflowExporter",

@@ -15,7 +15,7 @@ from greenlove_tracker.integrations.exporters.scalars import (
     require,
     scalars_of,
 )
-from greenlove_tracker.tracker.exporters import ExportedRun, ExportEvent, RunEnded
+from greenlove_tracker.tracker.events import ExportedRun, ExportEvent, RunEnded
 from greenlove_tracker.vocabulary.records import RunStatus
 
 _MOST_METRICS = 1000  # of one call of MLflow's REST interface, https://mlflow.org/docs/latest/rest-api.html#log-batch

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.totals import LEAST_METERED_S
-from greenlove_tracker.tracker.exporters import ExportEvent, RowWritten, RunEnded
+from greenlove_tracker.tracker.events import ExportEvent, RowWritten, RunEnded
 from greenlove_tracker.vocabulary.errors import MissingExtraError
 from greenlove_tracker.vocabulary.records import EpochRecord, Row, RowKind, RunSummary
 from greenlove_tracker.vocabulary.units import w_from_kwh_s
