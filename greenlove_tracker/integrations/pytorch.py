@@ -87,7 +87,10 @@ class PyTorchHooks:
         def begin(iterator: Any, loader: Any, first_iter: bool = False) -> None:
             if not first_iter:  # as when it has just been made
                 self._tell(self._follow, iterator, loader)
-            original(iterator, loader, *([first_iter] if first_iter else []))
+            if first_iter:
+                original(iterator, loader, first_iter)
+            else:
+                original(iterator, loader)
 
         return begin
 

@@ -47,7 +47,8 @@ class IntensityWatch(RunPart):
 
     def tick(self) -> None:
         """Ask where it is time to."""
-        if (live := self._state.rates_in_force.intensity) is not None:
+        live = self._state.rates_in_force.intensity
+        if live is not None:
             live.tick(self._run.beside)
 
     def ending(self) -> None:

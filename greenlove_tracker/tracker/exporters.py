@@ -136,11 +136,17 @@ class RunExporters(RunPart):
 
     def forecast_issued(self, issued: IssuedForecast) -> None:
         """Tell of a forecast."""
-        self._put(issued.steps_done if _is_in_steps(self._state) else self._position, issued)
+        if _is_in_steps(self._state):
+            self._put(issued.steps_done, issued)
+        else:
+            self._put(self._position, issued)
 
     def metric_logged(self, record: MetricRecord) -> None:
         """Tell of a metric that the user logged."""
-        self._put(record.steps_done if _is_in_steps(self._state) else record.epoch or self._position, record)
+        if _is_in_steps(self._state):
+            self._put(record.steps_done, record)
+        else:
+            self._put(record.epoch or self._position, record)
 
     def tick(self) -> None:
         """Hand over what there is where that is not done in the background."""

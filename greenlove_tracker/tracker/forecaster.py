@@ -205,7 +205,8 @@ class RunForecaster(RunPart):
             return log.in_steps(total, energy_factor=energy_factor)
         begun = max(0.0, plan.first_step / steps - plan.first_epoch)
         progress = log.in_first_epoch(total, steps, begun, energy_factor=energy_factor)
-        if progress is None or progress.done_units >= (total if recorder.is_opened_by_step else 1.0):
+        planned = total if recorder.is_opened_by_step else 1.0
+        if progress is None or progress.done_units >= planned:
             return None  # what was planned of it is done, and it goes on: its end will tell
         return progress
 
@@ -277,19 +278,20 @@ def prior_for(prior: Forecast | ExplorationResult | None, plan: Plan) -> Forecas
         forecast = forecast.without_stop  # of all epochs: an early end says nothing of steps, or of the rest alone
     if forecast.plan is None or not plan.length:
         return forecast
-    is_in_epochs = plan.is_in_epochs
-    wanted = forecast.plan.with_length(
-        epochs=plan.length if is_in_epochs else None, steps=None if is_in_epochs else plan.length
-    )
+    if plan.is_in_epochs:
+        wanted = forecast.plan.with_length(epochs=plan.length)
+    else:
+        wanted = forecast.plan.with_length(steps=plan.length)
     if plan.phases and plan.phases != wanted.phases:
         wanted = replace(wanted, phases=plan.phases, eval_every=None, save_every=None)
     elif math.isclose(_all_batches(wanted), _all_batches(forecast.plan)):
         return replace(forecast, plan=wanted)  # in the unit of the run
     if isinstance(prior, Forecast) or forecast.method == "power":
+        phases = " in other phases" if wanted.phases else ""
         raise UsageError(
-            f"prior is a forecast of {_length(forecast.plan)}, and this run has {_length(wanted)}"
-            f"{' in other phases' if wanted.phases else ''}: give the whole exploration, prior=estimation, to "
-            "forecast again from its trials (not for method='power'), or a forecast of this plan"
+            f"prior is a forecast of {_length(forecast.plan)}, and this run has {_length(wanted)}{phases}: give the "
+            "whole exploration, prior=estimation, to forecast again from its trials (not for method='power'), or a "
+            "forecast of this plan"
         )
     return prior.forecast_for(wanted)
 
@@ -401,9 +403,10 @@ class ProgressLog:
         if row.epoch is not None:
             if self._open is None:
                 self._settle_gap()
-            epoch = self._open = self._open or _OpenEpoch(self._rows_s)
-            epoch.active_s += row.duration_s
-            epoch.loading_s += row.duration_s if Flag.LOADING in row.flags else 0.0
+                self._open = _OpenEpoch(self._rows_s)
+            self._open.active_s += row.duration_s
+            if Flag.LOADING in row.flags:
+                self._open.loading_s += row.duration_s
         self._rows_s += row.duration_s
         if Flag.UNFINISHED in row.flags:
             self._open = None

@@ -158,8 +158,9 @@ class Session:
         in_background = clock is None
         clock = clock or SystemClock()
         warn_once = WarnOnce()
-        for note in settings.notes if ranks.rank == 0 and launch is None else ():
-            warn_once.warn(note, note)
+        if ranks.rank == 0 and launch is None:
+            for note in settings.notes:
+                warn_once.warn(note, note)
         started_s = clock.perf_s()
         started_utc_s = clock.utc_s()
         is_exported = ranks.rank == 0 and join_dir is None and mode is not RunMode.EXPLORATION
@@ -181,9 +182,12 @@ class Session:
             before.end_before_next()
         if before is not None and launch is not None and in_background:
             started_s, started_utc_s = before.recorder.boundary
+        if in_background and not meter.starts_at_once:
+            meter = WatchedMeter(meter)
+        is_planned = launch is not None or mode not in (RunMode.RUNNER, RunMode.COMMAND)
         state = self.state = RunState(
             settings=settings,
-            plan=None if mode in (RunMode.RUNNER, RunMode.COMMAND) and launch is None else plan,
+            plan=plan if is_planned else None,
             factors=replace(factors, run_id=run_dir.name),
             budget_actions=budget_actions or BudgetActions(),
             prior=prior,
@@ -193,7 +197,7 @@ class Session:
             started_s=started_s,
             started_utc_s=started_utc_s,
             run_dir=run_dir,
-            meter=WatchedMeter(meter) if in_background and not meter.starts_at_once else meter,
+            meter=meter,
             exporters=exporters,
             in_background=in_background,
             is_part_of_other=join_dir is not None,
@@ -201,16 +205,18 @@ class Session:
             warn_once=warn_once,
             rates_in_force=rates,
         )
-        self.launch = (launch or Launch(settings, run_dir)) if mode is RunMode.RUNNER else None
-        if self.launch is not None:
+        self.launch: Launch | None = None
+        if mode is RunMode.RUNNER:
+            self.launch = launch or Launch(settings, run_dir)
             os.environ[RUN_DIR_VARIABLE] = str(run_dir)  # processes that the script starts are part of the run
-        joined = [Field("role", schema.JOINED_ROLE)] if join_dir else []
+        self._extra_fields = list(extra_fields)
+        if join_dir is not None:
+            self._extra_fields.append(Field("role", schema.JOINED_ROLE))
         if launch is not None:
-            grouped = [Field("part_of", launch.run_dir.name)]
-        else:
-            grouped = []
-        self._extra_fields = [*extra_fields, *joined, *grouped]
-        stream = schema.COMMAND_STREAM if mode is RunMode.COMMAND and join_dir is None else ranks.rank
+            self._extra_fields.append(Field("part_of", launch.run_dir.name))
+        stream: int | str = ranks.rank
+        if mode is RunMode.COMMAND and join_dir is None:
+            stream = schema.COMMAND_STREAM
         self.writer = writer.RunWriter(
             run_dir,
             stream,
@@ -249,11 +255,14 @@ class Session:
         """Return what ``run.csv`` says from the start."""
         state = self.state
         fields = list(self._extra_fields)
-        if (limit := state.time_limit) is not None:
+        limit = state.time_limit
+        if limit is not None:
             fields += [Field("time_limit_s", schema.cell(limit.limit_s), "s"), Field("time_limit_source", limit.source)]
         rates = state.rates_in_force
-        fields += [Field("intensity_order", rates.intensity.order)] if rates.intensity is not None else []
-        fields += [Field("electricity_tariff", rates.tariff.source)] if rates.tariff is not None else []
+        if rates.intensity is not None:
+            fields.append(Field("intensity_order", rates.intensity.order))
+        if rates.tariff is not None:
+            fields.append(Field("electricity_tariff", rates.tariff.source))
         fields += wait_before(os.environ, state.started_utc_s)
         return run_fields(state.settings, plan, state.ranks, state.factors, fields)
 
@@ -548,7 +557,9 @@ class Session:
         Meter, directory and what rates are by time stay those that the run began with.
         """
         begun = self.launch.settings if self.launch is not None else settings
-        by_time = _RATES if settings.intensity or self.state.rates_in_force.is_by_time else ("electricity_tariff",)
+        by_time: Sequence[str] = ("electricity_tariff",)
+        if settings.intensity or self.state.rates_in_force.is_by_time:
+            by_time = _RATES
         is_same = all(getattr(settings, name) == getattr(begun, name) for name in (*_HARDWARE, *by_time))
         is_here = self.state.is_part_of_other or Path(settings.log_dir).absolute() == self.run_dir.parent
         has_own_clock = clock is not None and clock is not self.state.clock
@@ -670,10 +681,12 @@ class Session:
         self.run_parts.tell_rows()
         self.run_parts.tell(lambda part: part.ending())
         state.is_finished = state.is_training_over = True
-        if (peak_gb := devices.peak_gpu_memory_gb()) is not None:
+        peak_gb = devices.peak_gpu_memory_gb()
+        if peak_gb is not None:
             self.writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.2f}", "GiB")])
-        if version := getattr(sys.modules.get("torch"), "__version__", None):  # loaded by the training, never by us
-            self.writer.write_fields([Field("torch_version", str(version))])
+        torch_version = getattr(sys.modules.get("torch"), "__version__", None)  # the training loads it, never we
+        if torch_version:
+            self.writer.write_fields([Field("torch_version", str(torch_version))])
         self.summary = self._summarise(status, exit_code)
         if not self.writer.close(self.summary if state.is_leading else None):
             reasons = "; ".join(f"{name}: {error}" for name, error in self.writer.unwritten.items())

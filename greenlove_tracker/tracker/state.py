@@ -147,7 +147,8 @@ class RunState:
         """Take the length of the training, once that is known; None: it is not known any more."""
         self.plan = plan
         self.plan_source = source
-        self.forecast = None if plan is None else self.forecast
+        if plan is None:
+            self.forecast = None
         self.factors = replace(self.factors, epochs_planned=None if plan is None else plan.epochs)
 
     def count_gpus(self, count: int, *, are_measured: bool) -> None:

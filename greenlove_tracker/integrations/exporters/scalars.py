@@ -45,12 +45,14 @@ def scalars_of(events: Sequence[ExportEvent], *, is_in_steps: bool) -> Iterator[
         values = dict[str, float | None]()
         if isinstance(what, RowWritten):
             if what.of_epoch is not None and (is_in_steps or what.row.kind is RowKind.EPOCH):
-                values = _of_row(what, what.row if is_in_steps else what.of_epoch, is_in_steps=is_in_steps)
+                part = what.row if is_in_steps else what.of_epoch
+                values = _of_row(what, part, is_in_steps=is_in_steps)
         elif isinstance(what, IssuedForecast):
             values = _of_forecast(what)
         elif isinstance(what, MetricRecord):
             values = {f"metrics/{what.name}": what.value}
-        if known := _known(values):
+        known = _known(values)
+        if known:
             yield Scalars(event.position, event.utc_s, known)
 
 
