@@ -105,7 +105,8 @@ class RunExporters(RunPart):
         self._ending: RunEnded | None = None
         self._exporters: list[Exporter] | None = None  # once they are started; those that failed are left out
         self._has_thread = False
-        self._is_due, self._is_done = threading.Event(), threading.Event()
+        self._is_due = threading.Event()
+        self._is_done = threading.Event()
 
     def row(self, row: Row) -> None:
         """Tell of a row."""

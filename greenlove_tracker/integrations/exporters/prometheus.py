@@ -58,7 +58,9 @@ class PrometheusExporter:
         """Begin with a run; what the file had of the one before goes with the first row."""
         self._run = run
         self._path = self._given or run.run_dir.parent / _FILE
-        self._totals, self._forecasts, self._logged = list[Metric](), list[Metric](), dict[str, float]()
+        self._totals = list[Metric]()
+        self._forecasts = list[Metric]()
+        self._logged = dict[str, float]()
 
     def export(self, events: Sequence[ExportEvent]) -> None:
         """Write the file with the latest of everything."""
