@@ -9,13 +9,13 @@ import socket
 import sys
 from collections.abc import Sequence
 
-import greenlove_tracker
 from greenlove_tracker.logs.schema import SCHEMA_VERSION, cell, factor_fields
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.machine.job import Ranks, job_fields, user_name
 from greenlove_tracker.settings.config import Settings
 from greenlove_tracker.vocabulary.phases import Plan, phases_text
 from greenlove_tracker.vocabulary.records import Factor, Field
+from greenlove_tracker.vocabulary.version import __version__
 from greenlove_tracker.vocabulary.workloads import GIVEN
 
 
@@ -32,7 +32,7 @@ def run_fields(
         argv = sys.orig_argv
     known = {
         "schema_version": SCHEMA_VERSION,
-        "greenlove_version": greenlove_tracker.__version__,
+        "greenlove_version": __version__,
         "run_id": factors.run_id,
         "project": settings.project,
         "tags": settings.tags,
