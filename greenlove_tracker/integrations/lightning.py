@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from greenlove_tracker.integrations.pytorch import samples_by_batch
+from greenlove_tracker.integrations.batch_sizes import samples_by_batch
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 from greenlove_tracker.logs.metrics import number_of
 from greenlove_tracker.tracker import Tracker
