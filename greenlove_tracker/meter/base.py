@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from greenlove_tracker.machine.devices import Gpu
 from greenlove_tracker.vocabulary.errors import MeterError
 from greenlove_tracker.vocabulary.records import COMPONENTS, UNKNOWN_ENERGY, Clock, Energy, Field, Method, sum_energies
 from greenlove_tracker.vocabulary.units import kwh_from_w_s
@@ -17,15 +18,15 @@ class GpuEnergy:
     """What was read of one GPU so far.
 
     Attributes:
-        label: its number and name.
+        gpu: that was read.
         kwh: its energy; None where nothing was read.
-        is_whole: all of its energy was read.
-        problem: why it is not in the last reading; empty where it is.
+        is_read: it is in the last reading.
+        problem: why it was not in a reading, the last time; empty where it was in all.
     """
 
-    label: str
+    gpu: Gpu
     kwh: float | None
-    is_whole: bool
+    is_read: bool
     problem: str = ""
 
 

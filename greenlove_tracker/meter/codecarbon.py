@@ -103,10 +103,11 @@ class CodeCarbonMeter:
         self._tracker: Any = None
         self._version = ""
         self._deltas: list[Any] = []
-        self._readers = GpuReaders((), (), {})
+        self._readers = GpuReaders(())
         self._share = Share(1.0, 1.0, "whole machine")
         self._cpu_factor = 1.0  # what a modelled energy of the whole machine is multiplied with
         self._doubt = ""  # which GPUs are ours
+        self._driver_problem = ""
 
     def start(self) -> MeterInfo:
         """Import CodeCarbon, let it find the hardware, and begin; takes one to several seconds.
@@ -116,8 +117,10 @@ class CodeCarbonMeter:
         """
         with forks_wait:
             self._share = machine_share(self._env, self._local_world_size)
-            selected = select_gpus(nvml_gpus(), self._env, self._local_world_size)
+            present = nvml_gpus()
+            selected = select_gpus(present, self._env, self._local_world_size)
             self._doubt = selected.doubt
+            self._driver_problem = present.problem
             self._running.add(self)
             self._version = _import_without_slurm()
             self._readers = gpu_readers(selected.gpus, self._env)
@@ -238,7 +241,7 @@ class CodeCarbonMeter:
         found = self._tracker.get_detected_hardware()
         methods = self._methods()
         hardware = {type(part).__name__: part for part in _hardware(self._tracker)}
-        measurable = ("cpu", "ram", "gpu") if gpus else ("cpu", "ram")
+        measurable = ("cpu", "ram", "gpu") if gpus or self._driver_problem else ("cpu", "ram")
         limits_w = [g.power_limit_w for g in gpus if g.power_limit_w is not None]
         gpu_count = len(gpus) or int(found["gpu_count"] or 0)
         models = ", ".join(f"{n} × {name}" for name, n in Counter(g.name or "unknown GPU" for g in gpus).items())
@@ -253,7 +256,7 @@ class CodeCarbonMeter:
             "gpu_models": models or (found["gpu_model"] if gpu_count else "") or "",
             "gpu_method": methods.get("gpu", ""),
             "gpu_doubt": self._doubt,
-            "gpu_note": "; ".join(f"{name}: {why}" for name, why in self._readers.problems.items()),
+            "gpu_note": self._driver_problem,
             "ram_method": methods.get("ram", ""),
             "cpu_share": self._share.cpu,
             "ram_share": self._share.ram,

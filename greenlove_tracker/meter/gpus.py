@@ -35,16 +35,16 @@ class GpuReader:
 
     Attributes:
         device: CodeCarbon's.
-        problem: why there was no last reading; empty where there was one.
-        total_kwh: all that was read.
-        was_unread: some of its energy is in no reading.
+        is_read: its last reading is one.
+        problem: why a reading was none, the last time; empty where all were.
+        total_kwh: all that was read; None before the first reading.
     """
 
     def __init__(self, gpu: Gpu, make_device: Callable[[_Check], Any]) -> None:
         self.gpu = gpu
+        self.is_read = True
         self.problem = ""
-        self.total_kwh = 0.0
-        self.was_unread = False
+        self.total_kwh: float | None = None
         self._most_mw = 1000 * _LIMIT_MARGIN * (gpu.power_limit_w or _MOST_W)
         self._counter_mj: float | None = None
         self._counter_s = time.perf_counter()
@@ -62,18 +62,22 @@ class GpuReader:
 
     def read(self, duration: Any) -> float:
         """Let CodeCarbon's device measure; return the energy in kWh, 0 where it is unknown."""
+        problem = ""
+        kwh = 0.0
         try:
             self.device.delta(duration)
             kwh = float(self.device.energy_delta.kWh)
-            self.problem = "" if kwh > 0 or self._may_be_zero() else self._reason()
+            if kwh == 0 and not self._may_be_zero():
+                problem = self._reason()
         except Exception as error:  # of the driver or of CodeCarbon
-            self.problem = str(error)
-        if self.problem:
-            self._begin_anew()
+            problem = str(error)
+        self.is_read = not problem
+        if problem:
+            self.problem = problem
             self._untaken_kwh = None
-            self.was_unread = True
+            self._begin_anew()
             return 0.0
-        self.total_kwh += kwh
+        self.total_kwh = (self.total_kwh or 0.0) + kwh
         if self._untaken_kwh is not None:
             self._untaken_kwh += kwh
         return kwh
@@ -82,9 +86,7 @@ class GpuReader:
         """Return the energy since the last take, in kWh; None where some of it could not be read."""
         kwh = self._untaken_kwh
         self._untaken_kwh = 0.0
-        if self.problem and not kwh:  # nothing was asked since
-            return None
-        return kwh
+        return kwh if self.is_read else None
 
     def _checked(self, counter_mj: float | None) -> float | None:
         """Return a reading of the counter; None where it cannot be one.
@@ -128,34 +130,29 @@ class GpuReaders:
     """The GPUs that are ours, in the place of CodeCarbon's ``AllGPUDevices``.
 
     Args:
-        gpus: that are ours.
         readers: of those that answer.
-        silent: reasons why the others do not, by their labels.
+        silent: the others, which do not, with the reason.
     """
 
-    def __init__(self, gpus: Sequence[Gpu], readers: Sequence[GpuReader], silent: Mapping[str, str]) -> None:
-        self.gpus = tuple(gpus)
+    def __init__(self, readers: Sequence[GpuReader], silent: Sequence[GpuEnergy] = ()) -> None:
         self.readers = tuple(readers)
-        self._silent = dict(silent)
+        self._silent = tuple(silent)
         self._is_watching = threading.Lock()
 
     @property
-    def problems(self) -> dict[str, str]:
-        """The reasons why GPUs are not read now, by their labels; empty where all are."""
-        return self._silent | {reader.gpu.label: reader.problem for reader in self.readers if reader.problem}
+    def gpus(self) -> list[Gpu]:
+        """All GPUs that are ours."""
+        return [one.gpu for one in self.energies()]
 
     @property
     def methods(self) -> frozenset[Method]:
         """The ways in which the energy of those that are read is obtained right now."""
-        return frozenset(reader.method for reader in self.readers if not reader.problem)
+        return frozenset(reader.method for reader in self.readers if reader.is_read)
 
     def energies(self) -> tuple[GpuEnergy, ...]:
         """Return what was read of each GPU so far."""
-        found = [GpuEnergy(label, None, is_whole=False, problem=why) for label, why in self._silent.items()]
-        for reader in self.readers:
-            kwh = reader.total_kwh or None
-            found.append(GpuEnergy(reader.gpu.label, kwh, not reader.was_unread, reader.problem))
-        return tuple(sorted(found, key=lambda one: one.label))
+        read = [GpuEnergy(one.gpu, one.total_kwh, one.is_read, one.problem) for one in self.readers]
+        return tuple(sorted([*read, *self._silent], key=lambda one: one.gpu.index))
 
     def take(self) -> float | None:
         """Return the energy of those that were read since the last take, in kWh; None where none was."""
@@ -193,7 +190,7 @@ class GpuReaders:
         found = []
         for position, reader in enumerate(self.readers):
             kwh = reader.read(last_duration)
-            power = Power(0) if reader.problem else reader.device.power
+            power = reader.device.power if reader.is_read else Power(0)
             found.append({"gpu_index": position, "delta_energy_consumption": Energy(kwh), "power_usage": power})
         return found
 
@@ -230,21 +227,20 @@ def _utilization(device: Any) -> dict[str, Any]:
 
 def gpu_readers(gpus: Sequence[Gpu], env: Mapping[str, str]) -> GpuReaders:
     """Return readers of these GPUs of NVIDIA's, and of those of AMD's that the environment leaves visible."""
-    ours: list[Gpu] = []
+    makers: list[tuple[Gpu, Callable[..., Any]]] = [(gpu, _nvidia_device) for gpu in gpus]
+    makers += [(gpu, partial(_amd_device, handle)) for gpu, handle in _amd_gpus(env)]
     readers: list[GpuReader] = []
-    silent: dict[str, str] = {}
-    found = [(gpu, _nvidia_device) for gpu in gpus]
-    found += [(gpu, partial(_amd_device, handle)) for gpu, handle in _amd_gpus(env)]
-    for gpu, make in found:
-        ours.append(gpu)
-        if gpu.problem:
-            silent[gpu.label] = gpu.problem
-            continue
+    silent: list[GpuEnergy] = []
+    for gpu, make in makers:
+        problem = gpu.problem
         try:
-            readers.append(GpuReader(gpu, partial(make, gpu, len(readers))))
+            if not problem:
+                readers.append(GpuReader(gpu, partial(make, gpu, len(readers))))
         except Exception as error:  # of the driver or of CodeCarbon
-            silent[gpu.label] = str(error)
-    return GpuReaders(ours, readers, silent)
+            problem = str(error)
+        if problem:
+            silent.append(GpuEnergy(gpu, None, is_read=False, problem=problem))
+    return GpuReaders(readers, silent)
 
 
 def _nvidia_device(gpu: Gpu, position: int, check: _Check) -> Any:

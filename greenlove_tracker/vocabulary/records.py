@@ -57,6 +57,7 @@ class Flag(DescribedStr):
     METER_FAILED = "meter_failed", "the meter had failed: no energy"
     NO_METER = "no_meter", "another rank of this node carries the meter: no energy"
     GPU_UNREAD = "gpu_unread", "the GPUs' energy could not be read any more"
+    GPU_MISSING = "gpu_missing", "one of several GPUs could not be read: the energy is without it"
     CLOCK_JUMP = (
         "clock_jump",
         "wall clock and steady clock disagree by over 2 s and 1%: suspended, or the clock was set",
