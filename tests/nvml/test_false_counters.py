@@ -22,7 +22,7 @@ FROM_ONE_READING = {"from_s": 0.75}
         pytest.param(Line("shift", -5_000, **AT_ONE_READING), id="steps-back-once"),
         pytest.param(Line("shift", 1_000_000, **FROM_ONE_READING), id="jumps"),
         pytest.param(Line("shift", 1_000_000, **AT_ONE_READING), id="jumps-once"),
-        # In 0.5 s, a board of 700 W takes no 1,000 J, which with its 150 J would still be a plausible 2.3 kW.
+        # 1,150 J in an epoch of 0.5 s are 2.3 kW, of a board of 700 W
         pytest.param(Line("shift", 1_000, **FROM_ONE_READING), id="jumps-beyond-the-limit"),
     ],
 )

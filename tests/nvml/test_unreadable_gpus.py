@@ -116,7 +116,7 @@ def test_without_a_number_of_gpus_cpu_and_memory_are_measured(driver: Driver):
 # -- A figure beside the point fails: both GPUs are measured ---------------------------------------------------------
 
 SIDE_FIGURES = {
-    "name-not-utf-8": Line("name", "NVIDIA \udcf8\udc01", gpu=1),
+    "name-not-utf-8": Line("name", "NVIDIA \udcf8\udc81", gpu=1),
     "no-name": fails("nvmlDeviceGetName", UNKNOWN_ERROR, gpu=1),
     "memory-not-permitted": fails("nvmlDeviceGetMemoryInfo", NO_PERMISSION, gpu=1),
     "power-limit-not-supported": fails("nvmlDeviceGetEnforcedPowerLimit", NOT_SUPPORTED, gpu=1),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from greenlove_tracker import Tracker
 
+AFTER_READY_S = 0.1  # CodeCarbon measures every 0.05 s at most: what it took to become ready is not of the first epoch
 plan = json.loads(sys.argv[1])
 stub = ctypes.CDLL("libnvidia-ml.so.1")
 stub.nvml_stub_joules.restype = ctypes.c_double
@@ -32,6 +33,7 @@ run = [mark()]
 with Tracker(epochs=len(plan["epochs_s"])) as tracker:
     if plan["awaits_meter"]:
         tracker.wait_ready(30)
+        time.sleep(AFTER_READY_S)
     stub.nvml_stub_begin()
     for epoch_s in plan["epochs_s"]:
         marks = [mark()]
