@@ -173,6 +173,17 @@ class Outcome:
             else:
                 assert least_j * 0.97 <= energy_j <= most_j * 1.03, text
 
+    def check_total(self) -> None:
+        """Check that the run's total is true within 3%, or too low and says that it is not whole.
+
+        Raises:
+            AssertionError: where it is neither.
+        """
+        truth_j = self.truth_j()
+        text = f"the log's total is {self.total_j} J, truly {truth_j:.1f} J"
+        assert self.total_j is not None and self.total_j <= truth_j * 1.03, text
+        assert self.total_j >= truth_j * 0.97 or self.says_incomplete, text
+
     @property
     def held_s(self) -> list[float]:
         """The time that each epoch was held up by its two calls, the longest first."""
