@@ -304,13 +304,14 @@ class Driver:
         plan = {"epochs_s": epochs_s, "n_gpus": len(gpus), "awaits_meter": awaits_meter, "lingers_s": lingers_s}
         told_path = self.work_dir / "told.json"
         training = [sys.executable, str(HERE / "training.py"), json.dumps(plan), str(told_path)]
-        _, screen = _run(training, self.work_dir, environment)
+        exit_code, _, screen = _run(training, self.work_dir, environment)
         ended_s = time.perf_counter()
+        assert exit_code == 0, screen
         told = json.loads(told_path.read_text(encoding="utf-8"))
         said = ""
         if asks_doctor:
             afterwards = environment | {"NVML_SECOND": str(_AFTERWARDS_S)}
-            said, _ = _run([sys.executable, "-m", "greenlove_tracker", "doctor"], self.work_dir, afterwards)
+            _, said, _ = _run([sys.executable, "-m", "greenlove_tracker", "doctor"], self.work_dir, afterwards)
         return Outcome(screen, self.work_dir / "logs", said, told, ended_s - told["ended_s"])
 
     def _environment(self, scenario: Path, bin_dir: Path) -> dict[str, str]:
@@ -329,8 +330,8 @@ class Driver:
         return {name: value for name, value in os.environ.items() if not name.startswith(_HIDDEN)} | ours
 
 
-def _run(command: Sequence[str], directory: Path, env: Mapping[str, str]) -> tuple[str, str]:
-    """Run a command to its end; return what it wrote on standard output and on standard error."""
+def _run(command: Sequence[str], directory: Path, env: Mapping[str, str]) -> tuple[int, str, str]:
+    """Run a command to its end; return its exit code, and what it wrote on standard output and standard error."""
     with (directory / "out").open("w+") as out, (directory / "err").open("w+") as error:
         process = subprocess.Popen(command, cwd=directory, env=env, stdout=out, stderr=error, start_new_session=True)
         try:
@@ -339,4 +340,5 @@ def _run(command: Sequence[str], directory: Path, env: Mapping[str, str]) -> tup
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        return (directory / "out").read_text(encoding="utf-8"), (directory / "err").read_text(encoding="utf-8")
+        written = [(directory / name).read_text(encoding="utf-8") for name in ("out", "err")]
+        return process.returncode, *written
