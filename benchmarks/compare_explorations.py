@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from exploration_tools import TOOLS, Answer, Task, run_subject
+from exploration_task import Task
+from exploration_tools import TOOLS, Answer, run_subject
 from scoring import markdown, told
 
 HERE = Path(__file__).parent

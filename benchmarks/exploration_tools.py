@@ -17,9 +17,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from exploration_task import Task
 
 TOOLS = ("ours", "green-love", "carbontracker")
 CLASSES = {
@@ -32,17 +34,6 @@ GREEN_LOVE_TDP_W = 65.0  # as its page advises where NVML is not there; it chang
 START_S = 30.0  # granted for imports and data, before a tool's own time-out
 
 Answer = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Task:
-    """A training: its loop, batches an epoch, device, threads and seed."""
-
-    loop: str
-    batches: int
-    device: str
-    threads: int
-    seed: int
 
 
 def run_subject(subject: str, task: Task, timeout_s: float) -> Answer:

@@ -169,7 +169,7 @@ FAULTS = (
     ),
     Fault(
         "tracker",
-        "tracker/budgets.py",
+        "tracker/budget_monitor.py",
         "if used_now is not None and used_now > limit:",
         "if used_now is not None and used_now > 1e3 * limit:",
         "a budget that is used up stops nothing",

@@ -8,14 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
+from exploration_task import Task
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-
-if TYPE_CHECKING:
-    from exploration_tools import Task
 
 CLASSES = 10
 WORDS = 1000

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
+from greenlove_tracker.vocabulary.version import __version__
+
 TYPE_CHECKING = False  # typing's own takes longer to import than all of this
 if TYPE_CHECKING:
     from typing import Any
@@ -39,8 +41,6 @@ if TYPE_CHECKING:
     from greenlove_tracker.vocabulary.errors import BudgetExceeded
     from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, TrainingPlan, Trial
     from greenlove_tracker.vocabulary.phases import Phase
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "BudgetExceeded": "greenlove_tracker.vocabulary.errors",

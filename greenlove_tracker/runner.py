@@ -12,6 +12,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -185,7 +186,9 @@ def _run(
     session = _start_session(settings, shown, RunMode.RUNNER)
     sys.argv = argv
     sys.modules["__main__"] = main
-    watched = watched_loops(session, loops.epochs) if loops.are_seen else contextlib.nullcontext()
+    watched: AbstractContextManager[None] = contextlib.nullcontext()
+    if loops.are_seen:
+        watched = watched_loops(session, loops.epochs)
     try:
         with watched:
             exec(get_code(), main.__dict__)  # noqa: S102  # running the user's script is what we are for
@@ -198,10 +201,8 @@ def _run(
             _show_traceback(error)
         session = _finished(session, *status_of(type(error), error))
         if isinstance(error, KeyboardInterrupt):
-            by_signal = signal.SIGINT
-        else:
-            by_signal = None
-        return ScriptOutcome(session, 128 + signal.SIGINT if by_signal else 1, by_signal)
+            return ScriptOutcome(session, 128 + signal.SIGINT, signal.SIGINT)
+        return ScriptOutcome(session, 1)
     return ScriptOutcome(_finished(session, RunStatus.FINISHED, 0), 0)
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-import greenlove_tracker
 from greenlove_tracker.checkpointing.checkpoint_files import (
     Checkpoint,
     CheckpointStore,
@@ -46,6 +45,7 @@ from greenlove_tracker.vocabulary.checkpoints import (
 )
 from greenlove_tracker.vocabulary.errors import BudgetExceeded, TerminatedExit, UsageError, whole_number
 from greenlove_tracker.vocabulary.records import Clock, RunStatus, SystemClock
+from greenlove_tracker.vocabulary.version import __version__
 
 _MODEL_FILE = "model.pt"
 _RANK_FILE = "rank-{}.pt"  # what is a rank's own: random states, its position in the data
@@ -56,7 +56,7 @@ _BEST = 2
 _STOP = 1000
 _NO_TRACKER: Tracker = object.__new__(Tracker)  # which does nothing
 _VERSIONS = {  # of what writes and reads checkpoints
-    "greenlove_tracker": greenlove_tracker.__version__,
+    "greenlove_tracker": __version__,
     "torch": str(torch.__version__),
     "python": platform.python_version(),
 }

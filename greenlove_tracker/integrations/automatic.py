@@ -45,12 +45,11 @@ class ImportWatcher(MetaPathFinder):
         """Find a module that is waited for, and leave every other one to the other finders."""
         act = self._targets.pop(fullname, None)
         if act is None:
-            spec = None
-        else:
-            spec = PathFinder.find_spec(fullname, path, target)
-        loader: Any = None if spec is None else spec.loader
-        if act is None or loader is None:
             return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is None or spec.loader is None:
+            return None
+        loader: Any = spec.loader
         execute = loader.exec_module
 
         def exec_module(module: types.ModuleType) -> None:

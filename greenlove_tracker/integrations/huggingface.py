@@ -180,7 +180,9 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         if not new:
             return None  # the trainer does not count them, or does not find them in its inputs
         share, rest = divmod(new, args.world_size)
-        return int(share + (rest if args.process_index == 0 else 0))
+        if args.process_index == 0:
+            share += rest
+        return int(share)
 
 
 def _counts_in_epochs(args: TrainingArguments) -> bool:

@@ -138,7 +138,9 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
     def _count(self, ended: int) -> None:
         """Tell the tracker of all batches of the epoch before this number, which is one too high in a cut execution."""
         steps = self._steps_per_epoch
-        new = (ended if steps is None else min(ended, steps)) - self._counted
+        if steps is not None:
+            ended = min(ended, steps)
+        new = ended - self._counted
         if new <= 0:
             return
         before = self._n_batches // self._accumulated

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from greenlove_tracker.integrations.pytorch import samples_by_batch
+from greenlove_tracker.integrations.batch_sizes import samples_by_batch
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 from greenlove_tracker.logs.metrics import number_of
 from greenlove_tracker.tracker import Tracker
@@ -147,7 +147,11 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         self._global_step = trainer.global_step
         n_samples = samples_by_batch(trainer.train_dataloader)(batch_idx)
         self._adapter.step(n_samples, n_steps=int(is_step))
-        if trainer.is_last_batch if self._length.by_epochs else trainer.global_step >= self._length.last_step:
+        if self._length.by_epochs:
+            is_over = trainer.is_last_batch
+        else:
+            is_over = trainer.global_step >= self._length.last_step
+        if is_over:
             self._adapter.end_epoch()
 
     def _log_metrics(self, trainer: Trainer) -> None:
@@ -195,8 +199,10 @@ def _planned_length(trainer: Trainer) -> _Length:
         steps = None
     ends_by_epochs = max_epochs > 0 and (max_steps < 0 or (steps is not None and steps <= max_steps))
     if ends_by_epochs and (max_epochs > 1 or steps is None):
-        done = {"first_epoch": min(done_epochs, max_epochs)} | ({"first_step": done_steps} if is_counted else {})
-        return _Length({"epochs": max_epochs, **done}, by_epochs=True, steps_per_epoch=per_epoch)
+        plan = {"epochs": max_epochs, "first_epoch": min(done_epochs, max_epochs)}
+        if is_counted:
+            plan["first_step"] = done_steps
+        return _Length(plan, by_epochs=True, steps_per_epoch=per_epoch)
     if is_counted:
         total = min((n for n in (steps, max_steps) if n is not None and n > 0), default=None)
     else:
@@ -210,5 +216,7 @@ def _planned_length(trainer: Trainer) -> _Length:
 def _steps_per_epoch(trainer: Trainer) -> int | None:
     """Return the optimizer steps of an epoch; None of a loader without a length."""
     n_batches: float = trainer.num_training_batches
-    is_known = math.isfinite(n_batches) and n_batches > 0
-    return math.ceil(n_batches / trainer.accumulate_grad_batches) if is_known else None
+    if math.isfinite(n_batches) and n_batches > 0:
+        n_steps: int = math.ceil(n_batches / trainer.accumulate_grad_batches)
+        return n_steps
+    return None

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import types
 import weakref
 from collections.abc import Callable
 from typing import Any, Self
 
 from greenlove_tracker.integrations.automatic import ImportWatcher
+from greenlove_tracker.integrations.batch_sizes import samples_by_batch
 from greenlove_tracker.integrations.training_loops import LoopDetector
 from greenlove_tracker.vocabulary.errors import BudgetExceeded
 
@@ -85,9 +85,11 @@ class PyTorchHooks:
 
         @functools.wraps(original)
         def begin(iterator: Any, loader: Any, first_iter: bool = False) -> None:
-            if not first_iter:  # as when it has just been made
+            if first_iter:  # it has just been made, and was followed then
+                original(iterator, loader, first_iter)
+            else:
                 self._tell(self._follow, iterator, loader)
-            original(iterator, loader, *([first_iter] if first_iter else []))
+                original(iterator, loader)
 
         return begin
 
@@ -135,23 +137,3 @@ class PyTorchHooks:
 
     def _leave_child(self) -> None:
         self._is_on = False
-
-
-def samples_by_batch(loader: Any) -> Callable[[int], int | None]:
-    """Return what tells the samples of a batch by its number in the pass, as torch's own batch sampler makes them.
-
-    They are None where they are not known: of streams, and of batch samplers of the script's own.
-    """
-    sampler_module = sys.modules.get("torch.utils.data.sampler")
-    batch_sampler: Any = getattr(loader, "batch_sampler", None)
-    is_listed = getattr(loader, "_dataset_kind", None) == 0  # not iterable
-    if not is_listed or type(batch_sampler) is not getattr(sampler_module, "BatchSampler", None):
-        return lambda number: None
-    size = int(batch_sampler.batch_size)
-    if batch_sampler.drop_last:
-        return lambda number: size
-    try:
-        n_full, rest = divmod(len(batch_sampler.sampler), size)
-    except TypeError:  # a sampler without a length
-        return lambda number: None
-    return lambda number: size if number < n_full else rest

@@ -75,7 +75,9 @@ class _LoopPlans:
             if is_first and self._epochs is not None:
                 planned: LoopLength | None = LoopLength(self._epochs, "--epochs")
             else:
-                planned = loop_length(sys._getframe(1), loader) or length_by_arguments(sys.argv[1:] if is_first else ())
+                planned = loop_length(sys._getframe(1), loader)
+                if planned is None and is_first:
+                    planned = length_by_arguments(sys.argv[1:])
             if planned is None:
                 self._planned_to = math.inf
             else:
@@ -95,7 +97,8 @@ class _LoopPlans:
 def length_by_arguments(arguments: Sequence[str]) -> LoopLength | None:
     """Return the epochs that a script's own arguments say, as ``--epochs 2``; None where they do not."""
     for word, following in pairwise([*arguments, ""]):
-        if found := _ARGUMENT.fullmatch(word):
+        found = _ARGUMENT.fullmatch(word)
+        if found:
             number = found["number"] or following
             source = f"the script's {word.partition('=')[0]}"
             if number.isdecimal() and int(number):

@@ -60,7 +60,8 @@ class TrainingAdapter:
     ) -> None:
         if tracker is not None and (settings or not isinstance(tracker, Tracker)):
             raise UsageError(f"tracker must be a Tracker that has its settings already, not {tracker!r} and {settings}")
-        if planned := [name for name in _PLANNED if name in settings]:
+        planned = [name for name in _PLANNED if name in settings]
+        if planned:
             raise UsageError(f"{', '.join(planned)}: the trainer knows its plan; leave it out")
         self.tracker = tracker
         self._makes_trackers = tracker is None

@@ -181,7 +181,8 @@ class LoopDetector:
     def _count_step(self, optimizer: object) -> None:
         window = self._window
         most = max(window.values()) if window else 0
-        steps = window[id(optimizer)] = window.get(id(optimizer), 0) + 1
+        steps = window.get(id(optimizer), 0) + 1
+        window[id(optimizer)] = steps
         self._n_all_steps += 1
         if steps > most:
             self._steps += 1

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from greenlove_tracker import __version__
 from greenlove_tracker.logs.aggregate import Aggregate, Totals
 from greenlove_tracker.logs.run_rows import INCOMPLETE, TRAINING, RunRow
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
@@ -20,6 +19,7 @@ from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.records import COMPONENTS, RunStatus
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG
+from greenlove_tracker.vocabulary.version import __version__
 
 _names = partial(wording.joined, most=10)  # of runs
 UNITS = ("run", "epoch", "step", "sample", "token")

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from greenlove_tracker import __version__
 from greenlove_tracker.logs.aggregate import Totals
 from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import SIMULATED_METERS, Run
@@ -15,6 +14,7 @@ from greenlove_tracker.rendering.document import Column, KeyFigure
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.records import COMPONENTS, Factor, Flag, Method, RunStatus, RunSummary
+from greenlove_tracker.vocabulary.version import __version__
 from greenlove_tracker.vocabulary.workloads import WORKLOADS
 
 Key = TypeVar("Key")

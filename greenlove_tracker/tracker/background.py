@@ -47,7 +47,8 @@ class IntensityWatch(RunPart):
 
     def tick(self) -> None:
         """Ask where it is time to."""
-        if (live := self._state.rates_in_force.intensity) is not None:
+        live = self._state.rates_in_force.intensity
+        if live is not None:
             live.tick(self._run.beside)
 
     def ending(self) -> None:
@@ -87,7 +88,7 @@ class MetricLog(RunPart):
         )
         if self.totals.add(record):
             self._writer.write(METRICS, record)
-            self._run.tell(RunPart.metric_logged, record)
+            self._run.tell(lambda part: part.metric_logged(record))
         else:
             message = f"over {metrics.MAX_NAMES:,} names of metrics: {known_as} and further ones are left out"
             misuse("metric names", message)

@@ -1,29 +1,25 @@
-"""Events of a run for services beside its log, such as MLflow; the interface ``Exporter``; the part that tells them.
+"""The part of a run that tells exporters of it, and the exporters that a script or a setting names.
 
 Exporters are called on one thread of theirs, so that the training waits for none. Rows that they are too slow for are
 left out, the oldest first; the totals of the run so far stand with each of those that follow.
-
-What they are given are the log's own records: energies by component are as metered, before PUE, and what is not known
-is None.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.totals import Ending, merge_epochs, summarise
 from greenlove_tracker.machine.forks import forks_wait, start_thread
+from greenlove_tracker.tracker.events import ExportedRun, Exporter, ExportEvent, RowWritten, RunEnded
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.state import RunMode, RunState
 from greenlove_tracker.vocabulary.errors import MissingExtraError, UsageError
-from greenlove_tracker.vocabulary.records import EpochRecord, Row, RunStatus, RunSummary
+from greenlove_tracker.vocabulary.records import Row, RunStatus
 
 _DELIVER_S = 1.0
 _MOST_PENDING = 10_000  # events that wait for the exporters
@@ -60,99 +56,6 @@ _FACTS = (
     "gpu_power_limit_w",
 )
 _BY_NAME = "greenlove_tracker.integrations.exporters"  # it stands above the tracker, and is loaded for a name
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedRun:
-    """A run that has begun.
-
-    Attributes:
-        run_dir: of the log, which has the name of the run; the directory of all runs is above it.
-        project: a name that runs are grouped by; empty without one.
-        started_utc_s: when it began.
-        is_in_steps: it counts in optimizer steps, so that the ``position`` of an event is one, and not an epoch.
-        facts: its plan, place, factors and hardware by name, as ``run.csv`` has them: nothing of the user, the command
-            or the host.
-    """
-
-    run_dir: Path
-    project: str
-    started_utc_s: float
-    is_in_steps: bool
-    facts: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class RowWritten:
-    """A row was written to the log.
-
-    Attributes:
-        row: as it stands there; a segment is a part of an epoch that goes on.
-        of_epoch: its epoch so far, all segments together; None between two.
-        of_run: the totals so far, gaps included; energy, CO2e and cost as far as energy was metered.
-        energy_factor: the energy that is counted, PUE included, in that of the metered components.
-    """
-
-    row: Row
-    of_epoch: EpochRecord | None
-    of_run: RunSummary
-    energy_factor: float
-
-
-@dataclass(frozen=True, slots=True)
-class ExportEvent:
-    """Something has happened in a run.
-
-    Attributes:
-        position: the epoch that it belongs to, or in a run that counts in steps the steps that were done; of a gap that
-            of what was last.
-        utc_s: when that was.
-        what: a row; a forecast of the whole run, with its interval for each quantity; or a figure of its quality that
-            the training's user logged, such as an accuracy.
-    """
-
-    position: int
-    utc_s: float
-    what: RowWritten | IssuedForecast | MetricRecord
-
-
-@dataclass(frozen=True, slots=True)
-class RunEnded:
-    """A run has ended, and its log is closed.
-
-    Attributes:
-        status: how it ended, of ``RunStatus``.
-        summary: its totals; None where it could not be closed.
-        run_dir: of the log.
-        utc_s: when it ended.
-    """
-
-    status: str
-    summary: RunSummary | None
-    run_dir: Path
-    utc_s: float
-
-
-@runtime_checkable
-class Exporter(Protocol):
-    """Takes what a run tells. Every method is called on a thread that all exporters share, never on the training's.
-
-    It may be as slow as it has to be: rows wait for it, and the training does not. What it raises is warned of once,
-    and it is left out from then on. At the end of the run it has some seconds. One object may serve several runs, one
-    after the other.
-    """
-
-    def start(self, run: ExportedRun) -> None:
-        """Begin with a run: called with its first events, when its hardware is known."""
-
-    def export(self, events: Sequence[ExportEvent]) -> None:
-        """Take what has happened since the last call, which may be nothing; called at most once a second.
-
-        Events of a kind that is not known are skipped.
-        """
-
-    def end(self, ending: RunEnded) -> None:
-        """Bring everything to its place: nothing follows."""
 
 
 def checked_exporters(exporters: Sequence[Exporter]) -> Sequence[Exporter]:
@@ -202,7 +105,8 @@ class RunExporters(RunPart):
         self._ending: RunEnded | None = None
         self._exporters: list[Exporter] | None = None  # once they are started; those that failed are left out
         self._has_thread = False
-        self._is_due, self._is_done = threading.Event(), threading.Event()
+        self._is_due = threading.Event()
+        self._is_done = threading.Event()
 
     def row(self, row: Row) -> None:
         """Tell of a row."""
@@ -233,11 +137,17 @@ class RunExporters(RunPart):
 
     def forecast_issued(self, issued: IssuedForecast) -> None:
         """Tell of a forecast."""
-        self._put(issued.steps_done if _is_in_steps(self._state) else self._position, issued)
+        if _is_in_steps(self._state):
+            self._put(issued.steps_done, issued)
+        else:
+            self._put(self._position, issued)
 
     def metric_logged(self, record: MetricRecord) -> None:
         """Tell of a metric that the user logged."""
-        self._put(record.steps_done if _is_in_steps(self._state) else record.epoch or self._position, record)
+        if _is_in_steps(self._state):
+            self._put(record.steps_done, record)
+        else:
+            self._put(record.epoch or self._position, record)
 
     def tick(self) -> None:
         """Hand over what there is where that is not done in the background."""

@@ -134,7 +134,7 @@ class RunForecaster(RunPart):
                     epochs_before=plan.first_epoch,
                 )
                 self._writer.write(FORECASTS, issued)
-                self._run.tell(RunPart.forecast_issued, issued)
+                self._run.tell(lambda part: part.forecast_issued(issued))
 
     def _is_wanted(self) -> bool:
         state = self._state
@@ -205,7 +205,8 @@ class RunForecaster(RunPart):
             return log.in_steps(total, energy_factor=energy_factor)
         begun = max(0.0, plan.first_step / steps - plan.first_epoch)
         progress = log.in_first_epoch(total, steps, begun, energy_factor=energy_factor)
-        if progress is None or progress.done_units >= (total if recorder.is_opened_by_step else 1.0):
+        planned = total if recorder.is_opened_by_step else 1.0
+        if progress is None or progress.done_units >= planned:
             return None  # what was planned of it is done, and it goes on: its end will tell
         return progress
 
@@ -277,19 +278,20 @@ def prior_for(prior: Forecast | ExplorationResult | None, plan: Plan) -> Forecas
         forecast = forecast.without_stop  # of all epochs: an early end says nothing of steps, or of the rest alone
     if forecast.plan is None or not plan.length:
         return forecast
-    is_in_epochs = plan.is_in_epochs
-    wanted = forecast.plan.with_length(
-        epochs=plan.length if is_in_epochs else None, steps=None if is_in_epochs else plan.length
-    )
+    if plan.is_in_epochs:
+        wanted = forecast.plan.with_length(epochs=plan.length)
+    else:
+        wanted = forecast.plan.with_length(steps=plan.length)
     if plan.phases and plan.phases != wanted.phases:
         wanted = replace(wanted, phases=plan.phases, eval_every=None, save_every=None)
     elif math.isclose(_all_batches(wanted), _all_batches(forecast.plan)):
         return replace(forecast, plan=wanted)  # in the unit of the run
     if isinstance(prior, Forecast) or forecast.method == "power":
+        phases = " in other phases" if wanted.phases else ""
         raise UsageError(
-            f"prior is a forecast of {_length(forecast.plan)}, and this run has {_length(wanted)}"
-            f"{' in other phases' if wanted.phases else ''}: give the whole exploration, prior=estimation, to "
-            "forecast again from its trials (not for method='power'), or a forecast of this plan"
+            f"prior is a forecast of {_length(forecast.plan)}, and this run has {_length(wanted)}{phases}: give the "
+            "whole exploration, prior=estimation, to forecast again from its trials (not for method='power'), or a "
+            "forecast of this plan"
         )
     return prior.forecast_for(wanted)
 
@@ -312,15 +314,27 @@ def _joined(items: list[_Item], join: Callable[[_Item, _Item], _Item | None]) ->
     result = items[:1]
     for item in items[1:]:
         both = join(result[-1], item)
-        result[-1:] = [result[-1], item] if both is None else [both]
+        if both is None:
+            result.append(item)
+        else:
+            result[-1] = both
     return result
 
 
-def _keep_few(items: list[_Item], size: Callable[[_Item], float], join: Callable[[_Item, _Item], _Item | None]) -> None:
-    """Join neighbours in place, once there are four times as many as need be, to twice as many at most."""
-    if len(items) >= 4 * _FEWEST_BLOCKS:
-        most = math.fsum(map(size, items)) / _FEWEST_BLOCKS
-        items[:] = _joined(items, lambda a, b: join(a, b) if size(a) + size(b) <= most else None)
+def _joined_to_few(
+    items: list[_Item], size: Callable[[_Item], float], join: Callable[[_Item, _Item], _Item | None]
+) -> list[_Item]:
+    """Join neighbours once there are four times as many as need be, to twice as many at most."""
+    if len(items) < 4 * _FEWEST_BLOCKS:
+        return items
+    most = math.fsum(map(size, items)) / _FEWEST_BLOCKS
+
+    def join_small(a: _Item, b: _Item) -> _Item | None:
+        if size(a) + size(b) > most:
+            return None
+        return join(a, b)
+
+    return _joined(items, join_small)
 
 
 def _joined_blocks(a: Block, b: Block) -> Block | None:
@@ -389,9 +403,10 @@ class ProgressLog:
         if row.epoch is not None:
             if self._open is None:
                 self._settle_gap()
-            epoch = self._open = self._open or _OpenEpoch(self._rows_s)
-            epoch.active_s += row.duration_s
-            epoch.loading_s += row.duration_s if Flag.LOADING in row.flags else 0.0
+                self._open = _OpenEpoch(self._rows_s)
+            self._open.active_s += row.duration_s
+            if Flag.LOADING in row.flags:
+                self._open.loading_s += row.duration_s
         self._rows_s += row.duration_s
         if Flag.UNFINISHED in row.flags:
             self._open = None
@@ -406,7 +421,7 @@ class ProgressLog:
         if self._epochs:
             last = self._epochs[-1]
             self._epochs[-1] = replace(last, between_s=(last.between_s or 0.0) + self._between_s)
-            _keep_few(self._epochs, lambda block: block.units, _joined_blocks)
+            self._epochs = _joined_to_few(self._epochs, lambda block: block.units, _joined_blocks)
         self._between_s = 0.0
 
     def _end_epoch(self, epoch: _OpenEpoch) -> None:
@@ -433,7 +448,13 @@ class ProgressLog:
         if is_coarse or epoch.paused_s or startup_s >= epoch.active_s:
             return []
         stretch = (epoch.active_s - startup_s) / math.fsum(block.active_s for block in self._steps)
-        parts = _joined(self._steps, lambda a, b: None if a.units * _PARTS >= steps else _joined_blocks(a, b))
+
+        def join_small(a: Block, b: Block) -> Block | None:
+            if a.units * _PARTS >= steps:
+                return None
+            return _joined_blocks(a, b)
+
+        parts = _joined(self._steps, join_small)
         return [replace(p, units=p.units / steps, active_s=p.active_s * stretch, between_s=None) for p in parts]
 
     def _add_energy(self, duration_s: float, energy: Energy) -> None:
@@ -445,7 +466,7 @@ class ProgressLog:
             duration_s = before_s + duration_s
             energy_kwh = before_kwh + energy_kwh
         self._metered.append((duration_s, energy_kwh))
-        _keep_few(self._metered, lambda power: power[0], lambda a, b: (a[0] + b[0], a[1] + b[1]))
+        self._metered = _joined_to_few(self._metered, lambda power: power[0], lambda a, b: (a[0] + b[0], a[1] + b[1]))
 
     def add_steps(self, marks: Sequence[StepMark]) -> None:
         """Add the steps since the last call, of a training that counts in steps, or of the first epoch.
@@ -463,7 +484,7 @@ class ProgressLog:
             if mark.steps > last.steps and taken_s > 0:
                 is_cold = mark.loading_s - last.loading_s > LOADING_SHARE * taken_s
                 self._steps.append(Block(mark.steps - last.steps, taken_s, mark.paused_s - last.paused_s, 0.0, is_cold))
-                _keep_few(self._steps, lambda block: block.units, _joined_blocks)
+                self._steps = _joined_to_few(self._steps, lambda block: block.units, _joined_blocks)
                 self._last_step = mark
 
     def in_epochs(self, total: int, open_gap_s: float | None = None, *, energy_factor: float = 1.0) -> Progress:
@@ -485,7 +506,8 @@ class ProgressLog:
         are_parts_used = bool(self._parts) and len(blocks) == self._n_epochs <= _MOST_EPOCHS_BESIDE_PARTS
         if are_parts_used and self._first_step is not None:
             startup_s = self._first_step.at_s
-            blocks[:1] = [*self._parts[:-1], replace(self._parts[-1], between_s=blocks[0].between_s)]
+            last_part = replace(self._parts[-1], between_s=blocks[0].between_s)
+            blocks = [*self._parts[:-1], last_part, *blocks[1:]]
         is_of_first_epoch = are_parts_used and self._n_epochs == 1
         return self._progress(
             total, self._n_epochs, blocks, settled_s, startup_s, energy_factor, is_of_first_epoch=is_of_first_epoch

@@ -175,7 +175,8 @@ class RatesInForce:
     def between(self, from_utc_s: float, to_utc_s: float) -> RowRates:
         """Return the rates of a stretch of time."""
         if self.intensity is None:
-            own, source = (None, "")
+            own = None
+            source = ""
         else:
             own, source = self.intensity.in_force
         gco2e_per_kwh = self.table.value if own is None else own
@@ -184,7 +185,8 @@ class RatesInForce:
     def _price(self, from_utc_s: float, to_utc_s: float) -> float | None:
         if self.tariff is None:
             return None
-        since, until = (datetime.fromtimestamp(at_s, UTC) for at_s in (from_utc_s, to_utc_s))
+        since = datetime.fromtimestamp(from_utc_s, UTC)
+        until = datetime.fromtimestamp(to_utc_s, UTC)
         if since < until:
             return self.tariff.mean_usd_per_kwh(since, until)
         return self.tariff.usd_per_kwh(since)
@@ -217,12 +219,12 @@ class RatesInForce:
 
     def now(self, rates: Rates, utc_s: float) -> Rates:
         """Return the rates of a run with those that are in force now."""
+        if self.intensity is not None:
+            rates = replace(rates, carbon_intensity=self.intensity.in_force[0])
         price = self._price(utc_s, utc_s)
-        return replace(
-            rates,
-            carbon_intensity=rates.carbon_intensity if self.intensity is None else self.intensity.in_force[0],
-            electricity_price=rates.electricity_price if price is None else price,
-        )
+        if price is not None:
+            rates = replace(rates, electricity_price=price)
+        return rates
 
 
 def open_rates(
@@ -270,12 +272,13 @@ def _mean_price(tariff: Tariff, clock: Clock, table: Factor | None) -> Factor | 
     It counts where a tariff says nothing of an hour, and stands for the run before it has any rows.
     """
     since = datetime.fromtimestamp(clock.utc_s(), UTC)
-    mean = tariff.mean_usd_per_kwh(since, since + timedelta(days=7))
+    price = tariff.mean_usd_per_kwh(since, since + timedelta(days=7))
     basis = "by time; here its mean over a week"
-    price = tariff.usd_per_kwh(since) if mean is None else mean
+    if price is None:
+        price = tariff.usd_per_kwh(since)
+        basis = "by time; here that at the start"
     if price is None:
         return table
-    basis = "by time; here that at the start" if mean is None else basis
     return Factor("electricity_price", price, "USD/kWh", f"tariff {tariff.source}", basis=basis)
 
 

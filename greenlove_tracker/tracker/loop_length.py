@@ -75,10 +75,14 @@ def _iterates(loop: ast.For | ast.While, frame: FrameType, loader: object) -> bo
     """Return True of a loop over the loader, or over what is made of it, such as ``enumerate(loader)``."""
     if isinstance(loop, ast.While):
         return False
-    values = (_value(node, frame) for node in ast.walk(loop.iter) if isinstance(node, ast.Name | ast.Attribute))
-    hold_loaders = ("iterable", "base_dataloader")  # a bar of tqdm, and a loader of accelerate
-    held = (one for value in values for one in (value, *(getattr(value, name, None) for name in hold_loaders)))
-    return any(one is loader for one in held)
+    for node in ast.walk(loop.iter):
+        if isinstance(node, ast.Name | ast.Attribute):
+            value = _value(node, frame)
+            within_bar = getattr(value, "iterable", None)  # of tqdm
+            within_loader = getattr(value, "base_dataloader", None)  # of accelerate
+            if value is loader or within_bar is loader or within_loader is loader:
+                return True
+    return False
 
 
 def _length(iterated: ast.expr, frame: FrameType) -> int | None:

@@ -9,13 +9,13 @@ import socket
 import sys
 from collections.abc import Sequence
 
-import greenlove_tracker
 from greenlove_tracker.logs.schema import SCHEMA_VERSION, cell, factor_fields
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.machine.job import Ranks, job_fields, user_name
 from greenlove_tracker.settings.config import Settings
 from greenlove_tracker.vocabulary.phases import Plan, phases_text
 from greenlove_tracker.vocabulary.records import Factor, Field
+from greenlove_tracker.vocabulary.version import __version__
 from greenlove_tracker.vocabulary.workloads import GIVEN
 
 
@@ -26,14 +26,18 @@ def run_fields(
 
     The writer masks what is secret in the command.
     """
+    if sys.argv and sys.argv[0]:
+        argv = sys.argv
+    else:
+        argv = sys.orig_argv
     known = {
         "schema_version": SCHEMA_VERSION,
-        "greenlove_version": greenlove_tracker.__version__,
+        "greenlove_version": __version__,
         "run_id": factors.run_id,
         "project": settings.project,
         "tags": settings.tags,
         "started_at": factors.started_at,
-        "command": shlex.join(sys.orig_argv if not sys.argv or not sys.argv[0] else sys.argv),
+        "command": shlex.join(argv),
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "python": platform.python_version(),
@@ -79,4 +83,8 @@ def _factor_fields(settings: Settings, factors: RunFactors) -> list[Field]:
     if market is not None:
         given = settings.given_by("market_gco2e_per_kwh")
         found.append(Factor("market_intensity", market, "gCO2e/kWh", given, basis="market-based"))
-    return [line for line in lines if line.value] + [f for one in found if one is not None for f in factor_fields(one)]
+    fields = [line for line in lines if line.value]
+    for factor in found:
+        if factor is not None:
+            fields += factor_fields(factor)
+    return fields

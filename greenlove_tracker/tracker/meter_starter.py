@@ -6,7 +6,7 @@ import os
 import threading
 
 from greenlove_tracker.meter import MeterInfo, NullMeter
-from greenlove_tracker.tracker.exporters import RunEnded
+from greenlove_tracker.tracker.events import RunEnded
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.vocabulary.records import Field, Flag
 

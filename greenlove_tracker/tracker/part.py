@@ -9,19 +9,16 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TypeVar
 
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.machine.forks import start_thread
+from greenlove_tracker.tracker.events import RunEnded
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import RunState
 from greenlove_tracker.vocabulary.records import Row
 
-if TYPE_CHECKING:
-    from greenlove_tracker.tracker.exporters import RunEnded
-
-_P = ParamSpec("_P")
 _Kind = TypeVar("_Kind", bound="RunPart")
 
 
@@ -95,9 +92,11 @@ class RunParts:
         """Tell of the rows so far: at each tick, and wherever somebody asks what is known of the run."""
         with self.state.lock:
             while self.rows:
-                row = self.rows.popleft()
-                self.state.row_totals.add(row)
-                self.tell(RunPart.row, row)
+                self._tell_row(self.rows.popleft())
+
+    def _tell_row(self, row: Row) -> None:
+        self.state.row_totals.add(row)
+        self.tell(lambda part: part.row(row))
 
     def get(self, kind: type[_Kind]) -> _Kind:
         """Return the part of this kind, for a question to it."""
@@ -124,12 +123,12 @@ class RunParts:
             with self.state.lock:
                 self.recorder.end_loading()
 
-    def tell(self, told: Callable[Concatenate[Any, _P], None], *args: _P.args, **kwargs: _P.kwargs) -> None:
-        """Call this method of all parts: one that raises is warned of and left out from now on, and the run goes on."""
+    def tell(self, call: Callable[[RunPart], None]) -> None:
+        """Call this with each part: one that raises is warned of and left out from now on, and the run goes on."""
         for part in self._parts:
             try:
                 if part not in self._dropped:
-                    getattr(part, told.__name__)(*args, **kwargs)
+                    call(part)
             except Exception as error:
                 self._dropped.add(part)
                 if threading.main_thread().is_alive():  # else the process ends, and nothing can be loaded any more

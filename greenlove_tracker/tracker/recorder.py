@@ -144,7 +144,8 @@ class Recorder:
 
     def attach_meter(self, meter: Meter) -> None:
         """Measure energy from now on; what came before is a row of its own without energy."""
-        if self.open_for_s() > (_UNMETERED_S if meter.starts_at_once else 0.0):
+        unmetered_s = _UNMETERED_S if meter.starts_at_once else 0.0
+        if self.open_for_s() > unmetered_s:
             self.write_segment()
         self._meter = meter
 
@@ -170,7 +171,9 @@ class Recorder:
             self._loaded_s += self._clock.perf_s() - self._loading_from_s
 
     def _loading_until(self, perf_s: float) -> float:
-        return self._loaded_s + (perf_s - self._loading_from_s if self._n_loading else 0.0)
+        if self._n_loading:
+            return self._loaded_s + (perf_s - self._loading_from_s)
+        return self._loaded_s
 
     # -- epochs
 
@@ -258,7 +261,8 @@ class Recorder:
             raise TrackerStateError("step() outside an epoch: call epoch_start() first, or give Tracker(total_steps=…)")
         self.resume_epoch()
         for name in _QUANTITIES:
-            if (count := getattr(done, name)) is None:
+            count = getattr(done, name)
+            if count is None:
                 continue
             try:
                 if type(count) is int and 0 <= count < _TOO_MANY:
@@ -271,7 +275,10 @@ class Recorder:
                 self._on_bad_count(f"step(n_{name}={str(count)[:40]}) is no whole number from 0 up: it is left out")
         now_s = self._clock.perf_s()
         last = StepMark(self.steps_done, now_s - self._started_s, self.paused_s, self._loading_until(now_s))
-        self.step_marks = (last if self.step_marks is None else self.step_marks[0], last)
+        if self.step_marks is None:
+            self.step_marks = (last, last)
+        else:
+            self.step_marks = (self.step_marks[0], last)
 
     def write_segment(self) -> None:
         """Write the part of the open epoch, or of the gap, that has passed, as a row of its own."""
@@ -348,25 +355,31 @@ class Recorder:
         self._close_gap()
         gap = self._gap
         self._gap = self._no_span()
-        self.paused_s += gap.duration_s if self.is_paused else 0.0
+        if self.is_paused:
+            self.paused_s += gap.duration_s
         self._emit(self._row(kind, None, gap, self._no_span(), Counts(), frozenset()))
 
     def _row(
         self, kind: RowKind, epoch: int | None, gap: _MeteredSpan, span: _MeteredSpan, counts: Counts, flags: Set[str]
     ) -> Row:
         first = gap if gap.duration_s > 0 else span
+        started_utc_s = gap.started_utc_s if epoch is None else span.started_utc_s
         metered_kwh = span.energy.total_kwh
         rates = self._constant_rates or self._rates.between(first.started_utc_s, span.ended_utc_s)
+        if metered_kwh is None:
+            emissions_gco2e = None
+        else:
+            emissions_gco2e = gco2e_from_kwh(metered_kwh, rates.grams_per_kwh)
         return Row(
             kind,
             epoch,
-            timestamp((gap if epoch is None else span).started_utc_s),
+            timestamp(started_utc_s),
             gap.duration_s,
             gap.energy,
             span.duration_s,
             counts,
             span.energy,
-            None if metered_kwh is None else gco2e_from_kwh(metered_kwh, rates.grams_per_kwh),
+            emissions_gco2e,
             frozenset(flags | (gap.flags - _OF_EPOCHS_ALONE)),
             rates.carbon_intensity_gco2e_per_kwh,
             rates.carbon_intensity_source,

@@ -25,8 +25,10 @@ from greenlove_tracker.settings.config import Settings, load_settings
 from greenlove_tracker.text import console
 from greenlove_tracker.text.warn_once import WarnOnce
 from greenlove_tracker.tracker import background
-from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
-from greenlove_tracker.tracker.exporters import Exporter, RunEnded, RunExporters, named_exporters
+from greenlove_tracker.tracker.budget_monitor import BudgetMonitor
+from greenlove_tracker.tracker.budgets import BudgetActions
+from greenlove_tracker.tracker.events import Exporter, RunEnded
+from greenlove_tracker.tracker.exporters import RunExporters, named_exporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.live_intensity import RatesInForce, open_rates
 from greenlove_tracker.tracker.metadata import run_fields
@@ -98,16 +100,6 @@ class Launch:
     run_dir: Path
 
 
-def _of_recorder(method: Callable[[Recorder], None]) -> Callable[[Session], None]:
-    """Return the session's method that calls this one of its recorder."""
-
-    def call(session: Session) -> None:
-        with session.tracked_call as recorder:
-            getattr(recorder, method.__name__)()
-
-    return call
-
-
 class Session:
     """One run of this process, which ``Tracker``, the runner and the exploration drive.
 
@@ -166,8 +158,9 @@ class Session:
         in_background = clock is None
         clock = clock or SystemClock()
         warn_once = WarnOnce()
-        for note in settings.notes if ranks.rank == 0 and launch is None else ():
-            warn_once.warn(note, note)
+        if ranks.rank == 0 and launch is None:
+            for note in settings.notes:
+                warn_once.warn(note, note)
         started_s = clock.perf_s()
         started_utc_s = clock.utc_s()
         is_exported = ranks.rank == 0 and join_dir is None and mode is not RunMode.EXPLORATION
@@ -189,9 +182,12 @@ class Session:
             before.end_before_next()
         if before is not None and launch is not None and in_background:
             started_s, started_utc_s = before.recorder.boundary
+        if in_background and not meter.starts_at_once:
+            meter = WatchedMeter(meter)
+        is_planned = launch is not None or mode not in (RunMode.RUNNER, RunMode.COMMAND)
         state = self.state = RunState(
             settings=settings,
-            plan=None if mode in (RunMode.RUNNER, RunMode.COMMAND) and launch is None else plan,
+            plan=plan if is_planned else None,
             factors=replace(factors, run_id=run_dir.name),
             budget_actions=budget_actions or BudgetActions(),
             prior=prior,
@@ -201,7 +197,7 @@ class Session:
             started_s=started_s,
             started_utc_s=started_utc_s,
             run_dir=run_dir,
-            meter=WatchedMeter(meter) if in_background and not meter.starts_at_once else meter,
+            meter=meter,
             exporters=exporters,
             in_background=in_background,
             is_part_of_other=join_dir is not None,
@@ -209,16 +205,18 @@ class Session:
             warn_once=warn_once,
             rates_in_force=rates,
         )
-        self.launch = (launch or Launch(settings, run_dir)) if mode is RunMode.RUNNER else None
-        if self.launch is not None:
+        self.launch: Launch | None = None
+        if mode is RunMode.RUNNER:
+            self.launch = launch or Launch(settings, run_dir)
             os.environ[RUN_DIR_VARIABLE] = str(run_dir)  # processes that the script starts are part of the run
-        joined = [Field("role", schema.JOINED_ROLE)] if join_dir else []
+        self._extra_fields = list(extra_fields)
+        if join_dir is not None:
+            self._extra_fields.append(Field("role", schema.JOINED_ROLE))
         if launch is not None:
-            grouped = [Field("part_of", launch.run_dir.name)]
-        else:
-            grouped = []
-        self._extra_fields = [*extra_fields, *joined, *grouped]
-        stream = schema.COMMAND_STREAM if mode is RunMode.COMMAND and join_dir is None else ranks.rank
+            self._extra_fields.append(Field("part_of", launch.run_dir.name))
+        stream: int | str = ranks.rank
+        if mode is RunMode.COMMAND and join_dir is None:
+            stream = schema.COMMAND_STREAM
         self.writer = writer.RunWriter(
             run_dir,
             stream,
@@ -245,10 +243,11 @@ class Session:
         self._deferred: tuple[RunStatus, int | None] | None = None  # the end that is due behind them
         self.run_parts = RunParts(PARTS, state, self.recorder, self.writer)
         self._is_over = threading.Event()
-        Session._n_explorations += mode is RunMode.EXPLORATION
+        if mode is RunMode.EXPLORATION:
+            Session._n_explorations += 1
         if mode is not RunMode.EXPLORATION or open_run() is None:
             guard.watch(self)
-        self.run_parts.tell(RunPart.started)
+        self.run_parts.tell(lambda part: part.started())
         if in_background:  # where no thread is to be had, rows are still written by the training's own calls
             start_thread("greenlove-tracker", self._work)
 
@@ -256,11 +255,14 @@ class Session:
         """Return what ``run.csv`` says from the start."""
         state = self.state
         fields = list(self._extra_fields)
-        if (limit := state.time_limit) is not None:
+        limit = state.time_limit
+        if limit is not None:
             fields += [Field("time_limit_s", schema.cell(limit.limit_s), "s"), Field("time_limit_source", limit.source)]
         rates = state.rates_in_force
-        fields += [Field("intensity_order", rates.intensity.order)] if rates.intensity is not None else []
-        fields += [Field("electricity_tariff", rates.tariff.source)] if rates.tariff is not None else []
+        if rates.intensity is not None:
+            fields.append(Field("intensity_order", rates.intensity.order))
+        if rates.tariff is not None:
+            fields.append(Field("electricity_tariff", rates.tariff.source))
         fields += wait_before(os.environ, state.started_utc_s)
         return run_fields(state.settings, plan, state.ranks, state.factors, fields)
 
@@ -341,7 +343,7 @@ class Session:
         """Tell of the rows so far, and tick each part: each second, on a thread, or by who has a clock of their own."""
         if not self.is_finished:
             self.run_parts.tell_rows()
-            self.run_parts.tell(RunPart.tick)
+            self.run_parts.tell(lambda part: part.tick())
 
     def _work(self) -> None:
         while not self._is_over.wait(background.TICK_S):
@@ -378,12 +380,32 @@ class Session:
                 recorder.end_epoch(Flag.NOT_ENDED)
             recorder.start_epoch()
 
-    end_epoch = _of_recorder(Recorder.end_epoch)
-    pause = _of_recorder(Recorder.pause_epoch)
-    resume = _of_recorder(Recorder.resume_epoch)
+    def end_epoch(self) -> None:
+        """End the open epoch."""
+        with self.tracked_call as recorder:
+            recorder.end_epoch()
+
+    def pause(self) -> None:
+        """Interrupt the open epoch: time is a gap within it until it goes on."""
+        with self.tracked_call as recorder:
+            recorder.pause_epoch()
+
+    def resume(self) -> None:
+        """Go on with the open epoch."""
+        with self.tracked_call as recorder:
+            recorder.resume_epoch()
+
     # An observer tells that an epoch has begun once it has seen a step of it, and what looked like one may be none.
-    mark = _of_recorder(Recorder.mark)
-    abandon_epoch = _of_recorder(Recorder.abandon_epoch)
+
+    def mark(self) -> None:
+        """Note that an epoch may have begun now."""
+        with self.tracked_call as recorder:
+            recorder.mark()
+
+    def abandon_epoch(self) -> None:
+        """Close the open epoch, if any, as unfinished."""
+        with self.tracked_call as recorder:
+            recorder.abandon_epoch()
 
     def start_epoch_at_mark(self) -> None:
         """Open the epoch that has begun where ``mark()`` was called last; without such a call, now."""
@@ -535,7 +557,9 @@ class Session:
         Meter, directory and what rates are by time stay those that the run began with.
         """
         begun = self.launch.settings if self.launch is not None else settings
-        by_time = _RATES if settings.intensity or self.state.rates_in_force.is_by_time else ("electricity_tariff",)
+        by_time: Sequence[str] = ("electricity_tariff",)
+        if settings.intensity or self.state.rates_in_force.is_by_time:
+            by_time = _RATES
         is_same = all(getattr(settings, name) == getattr(begun, name) for name in (*_HARDWARE, *by_time))
         is_here = self.state.is_part_of_other or Path(settings.log_dir).absolute() == self.run_dir.parent
         has_own_clock = clock is not None and clock is not self.state.clock
@@ -626,7 +650,8 @@ class Session:
                 self._finish_now(status, exit_code)
             finally:
                 self._calls -= 1
-        self.run_parts.tell(RunPart.wait, _TERMINATED_S if status is RunStatus.TERMINATED else _END_S)
+        limit_s = _TERMINATED_S if status is RunStatus.TERMINATED else _END_S
+        self.run_parts.tell(lambda part: part.wait(limit_s))
         guard.end_if_terminated()
 
     def _finish_now(self, status: RunStatus, exit_code: int | None) -> None:
@@ -639,9 +664,11 @@ class Session:
         finally:
             self.state.is_finished = self.state.is_training_over = True
             self._is_over.set()
-            self.run_parts.tell(RunPart.ended, RunEnded(status, self.summary, self.run_dir, self.state.clock.utc_s()))
+            ending = RunEnded(status, self.summary, self.run_dir, self.state.clock.utc_s())
+            self.run_parts.tell(lambda part: part.ended(ending))
             guard.release(self)
-            Session._n_explorations -= self.state.mode is RunMode.EXPLORATION
+            if self.state.mode is RunMode.EXPLORATION:
+                Session._n_explorations -= 1
             if self.launch is not None and not self.state.is_part_of_other:
                 os.environ.pop(RUN_DIR_VARIABLE, None)
         if self.shows_final_screen and status is not RunStatus.SUPERSEDED:
@@ -652,12 +679,14 @@ class Session:
         self._close_epoch(status)
         self.recorder.finish()
         self.run_parts.tell_rows()
-        self.run_parts.tell(RunPart.ending)
+        self.run_parts.tell(lambda part: part.ending())
         state.is_finished = state.is_training_over = True
-        if (peak_gb := devices.peak_gpu_memory_gb()) is not None:
+        peak_gb = devices.peak_gpu_memory_gb()
+        if peak_gb is not None:
             self.writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.2f}", "GiB")])
-        if version := getattr(sys.modules.get("torch"), "__version__", None):  # loaded by the training, never by us
-            self.writer.write_fields([Field("torch_version", str(version))])
+        torch_version = getattr(sys.modules.get("torch"), "__version__", None)  # the training loads it, never we
+        if torch_version:
+            self.writer.write_fields([Field("torch_version", str(torch_version))])
         self.summary = self._summarise(status, exit_code)
         if not self.writer.close(self.summary if state.is_leading else None):
             reasons = "; ".join(f"{name}: {error}" for name, error in self.writer.unwritten.items())

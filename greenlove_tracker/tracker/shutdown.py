@@ -15,24 +15,34 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from greenlove_tracker.text.console import is_interactive
 from greenlove_tracker.vocabulary.records import RunStatus, status_of
 
-if TYPE_CHECKING:
-    from greenlove_tracker.tracker.session import Session
+
+class ClosableRun(Protocol):
+    """A run that is open in this process, as far as its end needs it."""
+
+    pid: int
+
+    @property
+    def is_finished(self) -> bool:
+        """True once it is closed."""
+
+    def finish(self, status: RunStatus) -> None:
+        """Close it."""
 
 
 class _ShutdownGuard:
     """Closes the open run of this process when the process ends."""
 
     def __init__(self) -> None:
-        self.current: Session | None = None  # the open run
+        self.current: ClosableRun | None = None
         self._receiver: Callable[[int], bool] | None = None
         self._is_terminating = False
 
-    def watch(self, run: Session) -> None:
+    def watch(self, run: ClosableRun) -> None:
         """Close this run if nobody else does."""
         self.current = run
         self._handle_signal()
@@ -43,7 +53,8 @@ class _ShutdownGuard:
         Returns:
             False where the training has a handler of its own, which this one stays out of.
         """
-        if is_ours := self._handle_signal():
+        is_ours = self._handle_signal()
+        if is_ours:
             self._receiver = receiver
         return is_ours
 
@@ -53,7 +64,7 @@ class _ShutdownGuard:
             self._receiver = None
             self._give_signal_back()
 
-    def release(self, run: Session) -> None:
+    def release(self, run: ClosableRun) -> None:
         """Leave the process as it was: the run is closed."""
         if self.current is run:
             self.current = None

@@ -55,12 +55,18 @@ class _PathSums:
 
     def add(self, own_s: float, energy: Energy, share: float) -> None:
         """Add own time, and its share of what was read in that time."""
-        shares: dict[str, Any] = {
-            f"{c}_kwh": read_kwh * share for c in COMPONENTS if (read_kwh := energy.component_kwh(c)) is not None
-        }
+        shares: dict[str, Any] = {}
+        for component in COMPONENTS:
+            read_kwh = energy.component_kwh(component)
+            if read_kwh is not None:
+                shares[f"{component}_kwh"] = read_kwh * share
         part = replace(energy, **shares)
-        self.energy = self.energy + part if self.own_s else part
-        self.by_time_kwh += (part.total_kwh or 0.0) if share < _MOSTLY else 0.0
+        if self.own_s:
+            self.energy += part
+        else:
+            self.energy = part
+        if share < _MOSTLY:
+            self.by_time_kwh += part.total_kwh or 0.0
         self.own_s += own_s
 
 
@@ -98,7 +104,7 @@ class SpanRecorder(RunPart):
             return None
         span = OpenSpan((*outer, name), within, now_s)
         self._read(now_s)
-        self._sums_of(span.path)
+        self._begin_sums(span.path)
         self._open.append(span)
         return span
 
@@ -110,7 +116,8 @@ class SpanRecorder(RunPart):
         self._open.remove(span)
         sums = self._sums_of(span.path)
         sums.calls += 1
-        sums.failed += has_failed
+        if has_failed:
+            sums.failed += 1
         sums.duration_s += max(0.0, now_s - span.counted_from_s)
         self._read(now_s)
 
@@ -136,8 +143,14 @@ class SpanRecorder(RunPart):
             self._write(path, self._counted_to_s, is_unfinished=path in unfinished)
         self._open.clear()
 
+    def _begin_sums(self, path: tuple[str, ...]) -> None:
+        """Begin to add up for this path, where that has not begun."""
+        if path not in self._sums:
+            self._sums[path] = _PathSums(self._clock.utc_s())
+
     def _sums_of(self, path: tuple[str, ...]) -> _PathSums:
-        return self._sums.get(path) or self._sums.setdefault(path, _PathSums(self._clock.utc_s()))
+        self._begin_sums(path)
+        return self._sums[path]
 
     def _count(self) -> float:
         """Give the time that has passed to the innermost spans, and return the time."""
@@ -174,7 +187,7 @@ class SpanRecorder(RunPart):
             if span.path == path:
                 sums.duration_s += max(0.0, now_s - span.counted_from_s)
                 span.counted_from_s = max(now_s, span.counted_from_s)
-                self._sums_of(path)  # whose rest is written in its turn
+                self._begin_sums(path)  # whose rest is written in its turn
         if not (sums.calls or sums.own_s or sums.duration_s):
             return
         energy_kwh = sums.energy.total_kwh

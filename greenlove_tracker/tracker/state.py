@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
 from greenlove_tracker.logs import writer
@@ -17,15 +16,13 @@ from greenlove_tracker.machine.job import Ranks
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.settings.config import Settings, TimeLimit, time_limit
 from greenlove_tracker.text.warn_once import WarnOnce
+from greenlove_tracker.tracker.budgets import BudgetActions
+from greenlove_tracker.tracker.events import Exporter
+from greenlove_tracker.tracker.live_intensity import RatesInForce
 from greenlove_tracker.vocabulary.forecasting import Forecast
 from greenlove_tracker.vocabulary.phases import Plan
 from greenlove_tracker.vocabulary.pricing import Rates
 from greenlove_tracker.vocabulary.records import Clock, Row, RunStatus
-
-if TYPE_CHECKING:  # they stand above
-    from greenlove_tracker.tracker.budgets import BudgetActions
-    from greenlove_tracker.tracker.exporters import Exporter
-    from greenlove_tracker.tracker.live_intensity import RatesInForce
 
 
 class RunMode(Enum):
@@ -150,7 +147,8 @@ class RunState:
         """Take the length of the training, once that is known; None: it is not known any more."""
         self.plan = plan
         self.plan_source = source
-        self.forecast = None if plan is None else self.forecast
+        if plan is None:
+            self.forecast = None
         self.factors = replace(self.factors, epochs_planned=None if plan is None else plan.epochs)
 
     def count_gpus(self, count: int, *, are_measured: bool) -> None:

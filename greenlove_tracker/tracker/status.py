@@ -54,7 +54,8 @@ class StatusPrinter(RunPart):
             more = ""
         say_above_bars(f"{_NAME}{text}{more}")
         elapsed_s = state.elapsed_s
-        self._told, self._next_s = news, elapsed_s + max(self._interval_s, elapsed_s / _SHARE)
+        self._told = news
+        self._next_s = elapsed_s + max(self._interval_s, elapsed_s / _SHARE)
 
     def text(self) -> str:
         """Return the line; a narrow terminal shows no cost, and then no CO2e."""
@@ -88,5 +89,7 @@ class StatusPrinter(RunPart):
         if forecast is None and (is_awaited or not n_epochs):
             return None
         is_by_epoch = n_epochs and plan is not None and plan.is_in_epochs
-        prospect = forecast is not None if is_by_epoch else forecast
+        prospect: object = forecast
+        if is_by_epoch:
+            prospect = forecast is not None
         return n_epochs, prospect, forecast is not None and elapsed_s > forecast.duration_s.upper

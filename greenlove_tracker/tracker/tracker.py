@@ -20,7 +20,8 @@ from greenlove_tracker.settings.config import is_strict, load_settings, refuse_u
 from greenlove_tracker.text.console import is_interactive
 from greenlove_tracker.text.warn_once import WarnOnce
 from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
-from greenlove_tracker.tracker.exporters import Exporter, checked_exporters
+from greenlove_tracker.tracker.events import Exporter
+from greenlove_tracker.tracker.exporters import checked_exporters
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
 from greenlove_tracker.tracker.loop_length import loop_length
 from greenlove_tracker.tracker.session import Session, open_run, run_dir_to_join, run_of_script
@@ -140,11 +141,10 @@ class Tracker:
         }
         given |= settings
         if isinstance(intensity, str | os.PathLike):
+            given["intensity"] = os.fspath(intensity)
             source = None
         else:
             source = intensity
-        if isinstance(intensity, str | os.PathLike):
-            given["intensity"] = os.fspath(intensity)
         exporters = checked_exporters(exporters)
         budget_actions = BudgetActions(on_overrun if callable(on_overrun) else None, save_checkpoint)
         if on_overrun is not None and not callable(on_overrun):
@@ -178,7 +178,8 @@ class Tracker:
             return session
 
         arguments = {name for name, value in given.items() if value is not None}
-        arguments |= {"intensity"} if source is not None else set()
+        if source is not None:
+            arguments.add("intensity")
         self._session = _begun(begin, arguments, lambda: is_strict(given))
 
     # -- the loop ------------------------------------------------------------------------------------------------
@@ -357,7 +358,8 @@ def _plan_by_loop(session: Session, frame: FrameType) -> None:
     if plan is None or plan.length is not None:
         return
     try:
-        if (found := loop_length(frame, None)) is not None:
+        found = loop_length(frame, None)
+        if found is not None:
             session.plan_job(replace(plan, epochs=found.epochs), found.source)
     except Exception as error:  # epochs are tracked without it
         session.state.warn_once.internal_error("plan", error)

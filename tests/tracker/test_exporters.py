@@ -21,7 +21,7 @@ from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.runner import run_script
 from greenlove_tracker.settings.config import load_settings
 from greenlove_tracker.tracker import session as session_module
-from greenlove_tracker.tracker.exporters import (
+from greenlove_tracker.tracker.events import (
     ExportedRun,
     ExportEvent,
     RowWritten,

@@ -198,7 +198,7 @@ def test_after_an_error_of_our_own_the_next_calls_work(clock, monkeypatch, caplo
         with monkeypatch.context() as patch:
             if method == at and run.recorder.epochs_begun == (2 if at == "epoch_start" else 3):
                 if where == "budget":
-                    patch.setattr("greenlove_tracker.tracker.budgets.budget_outlooks", broken)
+                    patch.setattr("greenlove_tracker.tracker.budget_monitor.budget_outlooks", broken)
                 elif where == "row":
                     patch.setattr(run.writer, "write_row", broken)
                 else:

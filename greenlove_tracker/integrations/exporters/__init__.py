@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from greenlove_tracker.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
-    from greenlove_tracker.tracker.exporters import Exporter
+    from greenlove_tracker.tracker.events import Exporter
 
 _CLASSES = {
     "mlflow": "MLflowExporter",
@@ -33,5 +34,8 @@ def exporter_from(text: str) -> Exporter:
     if place and name in ("mlflow", "wandb"):
         raise UsageError(f"{{argument}}: {name} takes the run that is active: leave ={place} out", argument="export")
     module = import_module(f"{__name__}.{name}")
-    exporter: Exporter = getattr(module, _CLASSES[name])(*([place.strip()] if place.strip() else []))
-    return exporter
+    make: Callable[..., Exporter] = getattr(module, _CLASSES[name])
+    place = place.strip()
+    if place:
+        return make(place)
+    return make()

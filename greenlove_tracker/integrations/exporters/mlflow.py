@@ -15,7 +15,7 @@ from greenlove_tracker.integrations.exporters.scalars import (
     require,
     scalars_of,
 )
-from greenlove_tracker.tracker.exporters import ExportedRun, ExportEvent, RunEnded
+from greenlove_tracker.tracker.events import ExportedRun, ExportEvent, RunEnded
 from greenlove_tracker.vocabulary.records import RunStatus
 
 _MOST_METRICS = 1000  # of one call of MLflow's REST interface, https://mlflow.org/docs/latest/rest-api.html#log-batch
@@ -50,7 +50,10 @@ class MLflowExporter:
         self._position = 0
         active = self._active_run_id()
         self._is_own = active is None
-        self._run_id = self._own_run_id(run) if active is None else active
+        if active is None:
+            self._run_id = self._own_run_id(run)
+        else:
+            self._run_id = active
         params = {f"{PREFIX}{name}": value[:_MOST_PARAM_CHARACTERS] for name, value in run.facts.items()}
         if self._is_own:
             known = {}
@@ -64,7 +67,8 @@ class MLflowExporter:
     def export(self, events: Sequence[ExportEvent]) -> None:
         """Log the figures of epochs, forecasts and metrics."""
         points = list(scalars_of(events, is_in_steps=self._is_in_steps))
-        self._position = points[-1].position if points else self._position
+        if points:
+            self._position = points[-1].position
         self._log(points)
 
     def end(self, ending: RunEnded) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from greenlove_tracker.integrations.exporters.scalars import require
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.machine import files
-from greenlove_tracker.tracker.exporters import ExportedRun, ExportEvent, RowWritten, RunEnded
+from greenlove_tracker.tracker.events import ExportedRun, ExportEvent, RowWritten, RunEnded
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.records import COMPONENTS, RunSummary
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, JOULES_PER_KWH
@@ -58,7 +58,9 @@ class PrometheusExporter:
         """Begin with a run; what the file had of the one before goes with the first row."""
         self._run = run
         self._path = self._given or run.run_dir.parent / _FILE
-        self._totals, self._forecasts, self._logged = list[Metric](), list[Metric](), dict[str, float]()
+        self._totals = list[Metric]()
+        self._forecasts = list[Metric]()
+        self._logged = dict[str, float]()
 
     def export(self, events: Sequence[ExportEvent]) -> None:
         """Write the file with the latest of everything."""

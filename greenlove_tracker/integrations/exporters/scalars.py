@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.totals import LEAST_METERED_S
-from greenlove_tracker.tracker.exporters import ExportEvent, RowWritten, RunEnded
+from greenlove_tracker.tracker.events import ExportEvent, RowWritten, RunEnded
 from greenlove_tracker.vocabulary.errors import MissingExtraError
 from greenlove_tracker.vocabulary.records import EpochRecord, Row, RowKind, RunSummary
 from greenlove_tracker.vocabulary.units import w_from_kwh_s
@@ -45,12 +45,14 @@ def scalars_of(events: Sequence[ExportEvent], *, is_in_steps: bool) -> Iterator[
         values = dict[str, float | None]()
         if isinstance(what, RowWritten):
             if what.of_epoch is not None and (is_in_steps or what.row.kind is RowKind.EPOCH):
-                values = _of_row(what, what.row if is_in_steps else what.of_epoch, is_in_steps=is_in_steps)
+                part = what.row if is_in_steps else what.of_epoch
+                values = _of_row(what, part, is_in_steps=is_in_steps)
         elif isinstance(what, IssuedForecast):
             values = _of_forecast(what)
         elif isinstance(what, MetricRecord):
             values = {f"metrics/{what.name}": what.value}
-        if known := _known(values):
+        known = _known(values)
+        if known:
             yield Scalars(event.position, event.utc_s, known)
 
 

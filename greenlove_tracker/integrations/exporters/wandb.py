@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.integrations.exporters.scalars import PREFIX, final_scalars, report_html, require, scalars_of
-from greenlove_tracker.tracker.exporters import ExportedRun, ExportEvent, RunEnded
+from greenlove_tracker.tracker.events import ExportedRun, ExportEvent, RunEnded
 from greenlove_tracker.vocabulary.errors import GreenloveError
 
 

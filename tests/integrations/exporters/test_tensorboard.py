@@ -58,7 +58,7 @@ def test_it_needs_neither_torch_nor_tensorflow(tmp_path):
     code = f"""
 import sys
 from greenlove_tracker.integrations.exporters import exporter_from
-from greenlove_tracker.tracker.exporters import ExportedRun
+from greenlove_tracker.tracker.events import ExportedRun
 from pathlib import Path
 exporter = exporter_from("tensorboard={tmp_path}")
 assert "tensorboard" not in sys.modules
