@@ -54,11 +54,6 @@ def read_fields(data: bytes, on_problem: OnProblem) -> dict[str, Line]:
     return {name: (value, unit) for _, (name, value, unit) in read_records(data, RUN_COLUMNS, on_problem)}
 
 
-def value_of(lines: Mapping[str, Line], name: str, default: str = "") -> str:
-    """Return the value of a field."""
-    return lines.get(name, (default, ""))[0]
-
-
 def read_records(
     file: LogFile | Path | bytes,
     columns: Sequence[str],

@@ -30,16 +30,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, 
 
 from greenlove_tracker.logs.csvio import (
     PLAIN,
-    Line,
     OnProblem,
     read_fields,
     read_records,
     read_small,
-    value_of,
 )
 from greenlove_tracker.logs.csvio import RUN_COLUMNS as RUN_COLUMNS
 from greenlove_tracker.logs.storage import LogFile
-from greenlove_tracker.vocabulary.records import Energy, Factor, Field, MetricSummary, Row, RunSummary
+from greenlove_tracker.vocabulary.records import Energy, Field, MetricSummary, Row, RunSummary
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, h_from_s
 
 if TYPE_CHECKING:
@@ -115,9 +113,6 @@ def any_cell(value: float | None) -> str:
     return "" if value is None else repr(float(value))
 
 
-FROM_OUTSIDE = ("command", "meter_note")  # of run.csv: may hold secrets; the others are what somebody chose to log
-
-
 def unit_of(column: str) -> str:
     """Return the unit of a column, which its name ends with; empty where it has none."""
     return next((unit for end, unit in _UNITS.items() if column.endswith(end)), "")
@@ -156,7 +151,7 @@ def amount(text: str, least: float = 0.0) -> float:
 
 
 finite = partial(amount, least=-_MOST)
-_at_least_1 = partial(amount, least=1.0)
+at_least_1 = partial(amount, least=1.0)
 
 
 def any_number(text: str) -> float:
@@ -365,7 +360,7 @@ class LogTable(Generic[R]):
 
 
 _READERS: Mapping[Any, Callable[[str], Any]] = {str: str, bool: yes, frozenset: _flags, tuple: _texts, int: count}
-_BY_LEAST: Mapping[float, Callable[[str], Any]] = {0.0: amount, 1.0: _at_least_1, -math.inf: finite}
+_BY_LEAST: Mapping[float, Callable[[str], Any]] = {0.0: amount, 1.0: at_least_1, -math.inf: finite}
 
 
 _NUMBER = (
@@ -460,30 +455,6 @@ def frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataF
     import pandas as pd
 
     return pd.DataFrame(rows, columns=list(columns))
-
-
-def factor_fields(factor: Factor) -> list[Field]:
-    """Return the lines of ``run.csv`` that record a factor."""
-    details = ("source", "year", "basis", "table_sha256")
-    fields = [Field(factor.name, cell(factor.value), factor.unit)]
-    # empty ones too: a later line must replace an earlier one of the same name
-    return fields + [Field(f"{factor.name}.{d}", getattr(factor, d)) for d in details]
-
-
-def factor_in(lines: Mapping[str, Line], name: str) -> Factor | None:
-    """Return the factor of that name in ``run.csv``; None where there is none."""
-    if not (text := value_of(lines, name)):
-        return None
-    details = ("source", "year", "basis", "table_sha256")
-    texts = [value_of(lines, f"{name}.{d}") for d in details]
-    return Factor(name, _FACTOR_READERS.get(name, amount)(text), lines[name][1], *texts)
-
-
-_FACTOR_READERS = {
-    "electricity_price": finite,  # a tariff's may be negative
-    "pue": _at_least_1,
-    "node_overhead": _at_least_1,
-}
 
 
 # -- ``summary.csv``: a line a column, and behind them six lines a metric --

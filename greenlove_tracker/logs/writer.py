@@ -11,13 +11,13 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
 from greenlove_tracker.logs import schema
+from greenlove_tracker.logs.run_fields import declared, unit_of_field
 from greenlove_tracker.logs.schema import LogTable, R, log_lines
 from greenlove_tracker.logs.tables import FORECASTS, forecasts_file
 from greenlove_tracker.machine.files import write_atomically
@@ -182,8 +182,12 @@ class RunWriter:
         self._append(self._epochs, self._columns, [schema.EPOCHS.cells(row)[: len(self._columns)]], row)
 
     def write_fields(self, fields: Iterable[Field]) -> None:
-        """Append what is new, without secrets; of several lines of one field the last counts."""
-        shown = [replace(f, value=mask_secrets(f.value)) if f.name in schema.FROM_OUTSIDE else f for f in fields]
+        """Append what is new, without secrets; of several lines of one field the last counts.
+
+        Raises:
+            LookupError: where a field is not declared in ``run_fields``.
+        """
+        shown = map(_shown, fields)
         new = {f.name: f for f in shown if self.fields.get(f.name) != f}
         self.fields |= new
         self._append(self._info, schema.RUN_COLUMNS, _field_cells(new.values()))
@@ -258,6 +262,15 @@ def write_summary(run_dir: Path, summary: RunSummary) -> None:
 
 def _summary_lines(summary: RunSummary) -> bytes:
     return log_lines([schema.RUN_COLUMNS, *_field_cells(schema.summary_fields(summary))])
+
+
+def _shown(field: Field) -> Field:
+    """Return a field of ``run.csv`` as the log may hold it, with its unit."""
+    declaration = declared(field.name)
+    value = field.value
+    if declaration.may_hold_secrets:
+        value = mask_secrets(value)
+    return Field(field.name, value, field.unit or unit_of_field(field.name))
 
 
 def _field_cells(fields: Iterable[Field]) -> list[list[str]]:

@@ -198,11 +198,11 @@ def test_trackers_of_one_command_do_not_write_over_one_another(run_dir, errors):
 def test_texts_of_a_run_come_back_on_one_line(run_dir, errors):
     odd = 'a, "b"\nc\r\nd\re\u2028f\x0bg\x85h\x1ci é漢🙂'
     writer = RunWriter(run_dir, 0, [*FIELDS, Field("command", odd)], errors.append)
-    writer.write_fields([Field("note", "\udcff and \x00")])
+    writer.write_fields([Field("tags", "\udcff and \x00")])
     writer.close(None)
     run = Run(run_dir)
     on_one_line = odd.replace("\n", " ").replace("\r", " ")
-    assert (run.text("command"), run.text("note"), run.problems) == (on_one_line, "? and ", [])
+    assert (run.text("command"), run.text("tags"), run.problems) == (on_one_line, "? and ", [])
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
