@@ -14,7 +14,7 @@ from greenlove_tracker.logs import schema, tables
 from greenlove_tracker.logs.run_fields import FACTOR_DETAILS, FIELDS, unit_of_field
 from greenlove_tracker.logs.schema import EPOCHS, SCHEMA_VERSION, SUMMARY, LogTable
 from greenlove_tracker.logs.tables import SpanFlag
-from greenlove_tracker.vocabulary.records import Flag, Method, RowKind, RunStatus
+from greenlove_tracker.vocabulary.records import RATES, Flag, Method, RowKind, RunStatus
 
 FURTHER: tuple[LogTable[Any], ...] = (
     tables.FORECASTS,
@@ -47,11 +47,11 @@ def log_reference() -> str:
         "CodeCarbon takes no new sample within 50 ms of the last, so a gap shorter than that reads as zero energy, and",
         "what it took falls to its neighbour. Sums are not touched by this.",
         *_run_fields(),
-        *_table("epochs-<rank>.csv", "column", _meanings(EPOCHS, EPOCHS.least)),
+        *_table("epochs-<rank>.csv", "column", _meanings(EPOCHS, EPOCHS.columns_with(()))),
         *_table(
             "epochs-<rank>.csv, after the others: only with `intensity` or `electricity_tariff`",
             "column",
-            _meanings(EPOCHS, EPOCHS.columns[len(EPOCHS.least) :]),
+            {column.name: column.meaning for column in EPOCHS.described if column.group == RATES},
         ),
         *(line for table in FURTHER for line in _table(table.title, "column", _meanings(table, table.columns))),
         *_table("summary.csv: field, value, unit", "field", _meanings(SUMMARY, SUMMARY.columns)),

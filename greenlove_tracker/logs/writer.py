@@ -23,7 +23,7 @@ from greenlove_tracker.logs.tables import FORECASTS, forecasts_file
 from greenlove_tracker.machine.files import write_atomically
 from greenlove_tracker.settings.secret_masking import mask_secrets
 from greenlove_tracker.vocabulary.errors import LogDirError, pass_on_from_handler
-from greenlove_tracker.vocabulary.records import Field, Row, RunSummary
+from greenlove_tracker.vocabulary.records import RATES, Field, Row, RunSummary
 
 T = TypeVar("T")
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
@@ -168,10 +168,7 @@ class RunWriter:
         self._summary: Mapping[str, bytes] = {}
         self.fields: dict[str, Field] = {}
         self._rank = rank = _free_stream(run_dir, rank)
-        if has_rates:
-            self._columns = schema.EPOCHS.columns
-        else:
-            self._columns = schema.EPOCHS.least
+        self._columns = schema.EPOCHS.columns_with((RATES,) if has_rates else ())
         self._info, self._epochs = _info_name(run_dir, rank), schema.epochs_file(rank)
         self._files: dict[str, AppendFile] = {}
         self.write_fields(fields)
@@ -179,7 +176,8 @@ class RunWriter:
 
     def write_row(self, row: Row) -> None:
         """Append a row; once, where it is given again because a handler of the training's raised meanwhile."""
-        self._append(self._epochs, self._columns, [schema.EPOCHS.cells(row)[: len(self._columns)]], row)
+        cells = dict(zip(schema.EPOCHS.columns, schema.EPOCHS.cells(row), strict=True))
+        self._append(self._epochs, self._columns, [[cells[column] for column in self._columns]], row)
 
     def write_fields(self, fields: Iterable[Field]) -> None:
         """Append what is new, without secrets; of several lines of one field the last counts.
