@@ -32,9 +32,10 @@ from greenlove_tracker.extrapolation.regression import (
     observe,
     power_law,
 )
+from greenlove_tracker.logs.explorations import exploration_of, explored_plan
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import RunFactors
-from greenlove_tracker.logs.trials import ExplorationRecord, exploration_of, explored_plan
+from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.text.format import plural
 from greenlove_tracker.vocabulary.errors import UsageError, is_whole
 from greenlove_tracker.vocabulary.forecasting import (

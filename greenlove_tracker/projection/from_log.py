@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from greenlove_tracker.logs.directory import read_logs
+from greenlove_tracker.logs.explorations import exploration_of, has_trials
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.trials import exploration_of, has_trials
 from greenlove_tracker.projection.catalogue import counted
 from greenlove_tracker.projection.decision import Decision, decide
 from greenlove_tracker.projection.options import ProjectionOptions

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
+from greenlove_tracker.logs.run_fields import names_by
 from greenlove_tracker.logs.run_rows import market_kgco2e
 from greenlove_tracker.logs.totals import LEAST_METERED_S
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
@@ -35,32 +36,6 @@ _MOST_BANDS = 60  # epochs that can be told apart in a chart
 _MOST_RANKS = 16
 _OF_RANKS = (doc.Column("epochs", 1, is_number=True), doc.Column("mean epoch", 1, is_number=True))
 _SPOKEN_OF = 0.02  # behind the median rank: a straggler by less is noise
-
-# What the table of the run's settings and hardware shows: the label, and the fields that are joined for it.
-_SETTINGS = {
-    "project": ("project", "tags"),
-    "user": ("user", "account"),
-    "command": ("command",),
-    "started, UTC": ("started_at",),
-    "host": ("host", "os"),
-    "place": ("country",),
-    "job": ("job_id", "array_task_id", "cluster", "partition"),
-    "continues": ("continues",),
-    "early stopping": ("stopping_rule",),
-    "git commit": ("git_commit",),
-    "ranks": ("world_size",),
-    "CPU": ("cpu_model",),
-    "CPU threads": ("cpu_threads",),
-    "GPU": ("gpu_models",),
-    "GPU power limit, W": ("gpu_power_limit_w",),
-    "memory, GiB": ("ram_gb",),
-    "meter": ("meter", "meter_note"),
-    "not measured": ("unmeasured", "gpu_doubt"),
-    "share of the machine": ("cpu_share", "share_source"),
-    "electricity tariff": ("electricity_tariff",),
-    "carbon intensity asked for": ("intensity_order",),
-    "versions": ("python", "greenlove_version"),
-}
 
 
 def run_document(run: Run) -> doc.Document:
@@ -341,7 +316,7 @@ def _metered_stretch(row: Row, begin_s: float) -> Points | None:
 def _settings_blocks(run: Run) -> tuple[doc.Block, ...]:
     texts = {
         label: " · ".join(filter(None, (wording.field_text(run, name) for name in names)))
-        for label, names in _SETTINGS.items()
+        for label, names in names_by("setting").items()
     }
     rows = [(label, text) for label, text in texts.items() if text]
     rows += [] if run.text("country") else [("place", "not set")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
+from greenlove_tracker.logs.run_fields import check_declared
 from greenlove_tracker.meter import MeterInfo, NullMeter
 from greenlove_tracker.tracker.events import RunEnded
 from greenlove_tracker.tracker.part import RunPart, RunParts
@@ -39,7 +40,10 @@ class MeterStarter(RunPart):
     def _start(self) -> None:
         info = MeterInfo(())
         try:
-            info = self._meter.start()
+            found = self._meter.start()
+            for field in found.fields:
+                check_declared(field.name)
+            info = found
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             self._has_failed = True
             self._recorder.detach_meter(Flag.METER_FAILED)
