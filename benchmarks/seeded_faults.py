@@ -276,8 +276,8 @@ FAULTS = (
     Fault(
         "extrapolation",
         "extrapolation/extrapolate.py",
-        "overhead_s = one_off.point + (np.zeros(N + 1) if between_s is None else between_s)",
-        "overhead_s = np.zeros(N + 1) if between_s is None else between_s",
+        "overhead_s = np.full(N + 1, one_off.point)",
+        "overhead_s = np.zeros(N + 1)",
         "a cold start is left out of the forecast",
         golden("explore"),
     ),
@@ -334,8 +334,8 @@ FAULTS = (
     Fault(
         "projection",
         "projection/rows.py",
-        "gpu, offer, n_gpus = target.gpu, target.offer, target.billed_gpus",
-        "gpu, offer, n_gpus = target.gpu, target.offer, target.wanted_gpus",
+        "n_gpus = target.billed_gpus",
+        "n_gpus = target.wanted_gpus",
         "a machine of eight GPUs costs what the one that is wanted does",
         golden("project"),
     ),
