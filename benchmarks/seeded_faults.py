@@ -72,8 +72,8 @@ FAULTS = (
     Fault(
         "root",
         "vocabulary/records.py",
-        "return self.highest if self.higher_is_better else self.lowest",
-        "return self.lowest if self.higher_is_better else self.highest",
+        "if self.higher_is_better:",
+        "if not self.higher_is_better:",
         "the worst value of a metric counts as its best",
         golden("summary-metrics"),
     ),
@@ -120,8 +120,8 @@ FAULTS = (
     Fault(
         "root",
         "vocabulary/stopping.py",
-        "return value - other if self.higher_is_better else other - value",
-        "return other - value if self.higher_is_better else value - other",
+        "if self.higher_is_better:",
+        "if not self.higher_is_better:",
         "early stopping follows the metric the wrong way",
         golden("early-stopping"),
     ),
@@ -317,8 +317,8 @@ FAULTS = (
     Fault(
         "exploration",
         "exploration/trial_session.py",
-        "return sum_energies(energies) if",
-        "return Energy(gpu_kwh=sum_energies(energies).gpu_kwh) if",
+        "return sum_energies(energies)",
+        "return Energy(gpu_kwh=sum_energies(energies).gpu_kwh)",
         "of a trial's energy that of the GPU alone is kept",
         golden("explore"),
     ),
@@ -400,8 +400,8 @@ FAULTS = (
     Fault(
         "checkpointing",
         "checkpointing/checkpoint_files.py",
-        'return "" if found == file.sha256 else',
-        'return "" if found else',
+        "if found == file.sha256:",
+        "if found:",
         "a damaged checkpoint is resumed from",
         golden("checkpoints"),
     ),
