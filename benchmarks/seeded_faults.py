@@ -359,8 +359,8 @@ FAULTS = (
     Fault(
         "techniques",
         "techniques/compare.py",
-        '{"machine": time_ratio, "electricity": energy_ratio}',
-        '{"machine": energy_ratio, "electricity": time_ratio}',
+        "cost_ratio = time_ratio",
+        "cost_ratio = energy_ratio",
         "a saving of energy is told as one of rent",
         ("tests/techniques/test_compare.py::test_a_machine_with_a_price_costs_by_its_time",),
     ),
@@ -417,8 +417,8 @@ FAULTS = (
     Fault(
         "experiments",
         "experiments/definition.py",
-        "is_reversed = (n_seed + n_combination) % 2 == 1",
-        "is_reversed = False",
+        "if (n_seed + n_combination) % 2 == 1:",
+        "if False:",
         "one arm is always first, and drift is taken for its effect",
         golden("experiment"),
     ),

@@ -39,12 +39,12 @@ _CHANGE_SPREAD = 0.35  # and stands for changes within this share of it (standar
 _RISES = 0.92  # upwards with this probability: windows, sequences and batches are made to grow.
 _CURVES = ((0.4, "straight"), (0.2, "fades"), (0.4, "speeds up"))  # how likely each is
 _FADING = 0.1  # how soon a trend fades, by the length of the run
-# likewise: standard deviation of a step that is still to come, relative and by the noise,
-_STEP = 0.018
-_STEP_BY_NOISE = 1.5
-_STEPS = 1.0  # and how many of them a run has;
-_STEPS_BY_RISE = 6.0  # further steps for each step's worth of rise, in a run that rose
-_LEAST_RISE = 0.005  # by more than this
+# A step changes the level at once, upwards as likely as a trend does.
+_STEP = 0.018  # standard deviation of one that is still to come,
+_STEP_BY_NOISE = 1.5  # and what it is more for each unit of noise by other loads
+_STEPS = 1.0  # expected steps of a run
+_STEPS_BY_RISE = 6.0  # further ones of a run that rose, for each step's worth of rise
+_LEAST_RISE = 0.005  # beyond this
 _COLD_EXCESS = 0.3  # half-Cauchy: median of what a cold unit takes beyond a warm one; it may be many times that
 _COLD_QUANTILES = (0.125, 0.375, 0.625, 0.875)  # that stand for it where nothing else is known
 _COLD_WEIGHTS = (0.5, 0.35, 0.1, 0.05)  # that so many units at the beginning are cold

@@ -48,20 +48,18 @@ from greenlove_tracker.vocabulary.pricing import Rates
 from greenlove_tracker.vocabulary.units import kwh_from_w_s
 
 _MOST_BLOCKS = 96  # of a series; older ones are joined, which keeps a forecast at some 30 ms
-# Assumptions: that something comes at the ends of epochs, a validation or a checkpoint, where none was seen; its share
-# of an epoch, which is lognormal, with this median; and the standard deviation of the logarithm: 95% are 1% to 24%.
-_HAS_ENDS = 0.3
-_END_SHARE = 0.05
-_END_SPREAD = 0.8
-# How far a total may be off at least: by the clock and what a busy machine does beside, and by what lies behind the
-# epochs, as a model that is saved. A run that takes long to start takes long to end.
+# Assumptions on the ends of epochs where none was seen.
+_HAS_ENDS = 0.3  # probability that something comes there, as a validation or a checkpoint
+_END_SHARE = 0.05  # its share of an epoch: median of a lognormal distribution,
+_END_SPREAD = 0.8  # and standard deviation of the logarithm: 95% are 1% to 24%
+# A total is off by this at least: by the clock, by what a busy machine does beside, and by what lies behind the epochs,
+# as a model that is saved.
 _OUTSIDE_S = 0.015
-_OUTSIDE_BY_STARTUP = 0.02
-# And that all steps of the first epoch are slower than those of the others, as where it reads its data for the first
-# time; by how much, likewise.
-_IS_COLD = 0.05
-_COLD_EXCESS = 0.05
-_COLD_SPREAD = 0.8
+_OUTSIDE_BY_STARTUP = 0.02  # in the time of the start: a run that takes long to start takes long to end
+# Assumptions on the first epoch, which may be slower than the others, as where it reads its data for the first time.
+_IS_COLD = 0.05  # probability that all its steps are slower
+_COLD_EXCESS = 0.05  # by this share of a warm one: median of a lognormal distribution,
+_COLD_SPREAD = 0.8  # and standard deviation of the logarithm
 _RUN_TO_RUN = 0.01  # standard deviation of an epoch's time between two runs of one training, relative;
 _RUN_TO_RUN_BY_PHASE = 0.03  # of planned phases in common
 _PHASE_TO_PHASE = 0.005  # of each phase

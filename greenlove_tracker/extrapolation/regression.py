@@ -32,8 +32,8 @@ from greenlove_tracker.vocabulary.forecasting import (
 )
 
 # Chosen on the recorded trainings of even number, and scored on the others (benchmarks/tables/forecasts.md).
-_PRIOR_TRIALS = 2.0
-SCATTER = 0.01
+_PRIOR_TRIALS = 2.0  # the weight of the prior of σ², in trials
+SCATTER = 0.01  # the σ that it expects
 _RUN_TO_RUN = 1.5  # standard deviation of a run beside the trials, in σ
 _POSSIBLE_FIXED_SHARE = 0.3  # of an epoch of the one size there is: a cost that does not grow with the data
 # Of cold epochs:
@@ -47,10 +47,9 @@ _MOST_OFF = 1.5  # a largest size that is off by this factor is not predicted, h
 _FAR = 50.0  # extrapolating over more than this multiple of the largest trial
 _VAGUE = 1.0  # a relative width above which, ±50%, a forecast is not to be relied on
 _SCATTER = 2.0  # times as long: trials of one size that differ by so much might be of two machines
-# Assumptions of a power law, standard deviations on the logarithmic scale: of a whole run from what samples show, and
-# of the exponent over each e-fold that it is extended by.
-_RUN_DEVIATION = 0.08
-_EXPONENT_DRIFT = 0.15
+# Assumptions of a power law, standard deviations on the logarithmic scale.
+_RUN_DEVIATION = 0.08  # of a whole run from what samples show
+_EXPONENT_DRIFT = 0.15  # of the exponent, over each e-fold that it is extended by
 _RANGE = 10.0  # sizes under the largest by more than this factor are left out: what is fixed bends a power law there
 _POWER_VAGUE = 3.0  # times the forecast, above which the upper end of a power law is no help
 _MOST_LOG = 300.0  # of a time in s, either way: far beyond any sense, and still a number whose square is one

@@ -32,9 +32,9 @@ from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 _LEAST_WARM_EPOCHS = 3  # of a run: fewer show no noise of their own
 _LEAST_KNOWN_SHARE = 0.5  # of a run's epochs: one that was interrupted may lack the energy of an epoch
 _MOST_RUNS = 1000  # that anybody would run of each
-# Assumptions on how much runs of one code differ, relative: the median, and the most.
-_TAU = 0.02
-_MOST_TAU = 0.5
+# Assumptions on how much runs of one code differ, relative.
+_TAU = 0.02  # the median
+_MOST_TAU = 0.5  # the most
 _SAME_LENGTH = 0.01  # runs whose lengths differ by less are of one length: a last batch may be dropped
 
 

@@ -41,10 +41,10 @@ SURE = 0.95  # of a saving, below which it is called unclear
 _DRAWS = 10_000  # the ends of a 90% interval are then known to about 0.2% of the distribution
 # Each preemption is simulated: where they are many, the draws are fewer.
 _LEAST_DRAWS = 2000
-_MOST_EVENTS = 1_000_000
+_MOST_EVENTS = 1_000_000  # preemptions of all draws together
 _MOST_TIMES = 10.0  # the training's own time: a machine that takes longer does not get on
 _ROUNDING = 1e-9  # of a sum of many floats
-_RATE_ENDS = 1e-9, 1e6  # preemptions in an hour, between which the rate is looked for at which nothing is saved
+_RATE_ENDS = (1e-9, 1e6)  # preemptions in an hour, between which the rate is looked for at which nothing is saved
 
 
 SpotVerdict = Literal["worth it", "unclear", "not worth it", "unknown"]
