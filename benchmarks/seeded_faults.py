@@ -524,8 +524,8 @@ FAULTS = (
     Fault(
         "rendering",
         "rendering/markdown.py",
-        '"\\\\" + c if c in',
-        "c if c in",
+        r', r"\\\g<0>", ',
+        r', r"\g<0>", ',
         "a name in a log is read as Markdown",
         ("tests/rendering/test_markdown.py",),
     ),
@@ -549,8 +549,8 @@ FAULTS = (
     Fault(
         "compat",
         "compat/carbontracker/parser.py",
-        "grams / GRAMS_PER_KG / _car_kgco2e_per_km()",
-        "grams / _car_kgco2e_per_km()",
+        "grams / GRAMS_PER_KG / car.kgco2e_per_unit",
+        "grams / car.kgco2e_per_unit",
         "carbontracker's kilometres are a thousand times too many",
         golden("carbontracker"),
     ),
