@@ -38,9 +38,9 @@ from scoring import markdown, told
 
 from greenlove_tracker import read_logs
 from greenlove_tracker.logs import schema
+from greenlove_tracker.logs.explorations import exploration_of, explored_plan, has_trials
 from greenlove_tracker.logs.forecasts import headline_forecast, scored_forecasts
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.trials import exploration_of, explored_plan, has_trials
 from greenlove_tracker.vocabulary.errors import GreenloveError
 from greenlove_tracker.vocabulary.records import Method, RowKind
 

@@ -11,7 +11,7 @@ import pytest
 from fakes import FakeClock
 from hypothesis import HealthCheck, settings
 
-from greenlove_tracker.logs.schema import factor_fields
+from greenlove_tracker.logs.run_fields import factor_fields
 from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.tracker.shutdown import guard

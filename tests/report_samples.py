@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import factor_fields
+from greenlove_tracker.logs.run_fields import factor_fields
 from greenlove_tracker.logs.tables import FORECASTS, IssuedForecast
 from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
 from greenlove_tracker.logs.writer import RunWriter

@@ -119,7 +119,8 @@ class Draft:
     """
 
     def __init__(self, path: LogPath) -> None:
-        self._path, self.is_shared = path, isinstance(path, Path)
+        self._path = path
+        self.is_shared = isinstance(path, Path)
         if isinstance(path, Path):
             self.directory = path
         else:
@@ -165,7 +166,8 @@ class Draft:
         """
         checkpoint = Checkpoint(self._path.name, manifest, self._path)
         forget_listings(self._path)
-        if missing := checkpoint.problem(by_size=True):
+        missing = checkpoint.problem(by_size=True)
+        if missing:
             raise OSError(f"{missing}: do all ranks write to the same directory?")
         draft = self.directory / f"{MANIFEST}.new"
         draft.write_bytes(_manifest_bytes(manifest))
@@ -242,7 +244,8 @@ class CheckpointStore:
         """
         damaged = list[str]()
         for found in self.listing():
-            if not (problem := found.problem()):
+            problem = found.problem()
+            if not problem:
                 return found, tuple(damaged)
             if found.damage != _UNFINISHED:
                 damaged.append(f"{found.name} is damaged: {problem}.")

@@ -439,7 +439,8 @@ class Checkpointer:
         """Return what this rank asks for at a saving point; within an epoch nothing while gradients are growing."""
         if not is_epoch_end and self._state.has_growing_gradients:
             return _NOTHING
-        if (notice := self._notices.notice) is not None:
+        notice = self._notices.notice
+        if notice is not None:
             event = CheckpointEvent(
                 CheckpointAction.NOTICED, timestamp(self._clock.utc_s()), position=self.position, note=notice.name
             )
@@ -595,12 +596,11 @@ class Checkpointer:
     def _read(self) -> None:
         """Load the newest whole checkpoint, where there is one; damaged ones are said and passed over."""
         began_s = self._clock.perf_s()
+        found = None
         if self._ranks.rank == 0:
             found, damaged = self._store.newest_whole()
-        else:
-            found, damaged = (None, ())
-        for sentence in damaged:
-            self._warn_once.warn(sentence, f"{sentence} The newest whole checkpoint before it is used")
+            for sentence in damaged:
+                self._warn_once.warn(sentence, f"{sentence} The newest whole checkpoint before it is used")
         name = self._ranks.gathered("" if found is None else found.name)[0]
         if not name:
             return
@@ -615,16 +615,16 @@ class Checkpointer:
             self._reasons[NotIdentical.OTHER_RANKS] = None
         if manifest.versions.get("torch") != own_version:
             self._reasons[NotIdentical.OTHER_VERSION.with_detail(f"{own_version} goes on")] = None
-        if self._ranks.rank < manifest.world_size:
-            rank = self._ranks.rank
-        else:
+        rank = self._ranks.rank
+        if rank >= manifest.world_size:
             rank = 0
         with found.local_directory() as directory:
             state = read_plain(directory / _MODEL_FILE)
             of_rank = read_plain(directory / _RANK_FILE.format(rank))
             if state.get("is_sharded"):
                 self._state.load_shards(directory, self._ranks)
-        self._left = left = _Resumed(found, state, of_rank, is_of_this_rank)
+        left = _Resumed(found, state, of_rank, is_of_this_rank)
+        self._left = left
         self._put_back(left)
         self._resumed_from = manifest
         self.position = manifest.position

@@ -92,12 +92,15 @@ class PositionedBatches:
         if resume is not None:
             n_before = int(resume["batches"])
             own = resume["own"] if self._has_state else None
-            if n_before and (left := put_back_random_state_values(resume["random_states"])):
-                self._reasons[NotIdentical.RANDOM_STATES.with_detail(", ".join(left))] = None
+            if n_before:
+                left = put_back_random_state_values(resume["random_states"])
+                if left:
+                    self._reasons[NotIdentical.RANDOM_STATES.with_detail(", ".join(left))] = None
             self._put_back_generators(resume["generators"]["before" if n_before else "now"])
         if own is not None:
             self._loader.load_state_dict(own)
-        self._random_before, self._before = random_state_values(), self._generator_states()
+        self._random_before = random_state_values()
+        self._before = self._generator_states()
         self._iterator = iter(self._loader)
         if own is not None and resume is not None:
             self.n_done = n_before

@@ -37,7 +37,8 @@ class RankAgreement:
         self.rank = 0
         self.world_size = 1
         if distributed.is_available() and distributed.is_initialized():
-            self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
+            self.rank = distributed.get_rank()
+            self.world_size = distributed.get_world_size()
             self.group = distributed.new_group(backend="gloo")
 
     def decide(self, code: int, steps: int = 0) -> int:
@@ -115,7 +116,8 @@ def _done_by_all(ranks: RankAgreement, work: Callable[[], Any]) -> list[Any]:
     except Exception as error:  # whatever it is, a rank that left would let the others wait
         problem = first_line(error)
     done = ranks.gathered((result, problem))
-    if failed := [f"rank {rank}: {problem}" for rank, (_, problem) in enumerate(done) if problem]:
+    failed = [f"rank {rank}: {problem}" for rank, (_, problem) in enumerate(done) if problem]
+    if failed:
         raise OSError("; ".join(failed) if ranks.world_size > 1 else problem)
     return [result for result, _ in done]
 

@@ -28,7 +28,8 @@ class TerminationNotices:
     """
 
     def __init__(self, names: Sequence[str] = ("SIGTERM", "SIGUSR1")) -> None:
-        if unknown := [name for name in names if not (name.startswith("SIG") and name.isupper())]:
+        unknown = [name for name in names if not (name.startswith("SIG") and name.isupper())]
+        if unknown:
             raise UsageError(f"signals are named as SIGTERM is, not {unknown[0]!r}")
         self._numbers = [int(getattr(signal, name)) for name in names if hasattr(signal, name)]
         self._before: dict[int, Any] = {}
@@ -71,5 +72,6 @@ class TerminationNotices:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal whose handler is not the guard's."""
         self.received(number)
-        if callable(before := self._before[number]):
+        before = self._before[number]
+        if callable(before):
             before(number, frame)

@@ -229,7 +229,8 @@ class TrainingState:
             reader = dcp.FileSystemReader(directory)
             saved = set(reader.read_metadata().state_dict_metadata)
             models, states_of = states.get_state_dict(together, optimizers)
-            if missing := {f"models.{key}" for key in models} - saved:
+            missing = {f"models.{key}" for key in models} - saved
+            if missing:
                 raise UsageError(f"the checkpoint is not of these models: it lacks {min(missing)}")
             planner = dcp.DefaultLoadPlanner(allow_partial_load=True)  # of a parameter that was never used
             state = {"models": models, "optimizers": states_of}

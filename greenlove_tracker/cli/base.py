@@ -88,15 +88,16 @@ class Verb(click.Command):
         own = [p for p in self.params if isinstance(p, click.Option) and p.name != "help_all"]
         is_all = ctx.meta.get("is_help_all") or len(own) <= _MOST_OPTIONS + 1
         shown = own if is_all else [*own[:_MOST_OPTIONS], self.params[-1]]
-        if records := [record for p in shown if (record := p.get_help_record(ctx)) is not None]:
+        records = [record for record in [p.get_help_record(ctx) for p in shown] if record is not None]
+        if records:
             with formatter.section("Options"):
                 formatter.write_dl(records)
 
     def message(self, error: UsageError, given: Mapping[str, Any]) -> str:
         """Return the message of an error; an argument that no option gave keeps its name, as settings have it."""
-        if error.is_of_value and (name := error.arguments[0]) in setting_names():
+        if error.is_of_value and error.arguments[0] in setting_names():
             of_options = {_option_of(p) for p in self.params if given.get(str(p.name)) is not None}
-            if self.option_names.get(name) not in of_options:  # it stands in a variable or a file
+            if self.option_names.get(error.arguments[0]) not in of_options:  # it stands in a variable or a file
                 return str(error)
         return error.in_options(self.option_names)
 
@@ -110,7 +111,8 @@ class CommandVerb(Verb):
         command = None
         if "--" in own:
             at = own.index("--")
-            own, command = own[:at], own[at + 1 :]
+            command = own[at + 1 :]
+            own = own[:at]
         ctx.meta["command"] = command
         return super().parse_args(ctx, own)
 
@@ -153,10 +155,12 @@ class _Verbs(click.Group):
         return super().parse_args(ctx, args)
 
     def _refuse_misspelt(self, word: str) -> None:
-        if word in _GONE and not Path(word).exists():
+        if Path(word).exists():
+            return
+        if word in _GONE:
             raise click.UsageError(f"{word}: {_GONE[word]}")
         near = difflib.get_close_matches(word, self.commands, n=1, cutoff=0.75)
-        if near and not Path(word).exists():
+        if near:
             raise click.UsageError(f"{word} is neither a verb nor a script: did you mean greenlove {near[0]}?")
 
 
@@ -239,13 +243,15 @@ def _check_output(given: Mapping[str, Any]) -> None:
     """
     if given.get("as_json") and given.get("as_csv"):
         raise UsageError("--json and --csv: choose one")
-    if path := given.get("page") or given.get("output"):
+    page = given.get("page")
+    path = page or given.get("output")
+    if path:
         from greenlove_tracker.machine.files import target_of
         from greenlove_tracker.report.build import checked_suffix
 
         target_of(path)
-        if given.get("page"):
-            checked_suffix(path)
+        if page:
+            checked_suffix(page)
 
 
 def answer(document: Document, record: Any = None, rows: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -340,19 +346,20 @@ def logs_of(given: str | None, *, may_be_empty: bool = False, is_latest: bool = 
 
     directory = load_settings().log_dir
     if given not in (None, "last") or (given == "last" and Path(given).exists()):
-        is_path = "://" in str(given) or Path(str(given)).exists()
-        # Pages show a part of an id, and screens the project before it.
-        if is_path:
-            named = []
-        else:
-            named = sorted(Path(directory).glob(f"*{glob.escape(Path(str(given)).name)}*"))
-        logs = read_logs(named[0] if len(named) == 1 else str(given))
+        text = str(given)
+        if "://" not in text and not Path(text).exists():
+            # Pages show a part of an id, and screens the project before it.
+            named = list(Path(directory).glob(f"*{glob.escape(Path(text).name)}*"))
+            if len(named) == 1:
+                text = str(named[0])
+        logs = read_logs(text)
     else:
         logs = read_logs(directory)
         if is_latest or given == "last":
             ours = (run for run in reversed(logs.runs) if run.path.is_dir())
             newest = next(filter(is_readable, ours), None)
-            logs = logs if newest is None else Logs(newest.path)
+            if newest is not None:
+                logs = Logs(newest.path)
     if may_be_empty or next(logs.readable(), None) is not None:
         return logs
     if logs.problems:
@@ -389,8 +396,11 @@ def changed_task(
     from greenlove_tracker.exploration.task import pieces_of
 
     takes = {*signature(Estimator).parameters, *setting_names()}
-    changes: dict[str, Any] = {} if epochs is None else {"total_epochs": epochs, "total_steps": None, "phases": ()}
-    changes |= {} if batch_size is None else {"batch_size": batch_size}
+    changes: dict[str, Any] = {}
+    if epochs is not None:
+        changes |= {"total_epochs": epochs, "total_steps": None, "phases": ()}
+    if batch_size is not None:
+        changes["batch_size"] = batch_size
 
     def task() -> dict[str, Any]:
         return pieces_of(function(), target, takes) | changes

@@ -66,15 +66,18 @@ def _document(directory: str, found: list[tuple[Checkpoint, str]], newest: str |
     """Return what a training would go on from, the table, and what is damaged."""
     n_whole = sum(not problem for _, problem in found)
     are = "is" if n_whole == 1 else "are"
-    verdict = f"{n_whole} of {fmt.plural(len(found), 'checkpoint')} {are} whole. A training would go on from {newest}."
+    n_in_all = fmt.plural(len(found), "checkpoint")
+    verdict = "No checkpoint is whole: a training would begin anew."
+    if newest:
+        verdict = f"{n_whole} of {n_in_all} {are} whole. A training would go on from {newest}."
     columns = tuple(Column(title, is_number=title in ("batches", "size")) for title in _HEAD)
     unlike = [one for one, problem in found if not problem and one.manifest.not_identical]
     damaged = [f"! {one.name}: {problem}." for one, problem in found if problem]
     return Document(
         title=f"Checkpoints in {directory}",
-        subtitle=fmt.plural(len(found), "checkpoint"),
+        subtitle=n_in_all,
         footer="",
-        verdict=verdict if newest else "No checkpoint is whole: a training would begin anew.",
+        verdict=verdict,
         blocks=(
             Table(columns, tuple(_row(one, problem) for one, problem in found)),
             *map(Paragraph, damaged),
@@ -87,10 +90,13 @@ def _row(found: Checkpoint, problem: str) -> tuple[str, ...]:
     if found.damage:
         return (found.name, *[fmt.UNKNOWN] * (len(_HEAD) - 2), _DAMAGED)
     manifest = found.manifest
-    epochs = f"{manifest.position.epoch:,}" + ("" if manifest.epochs is None else f" of {manifest.epochs:,}")
-    if manifest.is_bit_identical:
+    epochs = f"{manifest.position.epoch:,}"
+    if manifest.epochs is not None:
+        epochs += f" of {manifest.epochs:,}"
+    resume = "not identical *"
+    if problem:
+        resume = _DAMAGED
+    elif manifest.is_bit_identical:
         resume = "bit-identical"
-    else:
-        resume = "not identical *"
     figures = (epochs, f"{manifest.position.batches:,}", fmt.memory(found.size_bytes))
-    return (found.name, *figures, manifest.saved_at[:19].replace("T", " "), _DAMAGED if problem else resume)
+    return (found.name, *figures, manifest.saved_at[:19].replace("T", " "), resume)

@@ -76,7 +76,8 @@ def compare(
     for target in targets:
         if target.endswith(".py"):
             raise UsageError(f"{target} must name a function in it too, such as {target}:task")
-    if given := [name for name, value in (options | {"": arguments}).items() if value not in (None, False)]:
+    given = [name for name, value in (options | {"": arguments}).items() if value not in (None, False)]
+    if given:
         if given[0]:
             option = f"--{given[0].removesuffix('_s').replace('_', '-')}"
         else:

@@ -31,13 +31,10 @@ def show(as_json: bool) -> None:
     settings, origins = settings_with_origins()
     values = {name: _text(getattr(settings, name)) for name in setting_names()}
     if as_json:
-        found = {
-            name: {
-                "value": text if name == "phases" else getattr(settings, name),
-                "from": origins[name].where if name in origins else "default",
-            }
-            for name, text in values.items()
-        }
+        found = {}
+        for name, text in values.items():
+            value = text if name == "phases" else getattr(settings, name)
+            found[name] = {"value": value, "from": origins[name].where if name in origins else "default"}
         show_json({"settings": found, "notes": settings.notes})
         return
     defaults = {field.name: field.default for field in fields(Settings)}

@@ -76,11 +76,11 @@ class Diagnosis:
         lines += (f"  {line}" for line in terminal.table(rows, "<<<", widths=(8, 25), gap=" "))
         lines += ["", f"  {self._coverage()}", *terminal.wrap(self.beyond_gpus, "  ", "  "), ""]
         lines += [f"  fix {n}  {fix}" for n, fix in enumerate(fixes, 1)]
-        if not self.can_measure:
-            verdict = "nothing can be measured"
-        else:
-            verdict = "nothing broken"
-        return "\n".join([*lines, *([""] if fixes else []), f"{len(fixes)} to fix, {verdict}"])
+        if fixes:
+            lines.append("")
+        verdict = "nothing broken" if self.can_measure else "nothing can be measured"
+        lines.append(f"{len(fixes)} to fix, {verdict}")
+        return "\n".join(lines)
 
     def _coverage(self) -> str:
         if self.measured_w is None or not self.full_load_w:

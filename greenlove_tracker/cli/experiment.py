@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from greenlove_tracker.cli.base import Verb, cli, show, wrote
-from greenlove_tracker.rendering.document import Column, Document, Paragraph, Table
+from greenlove_tracker.rendering.document import Block, Column, Document, Paragraph, Table
 from greenlove_tracker.text import console
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import UsageError
@@ -145,7 +145,6 @@ def _report(described: Experiment, progress: ExperimentProgress, reasons: Mappin
 
 def _record(described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str]) -> ExperimentRecord:
     """Return what the report is made of."""
-    from greenlove_tracker.experiments.progress import PlannedRunState
     from greenlove_tracker.experiments.whole_training import whole_training
     from greenlove_tracker.report.comparison import ExperimentRecord
 
@@ -154,18 +153,19 @@ def _record(described: Experiment, progress: ExperimentProgress, reasons: Mappin
         for name, trainings in progress.groups(described.baseline)
     ]
     without_run = [training for training in progress.runs if not training.runs]
-    unfinished = [run for run in progress.runs if run.runs and run.state is not PlannedRunState.FINISHED]
-    told = [(run, reasons.get(run.planned.name) or run.reason) for run in unfinished]
+    unfinished = [run for run in progress.left if run.runs]
+    notes = [*progress.notes]
+    for run in unfinished:
+        name = run.planned.name
+        reason = reasons.get(name) or run.reason
+        notes.append(f"{name}: {run.state}{f', {reason}' if reason else ''}")
     use = progress.use
     return ExperimentRecord(
         name=described.name,
         sha256=described.sha256,
         groups=tuple(groups),
         not_run=tuple((run.planned.name, reasons.get(run.planned.name, "not begun yet")) for run in without_run),
-        notes=(
-            *progress.notes,
-            *(f"{run.planned.name}: {run.state}{f', {reason}' if reason else ''}" for run, reason in told),
-        ),
+        notes=tuple(notes),
         budget={quantity: (use[quantity], limit) for quantity, limit in described.budget.limits.items()},
     )
 
@@ -175,33 +175,39 @@ def _record(described: Experiment, progress: ExperimentProgress, reasons: Mappin
 
 def forecast_document(forecast: ExperimentForecast) -> Document:
     """Return a dry run: what all that is left takes, then what a training of each group does."""
-    totals = [
-        f"{name} {fmt.UNKNOWN if total is None else fmt.interval(total, text)}"
-        for quantity, (name, text) in fmt.QUANTITIES.items()
-        if (total := forecast.totals[quantity]) is not None or quantity != "cost_usd"
-    ]
     progress = forecast.progress
     limits = forecast.experiment.budget.limits
+    verdict = fmt.plural(len(progress.runs), "training")
     if progress.n_finished:
-        done = f", {progress.n_finished} of them finished"
-    else:
-        done = ""
-    is_done = not progress.left
-    totals = [] if is_done else totals
+        verdict += f", {progress.n_finished} of them finished"
     lines = [_limit_text(forecast, quantity, limit) for quantity, limit in limits.items()]
-    lines += [] if is_done else _beside(forecast)
+    blocks: list[Block] = []
+    if progress.left:
+        columns = [Column("one training"), Column("left", is_number=True)]
+        columns += [Column(fmt.QUANTITIES[quantity][0], is_number=True) for quantity in _IN_TABLE]
+        blocks.append(Table(tuple(columns), tuple(map(_group_row, forecast.groups))))
+        verdict += f": {', '.join(_totals(forecast))}"
+        lines += _beside(forecast)
     lines += [f"* {note}" for note in progress.notes]
     lines += [line for group in forecast.groups for line in _group_lines(group)]
-    columns = [Column("one training"), Column("left", is_number=True)]
-    columns += [Column(fmt.QUANTITIES[quantity][0], is_number=True) for quantity in _IN_TABLE]
-    table = Table(tuple(columns), tuple(map(_group_row, forecast.groups)))
+    blocks += map(Paragraph, lines)
     return Document(
         title=f"Experiment {fmt.shortened(forecast.experiment.name, 44)}, a dry run: nothing is trained",
         subtitle="",
         footer="",
-        verdict=f"{fmt.plural(len(progress.runs), 'training')}{done}{'' if is_done else ': '}{', '.join(totals)}.",
-        blocks=(*([] if is_done else [table]), *map(Paragraph, lines)),
+        verdict=f"{verdict}.",
+        blocks=tuple(blocks),
     )
+
+
+def _totals(forecast: ExperimentForecast) -> Iterator[str]:
+    """Yield what all that is left takes."""
+    for quantity, (name, text) in fmt.QUANTITIES.items():
+        total = forecast.totals[quantity]
+        if total is not None:
+            yield f"{name} {fmt.interval(total, text)}"
+        elif quantity != "cost_usd":
+            yield f"{name} {fmt.UNKNOWN}"
 
 
 _IN_TABLE = ("duration_s", "energy_kwh", "emissions_kgco2e")
@@ -234,9 +240,13 @@ def _limit_text(forecast: ExperimentForecast, quantity: str, limit: float) -> st
 def _group_lines(group: GroupForecast) -> list[str]:
     """Return what else is known of a group: its plan, why it was not explored, and what to beware of."""
     facts = [fact for fact in (group.plan, group.stop) if fact]
-    lines = [f"{group.group}: {' · '.join(facts)}"] if facts else []
-    lines += [f"! {group.group} is in no sum: {group.reason}"] if group.reason else []
-    return [*lines, *(f"! {group.group}: {warning}" for warning in group.warnings)]
+    lines = []
+    if facts:
+        lines.append(f"{group.group}: {' · '.join(facts)}")
+    if group.reason:
+        lines.append(f"! {group.group} is in no sum: {group.reason}")
+    lines += [f"! {group.group}: {warning}" for warning in group.warnings]
+    return lines
 
 
 def _group_row(group: GroupForecast) -> tuple[str, ...]:

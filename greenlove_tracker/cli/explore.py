@@ -100,8 +100,8 @@ def _forecast_again(
     """Forecast the last exploration for another number of epochs or steps; nothing is run."""
     from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
     from greenlove_tracker.extrapolation.time_fit import time_fit
+    from greenlove_tracker.logs.explorations import explored_plan
     from greenlove_tracker.logs.tables import QUANTITIES
-    from greenlove_tracker.logs.trials import explored_plan
     from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
     from greenlove_tracker.report.exploration_report import exploration_document
     from greenlove_tracker.report.wording import tilde

@@ -234,7 +234,10 @@ def _price(tariff: str | None, usd_per_kwh: float | None, by: str, settings: Set
     """
     if tariff is not None and usd_per_kwh is not None:
         raise UsageError("--tariff and --electricity-price: choose one")
-    if text := tariff or ("" if usd_per_kwh is not None else settings.electricity_tariff):
+    text = tariff
+    if not text and usd_per_kwh is None:
+        text = settings.electricity_tariff
+    if text:
         from greenlove_tracker.grid.tariff import parse_tariff
 
         return parse_tariff(text)

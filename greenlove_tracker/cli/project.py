@@ -109,13 +109,10 @@ def _project(
     from greenlove_tracker.projection import from_log as comparison
     from greenlove_tracker.report import projection_report
 
-    of_hours = comparison.compare_hours
-    of_log = comparison.compare_log
-    if hours is None:
-        known = partial(of_log, log_dir)
-    else:
-        known = partial(of_hours, hours)
-    found, decision = comparison.decided(known, chosen)
+    compare = partial(comparison.compare_log, log_dir)
+    if hours is not None:
+        compare = partial(comparison.compare_hours, hours)
+    found, decision = comparison.decided(compare, chosen)
     rows = found.projections
     about = found.about
     if spot_terms is not None:
@@ -124,14 +121,16 @@ def _project(
 
         row = row_for_spot(rows, chosen.gpus)
         advice = spot_advice_of(row, spot_terms, found.options.price_usd_per_gpu_hour)
-        at = f"on {row.billed_gpus} × {row.name}{f' at {row.offer.provider}' if row.offer else ''}"
+        at = f"on {row.billed_gpus} × {row.name}"
+        if row.offer:
+            at += f" at {row.offer.provider}"
         text = " · ".join(part for part in (*about, at) if part)
         answer(spot_document(advice, text), spot_record(advice, text))
         return
     asked = click.get_current_context().params
-    asked["is_verbose"] |= (
-        is_list := bool(chosen.include_all or chosen.gpus) and not asked["is_verbose"] and asked["page"] is None
-    )
+    is_list = bool(chosen.include_all or chosen.gpus) and not asked["is_verbose"] and asked["page"] is None
+    if is_list:
+        asked["is_verbose"] = True
     answer(
         projection_report.projection_document(rows, about, decision, chosen.today, is_list=is_list),
         projection_report.projection_record(rows, about, decision),
@@ -159,10 +158,9 @@ def _show_speedups(options: dict[str, Any]) -> None:
     if options["local_gpu"] is None or not options["gpus"]:
         raise UsageError('--speedups needs both GPUs: --gpu "RTX 3090" --target L40S')
     precision = precision_named(options["precision"] or ORDINARY_PRECISION)
-    if options["workload"] is None:
-        workload = None
-    else:
-        workload = workload_named(options["workload"])
+    workload = options["workload"]
+    if workload is not None:
+        workload = workload_named(workload)
     here = recognise(options["local_gpu"])
     there = [recognise(name) for name in options["gpus"]]
     found = speedups(here, there, workload=workload, precision=precision)
@@ -193,13 +191,18 @@ def _spot_terms(is_spot: bool, options: dict[str, Any]) -> dict[str, Any]:
     Raises:
         UsageError: where there are any without it, or with it those that only a choice of machines goes by.
     """
-    terms = {name: value for name in _SPOT_TERMS if (value := options.pop(name)) is not None}
+    terms = {}
+    for name in _SPOT_TERMS:
+        value = options.pop(name)
+        if value is not None:
+            terms[name] = value
     if terms and not is_spot:
         raise UsageError("{argument} is for --spot: give both", argument=next(iter(terms)))
     limit = next((name for name in _OF_A_CHOICE if options[name] is not None), None)
     if is_spot and limit is not None:
         raise UsageError("{argument} is for a choice of machines, --spot about one: leave one out", argument=limit)
-    if (rate := terms.get("preemptions_per_hour")) is not None:
+    rate = terms.get("preemptions_per_hour")
+    if rate is not None:
         forms = "{argument} takes 0.05, or 0.05,0.02,0.12 (with its range)"
         terms["preemptions_per_hour"] = _figure(rate, forms, "preemptions_per_hour")
     return terms

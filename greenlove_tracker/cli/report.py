@@ -114,8 +114,13 @@ def report(
         chosen["since"] = month
     chosen["since"] = _in_words(chosen["since"])
     given = {name: value for name, value in options.items() if value is not None}
-    is_of_runs = as_json or as_csv or is_text or by is not None
-    form = style or ("runs" if n_runs else "sums" if is_of_runs else "page")
+    form = "page"
+    if style:
+        form = style
+    elif n_runs:
+        form = "runs"
+    elif as_json or as_csv or is_text or by is not None:
+        form = "sums"
     _refuse_foreign_options(given, form)
     if output is not None and form in ("sums", "runs", "forecasts", "ledger", "metrics"):
         raise UsageError(
@@ -138,7 +143,13 @@ def report(
             chosen["simulated"] = False  # no auditor's line is simulated unless asked for
         _show_sums(read, form, by or "project", chosen, reading, as_json=as_json, as_csv=as_csv)
     else:
-        _give_text(_declaration(form, read, chosen, **given), output)
+        text = _declaration(form, read, chosen, **given)
+        if output is None:
+            click.echo(text)
+        else:
+            from greenlove_tracker.machine.files import write_report
+
+            wrote(write_report(output, f"{text}\n"))
 
 
 def _in_words(since: str | None) -> str | None:
@@ -162,15 +173,6 @@ def _refuse_foreign_options(given: dict[str, Any], form: str) -> None:
             else:
                 other = f"--format {form}"
             raise UsageError(f"{option} is of --format {meant}: leave it out, or {other}")
-
-
-def _give_text(text: str, output: str | None) -> None:
-    from greenlove_tracker.machine.files import write_report
-
-    if output is None:
-        click.echo(text)
-    else:
-        wrote(write_report(output, f"{text}\n"))
 
 
 def _show_sums(
@@ -239,7 +241,8 @@ def _show_forecasts(logs: Logs) -> None:
     n_without = 0
     time_limits = []
     for run in (run for run in logs.readable() if not run.is_exploration):
-        if (outcome := outcome_of(run, "duration_s")) is None:
+        outcome = outcome_of(run, "duration_s")
+        if outcome is None:
             n_without += 1
             continue
         outcomes.append(outcome)
@@ -259,11 +262,8 @@ def _show_sweep(logs: Logs, n_runs: int, groups: Sequence[str]) -> None:
     from greenlove_tracker.report.forecast_report import sweep_document
 
     of_group = " or ".join(groups) or None
-    done = [
-        run.summary
-        for run in logs.readable()
-        if run.is_complete and run.summary.project in (groups or [run.summary.project])
-    ]
+    finished = [run.summary for run in logs.readable() if run.is_complete]
+    done = [summary for summary in finished if not groups or summary.project in groups]
     if not done:
         which = "" if of_group is None else f" of the group {of_group}"
         raise UsageError(f"{logs.path} has no finished run{which} to go by: let one run to its end, then ask again")

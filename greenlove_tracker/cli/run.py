@@ -142,12 +142,13 @@ def run(
         options |= _limit(within, options, is_waiting=start is not None)
     if start is None and (max_wait is not None or dry_run):
         raise UsageError("--max-wait and --dry-run say what --start does: give --start best, or a time")
+    as_module = ["-m"] if module else []
     if start is not None:
         if is_command:
             base.check_command(command)
         elif not module and not Path(command[0]).exists():
             raise UsageError(f"no such script: {command[0]}")
-        words = [*(["-m"] if module else []), *command]
+        words = [*as_module, *command]
         if not _hold_back(start, max_wait, options, ctx.obj, words if dry_run else None):
             return
     try:
@@ -162,9 +163,10 @@ def run(
         if error.is_in([name for name, value in options.items() if value is not None]) or is_strict():
             raise
         WarnOnce().warn("untracked", f"this is run, but not tracked: {error}")
+        if is_command:
+            base.become(command)
         flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # multiprocessing's
-        python = [sys.executable, *flags, *(["-m"] if module else [])]
-        base.become(command if is_command else (*python, *command))
+        base.become((sys.executable, *flags, *as_module, *command))
     _show(outcome)
     _leave(outcome)
 
@@ -173,8 +175,10 @@ def _limit(within: str, options: Mapping[str, Any], *, is_waiting: bool) -> dict
     """Return the setting that ``--within`` gives: a time budget from now on; of a wait, the time that it must keep."""
     if not is_waiting and options["max_hours"] is None:
         return {"max_hours": base.within_s(within) / SECONDS_PER_HOUR}
-    before_wait = deadline_after_wait(os.environ)  # "tomorrow" was another day before the wait
-    return {"deadline_utc": base.within_time(within).isoformat() if before_wait is None else before_wait}
+    deadline_utc = deadline_after_wait(os.environ)  # "tomorrow" was another day before the wait
+    if deadline_utc is None:
+        deadline_utc = base.within_time(within).isoformat()
+    return {"deadline_utc": deadline_utc}
 
 
 def _hold_back(

@@ -117,8 +117,10 @@ def planned_runs(
     combinations = [dict(zip(matrix, chosen, strict=True)) for chosen in itertools.product(*matrix.values())]
     found = []
     for (n_seed, seed), (n_combination, values) in itertools.product(enumerate(seeds), enumerate(combinations)):
-        is_reversed = (n_seed + n_combination) % 2 == 1
-        for arm in reversed(list(arms)) if is_reversed else arms:
+        in_turn = list(arms)
+        if (n_seed + n_combination) % 2 == 1:
+            in_turn.reverse()
+        for arm in in_turn:
             run = _with_values(replace(common, arm=arm, techniques=tuple(arms[arm]), seed=seed), values)
             group = group_name(arm, values)
             found.append(replace(run, key=training_key(run), group=group, name=f"{group}, seed {seed}"))
@@ -177,7 +179,8 @@ def expanded(text: str) -> str:
         UsageError: for a ``${NAME}`` that is not set; it says the name alone.
     """
     found = os.path.expandvars(text)
-    if missing := re.search(r"\$\{\w+\}", found):
+    missing = re.search(r"\$\{\w+\}", found)
+    if missing:
         raise UsageError(f"the environment variable {missing[0]} is not set, and the experiment names it: set it first")
     return found
 
@@ -227,7 +230,8 @@ def _technique(item: Any) -> TechniqueChoice:
     if isinstance(item, dict) and len(item) == 1:
         text, given = next(iter(item.items()))
     else:
-        text, given = (item, None)
+        text = item
+        given = None
     name = str(text).partition("=")[0]
     if name not in TECHNIQUES:
         raise UsageError(f"no technique is called {name!r}: {nearest(name, TECHNIQUES)}")
@@ -243,7 +247,9 @@ def _typed(value: Any) -> Any:
             return kind(value)
         except (TypeError, ValueError):
             continue
-    return {"true": True, "false": False}.get(str(value), value)
+    if value in ("true", "false"):
+        return value == "true"
+    return value
 
 
 def _seeds(value: Any) -> Any:
@@ -477,7 +483,8 @@ def read_experiment(path: str | os.PathLike[str], *, makes_techniques: bool = Fa
         where = f", line {mark.line + 1}" if mark else ""
         raise UsageError(f"{file}{where}: not YAML: {' '.join(str(problem).split())}") from error
     experiment = _experiment(file.absolute(), content, values.get("matrix", ()), hashlib.sha256(data).hexdigest())
-    if found := list(_contradictions(content, experiment, makes_techniques=makes_techniques)):
+    found = list(_contradictions(content, experiment, makes_techniques=makes_techniques))
+    if found:
         raise _refused(file, values, found)
     return experiment
 
@@ -489,13 +496,18 @@ def _message(details: Any) -> str:
     if isinstance(error, UsageError):
         return str(error)
     if details["type"] == "missing":
-        return f"is missing: write {location[-1]}: {ExperimentFile.model_fields[str(location[-1])].examples[0]}"  # type: ignore[index]
+        key = str(location[-1])
+        return f"is missing: write {key}: {ExperimentFile.model_fields[key].examples[0]}"  # type: ignore[index]
     if details["type"] != "extra_forbidden":
+        problem = str(details["msg"]).removeprefix("Input ")
         given = details["input"]
-        return f"{details['msg'].removeprefix('Input ')}{f', not {given!r}'[:60] if isinstance(given, str) else ''}"
-    key = str(location[-1])
-    known = SECTIONS[str(location[0]) if len(location) > 1 else ""].model_fields
-    return f"no such key: {nearest(key, known)}"
+        if isinstance(given, str):
+            problem += f", not {given!r}"[:60]
+        return problem
+    section = ""
+    if len(location) > 1:
+        section = str(location[0])
+    return f"no such key: {nearest(str(location[-1]), SECTIONS[section].model_fields)}"
 
 
 def _refused(file: Path, values: Any, mistakes: Iterable[tuple[Location, str]]) -> UsageError:
@@ -513,7 +525,8 @@ def _line(values: Any, location: Location) -> int:
     for part in location:
         try:
             places = values.lc  # of ruamel's round trip
-            line = (places.key(part) if hasattr(values, "keys") else places.item(part))[0]
+            position = places.key(part) if hasattr(values, "keys") else places.item(part)
+            line = position[0]
             values = values[part]
         except (AttributeError, KeyError, IndexError, TypeError):
             break
@@ -522,16 +535,18 @@ def _line(values: Any, location: Location) -> int:
 
 def _where(location: Location) -> str:
     """Return where a value stands in the words of the file: ``arms.optimised[2]:``."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
     return f"{text.removeprefix('.')}: " if text else ""
 
 
 def _source(task: Path) -> str:
     """Return the code of a task; empty where there is none."""
-    try:
-        if task.suffix == ".py":
-            return task.read_text("utf-8")
+    if task.suffix != ".py":
         return ""
+    try:
+        return task.read_text("utf-8")
     except (OSError, ValueError):
         return ""
 
@@ -548,7 +563,8 @@ def _experiment(file: Path, content: ExperimentFile, names: Iterable[str], sha25
     own |= content.settings
     settings = {name: value for name, value in own.items() if value is not None}
     for name in ("intensity", "electricity_tariff"):
-        if os.path.isfile(path := beside(str(settings.get(name, "")))):  # noqa: PTH113  # too long a name
+        path = beside(str(settings.get(name, "")))
+        if os.path.isfile(path):  # noqa: PTH113  # too long a name
             settings[name] = str(path)
     task, _, function = content.task.rpartition(":")
     common = PlannedRun(
@@ -594,7 +610,8 @@ def _contradictions(
         except (TypeError, ValueError) as error:  # a UsageError, or an option of another type
             yield ("arms", arm), str(error)
     counts = Counter(run.key for run in runs)
-    if same := [run.name for run in runs if counts[run.key] > 1]:
+    same = [run.name for run in runs if counts[run.key] > 1]
+    if same:
         yield (), f"{' and '.join(same[:2])} are the same training: leave one out"
     try:
         load_settings(runs[0].settings)

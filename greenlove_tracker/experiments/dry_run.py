@@ -114,7 +114,11 @@ def forecast_experiment(
     totals = {quantity: _total([group.left(quantity) for group in explored]) for quantity in fmt.QUANTITIES}
     limits = experiment.budget.limits
     used = progress.use
-    over = {q: t.probability_above(limits[q] - used[q]) for q in limits if (t := totals[q]) is not None}
+    over = {}
+    for quantity, limit in limits.items():
+        total = totals[quantity]
+        if total is not None:
+            over[quantity] = total.probability_above(limit - used[quantity])
     return ExperimentForecast(experiment, progress, groups, totals, over)
 
 
@@ -177,6 +181,9 @@ def _explored(
         took_s = time.perf_counter() - began_s
     if found.pop("outcome", "finished") != "finished":
         return replace(group, reason=found["reason"])
-    estimates = {q: None if found[q] is None else Estimate(**found[q]) for q in fmt.QUANTITIES}
+    for quantity in fmt.QUANTITIES:
+        if found[quantity] is not None:
+            found[quantity] = Estimate(**found[quantity])
+    found["warnings"] = tuple(found["warnings"])
     start_up_s = max(0.0, took_s - found.pop("spent_s"))
-    return replace(group, **{**found, **estimates, "warnings": tuple(found["warnings"])}, start_up_s=start_up_s)
+    return replace(group, **found, start_up_s=start_up_s)

@@ -152,7 +152,8 @@ def _explored(planned: PlannedRun, budget_s: float, log_dir: Path) -> dict[str, 
     options = {name: value for name, value in arm.parts.items() if name in takes} | dict(planned.settings)
     own = {"budget_s": budget_s, "asks": False, "log_dir": log_dir, "verbose": 0, "export": "", "seed": planned.seed}
     own |= {"train_step": lambda model, batch, *_: arm.step(batch)}  # with what techniques make of it
-    if (stopping := arm.parts.get("early_stopping")) is not None and parts.get("total_epochs") is not None:
+    stopping = arm.parts.get("early_stopping")
+    if stopping is not None and parts.get("total_epochs") is not None:
         own["stopping"] = stopping.rule
     with arm.active():
         estimator = Estimator(**{**options, **own})

@@ -110,7 +110,8 @@ class ExperimentProgress:
         if runs_dir.is_dir():
             logs = read_logs(runs_dir)
             own = [run for run in logs.readable() if run.text("experiment") and not run.is_exploration]
-            if others := {run.text("experiment") for run in own} - {experiment.name}:
+            others = {run.text("experiment") for run in own} - {experiment.name}
+            if others:
                 raise UsageError(
                     f"{runs_dir} holds the runs of the experiment {min(others)}, and this one is called "
                     f"{experiment.name}: give this one an outputs directory of its own"
@@ -137,10 +138,6 @@ class ExperimentProgress:
         names = dict.fromkeys((baseline, *(run.planned.group for run in self.runs)))
         return tuple((name, tuple(run for run in self.runs if run.planned.group == name)) for name in names)
 
-    def finished(self, group: str) -> list[PlannedRunProgress]:
-        """Return the finished trainings of a group."""
-        return [run for run in self.runs if run.planned.group == group and run.state is PlannedRunState.FINISHED]
-
 
 def _changed_task_notes(found: Sequence[PlannedRunProgress]) -> Iterator[str]:
     """Yield a note on finished trainings whose code was another than today's."""
@@ -148,7 +145,8 @@ def _changed_task_notes(found: Sequence[PlannedRunProgress]) -> Iterator[str]:
     file = Path(found[0].planned.task.rpartition(":")[0])
     if finished and file.is_file():
         today = hashlib.sha256(file.read_bytes()).hexdigest()
-        if n_other := sum(run.runs[-1].text("task_sha256") not in ("", today) for run in finished):
+        n_other = sum(run.runs[-1].text("task_sha256") not in ("", today) for run in finished)
+        if n_other:
             kept = f"{n_other} of the {fmt.plural(len(finished), 'training')} that finished"
             yield (
                 f"{file.name} has changed since {kept}: they are not trained again; give another outputs "

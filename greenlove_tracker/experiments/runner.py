@@ -149,11 +149,11 @@ class _Call:
     def run(self) -> ExperimentOutcome:
         """Train what has not finished, and say how it ended."""
         progress = ExperimentProgress.of(self._experiment)
+        trainings = fmt.plural(len(progress.runs), "training")
+        begun = f"greenlove  {self._experiment.name}: {trainings}"
         if progress.n_finished:
-            before = f", {progress.n_finished} of them finished before"
-        else:
-            before = ""
-        self._tell(f"greenlove  {self._experiment.name}: {fmt.plural(len(progress.runs), 'training')}{before}")
+            begun += f", {progress.n_finished} of them finished before"
+        self._tell(begun)
         for note in progress.notes:
             self._tell(f"greenlove  {note}")
         for number, run in enumerate(progress.runs, 1):
@@ -169,8 +169,8 @@ class _Call:
             self._note(number, progress, answer, is_limited=bool(rest))
             if self._signal is not None or self._limit:
                 break
-        left = [name for run in progress.left if (name := run.planned.name) not in self._not_run]
-        done = f"{progress.n_finished} of {fmt.plural(len(progress.runs), 'training')} done"
+        left = [run.planned.name for run in progress.left if run.planned.name not in self._not_run]
+        done = f"{progress.n_finished} of {trainings} done"
         if self._signal is not None:
             self._tell(f"greenlove  ended by {signal.Signals(self._signal).name}: {done}. The same command goes on")
         elif self._limit:

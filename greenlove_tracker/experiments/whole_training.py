@@ -30,26 +30,28 @@ def whole_training(runs: Sequence[Run]) -> Run:
     last = parts[-1]
     lines = {name: line for name, line in last.lines.items() if name not in (*_OF_FIRST, "intensity_sources")}
     lines |= {name: first.lines[name] for name in _OF_FIRST if name in first.lines}
-    for name, done in (
-        ("epochs_planned", last.first_epoch - first.first_epoch),
-        ("total_steps_planned", last.first_step - first.first_step),
-    ):
-        if (rest := count_in(last.lines, name)) is not None:
-            lines[name] = str(done + rest), ""
+    done_epochs = last.first_epoch - first.first_epoch
+    done_steps = last.first_step - first.first_step
+    for name, done in (("epochs_planned", done_epochs), ("total_steps_planned", done_steps)):
+        rest = count_in(last.lines, name)
+        if rest is not None:
+            lines[name] = (str(done + rest), "")
         elif name in first.lines:  # nothing was left to do for the last one
             lines[name] = first.lines[name]
     peaks = [run.amount("peak_memory_gb") for run in parts]
-    if known := [peak for peak in peaks if peak is not None]:
-        lines["peak_memory_gb"] = f"{max(known):g}", "GiB"
+    known = [peak for peak in peaks if peak is not None]
+    if known:
+        lines["peak_memory_gb"] = (f"{max(known):g}", "GiB")
     ranks = sorted({rank for run in parts for rank in run.rows})
     rows = {rank: [row for run in parts for row in run.rows.get(rank, ())] for rank in ranks}
-    ending = Ending(last.summary.status, last.summary.exit_code, last.summary.ended_at)
-    summary = summarise(last.terms, rows, ending, gpu_count=last.summary.gpu_count)
+    of_last = last.summary
+    ending = Ending(of_last.status, of_last.exit_code, of_last.ended_at)
+    summary = summarise(last.terms, rows, ending, gpu_count=of_last.gpu_count)
     metrics = _lasting_metrics(parts)
     summary = replace(
         summary,
         started_at=first.summary.started_at,
-        epochs_done=last.first_epoch - first.first_epoch + last.summary.epochs_done,
+        epochs_done=done_epochs + of_last.epochs_done,
         epochs_planned=count_in(lines, "epochs_planned"),
         metrics=summarise_metrics(metrics),
     )
@@ -81,6 +83,7 @@ def _lasting_metrics(parts: Sequence[Run]) -> dict[int, Sequence[MetricRecord]]:
 
 def _lasts(record: MetricRecord, run: Run, later: Run) -> bool:
     """Return True where a later run stands on the work that a value is of."""
-    if later.first_step and (run.first_step + record.steps_done):
-        return run.first_step + record.steps_done <= later.first_step
+    steps = run.first_step + record.steps_done
+    if steps and later.first_step:
+        return steps <= later.first_step
     return (record.epoch or 0) <= later.first_epoch and later.first_epoch > 0

@@ -395,7 +395,8 @@ class TrialBudget:
         """Return the trial with fewer epochs, or smaller, where the time is short; no batches where too small."""
         available_s = self.available_s - self.overhead_s
         least = min(epochs, _LEAST_EPOCHS)
-        if (allowed := int(available_s / self.cost.epoch_s(batches))) >= least:
+        allowed = int(available_s / self.cost.epoch_s(batches))
+        if allowed >= least:
             return batches, min(epochs, allowed)
         if self.cost.batch_s:
             fitting = int((available_s / least - self.cost.start_s) / self.cost.batch_s)

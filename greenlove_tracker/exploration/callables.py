@@ -23,9 +23,8 @@ from greenlove_tracker.vocabulary.records import Clock
 _LEAST_SIZES = 3
 _CUDA_DEVICES = {"/dev/nvidia-uvm", "/dev/dxg"}  # the second in the Windows Subsystem for Linux
 _REPLICATES = 3  # of each size at most; a fit's time differs from call to call
-# The smallest trial has so many samples, or this part of all: fits on fewer are mostly their own start.
-_SMALLEST = 50
-_SMALLEST_SHARE = 1000
+_SMALLEST = 50  # samples of the smallest trial: fits on fewer are mostly their own start
+_SMALLEST_SHARE = 1000  # or one in so many of all samples, where that is more
 _SINGLE_SHARE = (
     0.3  # of the budget that one fit may take once there are enough sizes, so that there is time for it again
 )

@@ -135,8 +135,10 @@ class Estimator:
         self._optimizer = optimizer
         self._criterion = criterion
         own_step = step_of(loss or partial(loss_of_pair, criterion=criterion), max_grad_norm)
-        self._train_step, self._device = train_step or own_step, device_of(model, device)
-        self._eval_fn, self._also_restore = eval_fn, tuple(also_restore)
+        self._train_step = train_step or own_step
+        self._device = device_of(model, device)
+        self._eval_fn = eval_fn
+        self._also_restore = tuple(also_restore)
         self._clock = clock
         self._meter = meter
         self._last_batch: Any = None
@@ -148,7 +150,8 @@ class Estimator:
             on_no_terminal,
             comparison or ProjectionOptions(),
         )
-        self._data, self._source = train_dataset, source_of(train_dataset, batch_size)
+        self._data = train_dataset
+        self._source = source_of(train_dataset, batch_size)
         phases = self._settings.phases
         has_planned = any(phase.eval_every is not None for phase in phases)
         if eval_fn is not None and eval_every is None and total_steps is not None and not has_planned:
@@ -207,7 +210,9 @@ class Estimator:
         modules = [m for m in (self._model, self._criterion) if isinstance(m, nn.Module)]
         run.record = ExplorationRecord(used_gpus=_gpus_of(modules))
         run.workload = _seen(lambda: workload_of(self._model))
-        self._n_batches, self._last_batch, self._precision = 0, None, Seen()
+        self._n_batches = 0
+        self._last_batch = None
+        self._precision = Seen()
         schedulers = find_lr_schedulers(self._optimizer, self._also_restore)
         others = (*self._also_restore, *schedulers, *find_scalers_and_averages())
         try:
@@ -345,9 +350,11 @@ def plan_of(
             "give {argument} or {argument}: what is the whole training?", argument=("total_epochs", "total_steps")
         )
     if steps is None:
-        name, count = ("total_epochs", epochs)
+        name = "total_epochs"
+        count = epochs
     else:
-        name, count = ("total_steps", steps)
+        name = "total_steps"
+        count = steps
     if count is not None and not is_whole(count):
         raise UsageError(f"{{argument}} must be a whole number of at least 1, not {count!r}", argument=name)
     if source.batches_per_epoch is None and steps is None and unit != "steps":

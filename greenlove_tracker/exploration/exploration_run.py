@@ -102,13 +102,13 @@ class Estimation:
 
     def __repr__(self) -> str:
         """Return it in a line: all of its fields would fill screens."""
-        known = ", ".join(
-            fmt.interval(estimate, text)
-            for field, (_, text) in fmt.QUANTITIES.items()
-            if (estimate := getattr(self.forecast, field)) is not None
-        )
+        known = []
+        for quantity, (_, text) in fmt.QUANTITIES.items():
+            estimate = getattr(self.forecast, quantity)
+            if estimate is not None:
+                known.append(fmt.interval(estimate, text))
         doubt = "" if self.forecast.is_reliable else ", not reliable"
-        return f"Estimation({known}{doubt}; {fmt.plural(len(self.trials), 'trial')}; {self.run_dir})"
+        return f"Estimation({', '.join(known)}{doubt}; {fmt.plural(len(self.trials), 'trial')}; {self.run_dir})"
 
     def forecast_for(self, plan: TrainingPlan) -> Forecast:
         """Forecast another plan from the same trials, as they are logged in ``run_dir``; nothing is run.

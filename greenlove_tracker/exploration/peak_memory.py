@@ -100,9 +100,7 @@ def peak_of_steps(
                 if is_late():
                     raise TimeoutError("following the steps took too long")
                 batch = next(batches, batch)  # of a data set with one batch, that one again
-                if has_data:
-                    batch = batch
-                else:
+                if not has_data:
                     batch = tree_map_only(torch.Tensor, lambda t: t.to("meta"), batch)
                 with tracker:
                     training.step(batch)

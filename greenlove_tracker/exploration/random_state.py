@@ -142,7 +142,8 @@ def plain_value(value: Any) -> Any:
 
 def is_same_state(one: Any, other: Any) -> bool:
     """Return whether two random states in plain types are equal."""
-    (parts, form), (others, other_form) = tree_flatten(one), tree_flatten(other)
+    parts, form = tree_flatten(one)
+    others, other_form = tree_flatten(other)
     return form == other_form and all(
         torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(parts, others, strict=True)
     )
@@ -201,10 +202,7 @@ def saved_generator(name: str, source: Any) -> SavedState | None:
         return SavedState(name, partial(source.get_state, legacy=False), source.set_state)
     if isinstance(source, numpy.Generator):
         source = source.bit_generator
-    else:
-        source = source
-    is_generator = isinstance(source, numpy.BitGenerator)
-    if is_generator:
+    if isinstance(source, numpy.BitGenerator):
         return SavedState(name, partial(getattr, source, "state"), partial(setattr, source, "state"))
     return None
 

@@ -94,7 +94,8 @@ def pieces_of(found: Any, target: str, takes: Collection[str]) -> dict[str, Any]
         UsageError: where it returned something else, a piece is missing, or a name is unknown.
     """
     if isinstance(found, Mapping):
-        if unknown := [str(name) for name in found if name not in takes]:
+        unknown = [str(name) for name in found if name not in takes]
+        if unknown:
             known = "Estimator takes no such argument (help(greenlove_tracker.Estimator))"
             raise UsageError(f"{target} gives {', '.join(unknown)}: {known}")
         if hasattr(found.get("loss"), "forward"):
@@ -103,7 +104,8 @@ def pieces_of(found: Any, target: str, takes: Collection[str]) -> dict[str, Any]
             given = {"criterion": None, **found}
         else:
             given = dict(found)
-        if missing := [piece for piece in _PIECES if piece not in given]:
+        missing = [piece for piece in _PIECES if piece not in given]
+        if missing:
             raise UsageError(f"{target} gives no {', '.join(missing)}")
         return given
     if isinstance(found, tuple) and len(found) == len(_PIECES):

@@ -63,7 +63,7 @@ def sum_to_come(count: int, known: Sequence[float], spread_of_one: float, rng: n
 def estimate(draws: Array, level: float, unit: str, floor: float = 0.0) -> Estimate:
     """Return the median and the prediction interval of a quantity that is no less than ``floor``."""
     lower, point, upper = np.maximum(floor, np.quantile(draws, [(1 - level) / 2, 0.5, (1 + level) / 2])).tolist()
-    return Estimate(point, lower, upper, level, unit, Kind.PREDICTION)
+    return Estimate(point, lower, upper, level, unit)
 
 
 def estimate_about(draws: Array, level: float, unit: str, kind: str = Kind.PREDICTION) -> Estimate:
@@ -72,9 +72,9 @@ def estimate_about(draws: Array, level: float, unit: str, kind: str = Kind.PREDI
     lower, upper = np.quantile(draws[1:], [(1 - level) / 2, (1 + level) / 2], method="hazen").tolist()  # as of SPREAD
     lower = min(point, max(0.0, lower))
     upper = max(point, upper)
-    return Estimate(
-        point, above_zero(lower, point, upper) if kind == Kind.PREDICTION else lower, upper, level, unit, kind
-    )
+    if kind == Kind.PREDICTION:
+        lower = above_zero(lower, point, upper)
+    return Estimate(point, lower, upper, level, unit, kind)
 
 
 def split_normal(z: Array, point: Array | float, lower: Array | float, upper: Array | float) -> Array:

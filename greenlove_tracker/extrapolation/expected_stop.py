@@ -59,33 +59,36 @@ def expected_stop(
         seed: of the simulation.
     """
     known = [float(value) for value in values]
+    n = len(known)
+    every = rule.every
     ended = rule.first_stop(known)
-    basis = f"{rule.metric} of {len(known) * rule.every} epochs"
+    basis = f"{rule.metric} of {n * every} epochs"
     if ended is not None:  # it ends now: nothing is forecast past a rule that has ended it
-        now = min(most_epochs, max(len(known) * rule.every, least_epochs))
-        basis = f"{rule.metric} of {ended * rule.every} epochs, after which the rule ends it"
+        now = min(most_epochs, max(n * every, least_epochs))
+        basis = f"{rule.metric} of {ended * every} epochs, after which the rule ends it"
         return _of_counts({now: 1.0}, most_epochs, 0.0, basis)
-    ahead = min(_MOST_AHEAD, most_epochs // rule.every - len(known))
+    ahead = min(_MOST_AHEAD, most_epochs // every - n)
     if ahead <= 0:
         return _of_counts({most_epochs: 1.0}, most_epochs, 1.0, basis)
-    prior = _not_before(unknown_stop(rule, most_epochs), max(least_epochs, (len(known) + 1) * rule.every))
+    prior = _not_before(unknown_stop(rule, most_epochs), max(least_epochs, (n + 1) * every))
     sign = -1.0 if rule.higher_is_better else 1.0
     curve = np.array([value if abs(value) < _LARGEST else math.nan for value in known[-_MOST_FITTED:]])
     if np.isfinite(curve).sum() < _LEAST_VALUES:
         return prior
     rng = np.random.default_rng(seed)
-    n_paths = int(np.clip(_MOST_LOOKED_AT / (len(known) + ahead), _FEWEST_PATHS, _MOST_PATHS))
+    n_paths = int(np.clip(_MOST_LOOKED_AT / (n + ahead), _FEWEST_PATHS, _MOST_PATHS))
     paths = sign * _continued(sign * curve, ahead, n_paths, rng)
     shares: dict[int, float] = {epochs: _UNFORESEEN * share for epochs, share in prior.probabilities}
     none = _UNFORESEEN * prior.probability_of_none
+    of_path = (1 - _UNFORESEEN) / n_paths
     for path in paths.tolist():
         stop = rule.first_stop([*known, *path])
         if stop is None:
             epochs = most_epochs
+            none += of_path
         else:
-            epochs = min(most_epochs, stop * rule.every)
-        shares[epochs] = shares.get(epochs, 0.0) + (1 - _UNFORESEEN) / len(paths)
-        none += (1 - _UNFORESEEN) / len(paths) if stop is None else 0.0
+            epochs = min(most_epochs, stop * every)
+        shares[epochs] = shares.get(epochs, 0.0) + of_path
     return _not_before(_of_counts(shares, most_epochs, none, basis), least_epochs)
 
 
@@ -111,6 +114,7 @@ def forecast_over_stops(
     at = sorted({int(epochs[0]), stop.quantile(0.5), int(epochs[-1])} | phase_ends)
     forecasts = [whole if k == stop.most_epochs else forecast_until(k) for k in at]
     level = whole.duration_s.level
+    upper_share = (1 + level) / 2
     rng = np.random.default_rng(0)
 
     def quantiles(ends: Sequence[tuple[float, float, float]], z: float, shares: Sequence[float]) -> Sequence[float]:
@@ -123,32 +127,35 @@ def forecast_over_stops(
         ends = [(e.point, e.lower, e.upper) for e in estimates if e is not None]
         if estimates[0] is None or len(ends) < len(estimates):
             return None
-        shares = (1 - level) / 2, 0.5, (1 + level) / 2
-        lower, point, upper = quantiles(ends, float(special.ndtri((1 + level) / 2)), shares)
+        shares = ((1 - level) / 2, 0.5, upper_share)
+        lower, point, upper = quantiles(ends, float(special.ndtri(upper_share)), shares)
         return replace(estimates[0], point=point, lower=lower, upper=upper)
 
     duration = mixed([f.duration_s for f in forecasts]) or whole.duration_s
-    p99s = [(f.duration_s.point, f.duration_s.point, f.duration_p99_s) for f in forecasts if f.duration_p99_s]
     not_reached = Estimate(0.0, 0.0, 0.0, level, "s")
+    phases = []
+    for i, part in enumerate(whole.phases):
+        of_part = mixed([f.phases[i].duration_s if i < len(f.phases) else not_reached for f in forecasts])
+        phases.append(replace(part, duration_s=of_part or part.duration_s))
     warnings = [*whole.warnings]
-    parts = [
-        mixed([f.phases[i].duration_s if i < len(f.phases) else not_reached for f in forecasts])
-        for i in range(len(whole.phases))
-    ]
     if duration.relative_width > WIDE_RELATIVE_WIDTH:
         width = f"±{duration.relative_width / 2:.0%} ({stop.basis})"
         message = f"early stopping may end it sooner or later: the interval is {width}"
         warnings.append(WarningCode.WIDE.warning(message, "it narrows as the run goes on"))
+    energy = mixed([f.energy_kwh for f in forecasts])
+    between = mixed([f.between_s for f in forecasts])
+    p99s = [(f.duration_s.point, f.duration_s.point, f.duration_p99_s) for f in forecasts if f.duration_p99_s]
+    p99_s = None
+    if len(p99s) == len(forecasts):
+        (p99_s,) = quantiles(p99s, float(special.ndtri(P99)), [P99])
     return replace(
         whole,
         duration_s=duration,
-        energy_kwh=mixed([f.energy_kwh for f in forecasts]),
-        between_s=mixed([f.between_s for f in forecasts]),
-        duration_p99_s=quantiles(p99s, float(special.ndtri(P99)), [P99])[0] if len(p99s) == len(forecasts) else None,
+        energy_kwh=energy,
+        between_s=between,
+        duration_p99_s=p99_s,
         warnings=tuple(warnings),
-        phases=tuple(
-            replace(part, duration_s=mix or part.duration_s) for part, mix in zip(whole.phases, parts, strict=True)
-        ),
+        phases=tuple(phases),
         expected_stop=stop,
         without_stop=whole,
     )
@@ -179,17 +186,24 @@ def _forms(n: int, ahead: int) -> tuple[Array, Array, Array, Array]:
     """
     t = np.arange(1, n + ahead + 1, dtype=float)
     falls = [t**-p for p in _POWERS] + [np.exp(-(t - 1) / tau) for tau in _TAUS]
-    falls = [(f - f[n - 1]) / max(1e-12, f[0] - f[n - 1]) for f in falls]
+    now = n - 1
+    falls = [(f - f[now]) / max(1e-12, f[0] - f[now]) for f in falls]
     weights = [1.0] * len(_POWERS) + [_EXPONENTIAL] * len(_TAUS)
-    rises = [rise - rise[n - 1] for rise in (np.zeros_like(t), t / n, np.sqrt(t / n))]
+    rises = [rise - rise[now] for rise in (np.zeros_like(t), t / n, np.sqrt(t / n))]
     fades = [np.exp(fade * (1.0 - np.minimum(t, n) / n)) for fade in _FADES]
-    forms = list(product(range(len(falls)), range(len(rises)), _AUTOCORRELATIONS, fades))
-    return (
-        np.array([np.column_stack([np.ones_like(t), falls[f], rises[r]]) for f, r, *_ in forms]),
-        np.array([fade for *_, fade in forms]),
-        np.array([rho for _, _, rho, _ in forms]),
-        np.log([_RISE_WEIGHTS[r] * weights[f] for f, r, *_ in forms]),
-    )
+    ones = np.ones_like(t)
+    columns = []
+    priors = []
+    correlations = []
+    deviations = []
+    weighted_falls = zip(falls, weights, strict=True)
+    weighted_rises = zip(rises, _RISE_WEIGHTS, strict=True)
+    for (fall, p_fall), (rise, p_rise), rho, fade in product(weighted_falls, weighted_rises, _AUTOCORRELATIONS, fades):
+        columns.append(np.column_stack([ones, fall, rise]))
+        priors.append(p_rise * p_fall)
+        correlations.append(rho)
+        deviations.append(fade)
+    return np.array(columns), np.array(deviations), np.array(correlations), np.log(priors)
 
 
 def _continued(values: Array, ahead: int, n_paths: int, rng: np.random.Generator) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,9 +32,10 @@ from greenlove_tracker.extrapolation.regression import (
     observe,
     power_law,
 )
+from greenlove_tracker.logs.explorations import exploration_of, explored_plan
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import RunFactors
-from greenlove_tracker.logs.trials import ExplorationRecord, exploration_of, explored_plan
+from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.text.format import plural
 from greenlove_tracker.vocabulary.errors import UsageError, is_whole
 from greenlove_tracker.vocabulary.forecasting import (
@@ -107,11 +108,7 @@ def extrapolate(
         UsageError: where trials or plan cannot give a forecast, with what to do.
     """
     _check(trials, plan, level, method, cold_start_s)
-    methods: Mapping[str, Callable[[Sequence[Trial], TrainingPlan, float, Array | None, float], Forecast]] = {
-        "wls": _forecast_line,
-        "power": _forecast_power_law,
-        "green-love": _forecast_green_love,
-    }
+    methods = {"wls": _forecast_line, "power": _forecast_power_law, "green-love": _forecast_green_love}
 
     def until_end(part: TrainingPlan) -> Forecast:
         durations_s = [
@@ -136,24 +133,29 @@ def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: st
         )
     sizes = {t.batch_size for t in trials}
     largest = max(t.batches for t in trials)
-    wrong = {
-        f'method must be "wls", "power" or "green-love", not {method!r}': method not in ("wls", "power", "green-love"),
-        "the green-love formulas need a plan in samples and epochs": method == "green-love" and plan.epochs is None,
-        f"level must lie between 0 and 1, such as 0.95, not {level!r}": not 0 < level < 1,
-        f"cold_start_s must be at least 0 and finite, not {cold_start_s!r}": not 0 <= cold_start_s <= MOST_S,
-        f"the trials have different batch sizes ({', '.join(map(str, sorted(sizes)))}): use the plan's": len(sizes) > 1,
-        f"trials of batch size {min(sizes)} say nothing of the plan's {plan.batch_size}: run them with it": (
-            plan.batch_size not in (None, *sizes)
-        ),
-        f"the plan has {plural(plan.batches_per_epoch, 'batch')} an epoch, less than a trial's {largest}: there is "
-        "nothing to forecast, run it": plan.batches_per_epoch < largest,
-        f'phases of different work need method="wls": {method!r} knows one cost of a step': (
-            method != "wls" and len({phase.work for phase in plan.phases}) > 1
-        ),
-    }
-    for message, is_wrong in wrong.items():
-        if is_wrong:
-            raise UsageError(message)
+    if method not in ("wls", "power", "green-love"):
+        raise UsageError(f'method must be "wls", "power" or "green-love", not {method!r}')
+    if method == "green-love" and plan.epochs is None:
+        raise UsageError("the green-love formulas need a plan in samples and epochs")
+    if not 0 < level < 1:
+        raise UsageError(f"level must lie between 0 and 1, such as 0.95, not {level!r}")
+    if not 0 <= cold_start_s <= MOST_S:
+        raise UsageError(f"cold_start_s must be at least 0 and finite, not {cold_start_s!r}")
+    if len(sizes) > 1:
+        raise UsageError(
+            f"the trials have different batch sizes ({', '.join(map(str, sorted(sizes)))}): use the plan's"
+        )
+    if plan.batch_size not in (None, *sizes):
+        raise UsageError(
+            f"trials of batch size {min(sizes)} say nothing of the plan's {plan.batch_size}: run them with it"
+        )
+    if plan.batches_per_epoch < largest:
+        raise UsageError(
+            f"the plan has {plural(plan.batches_per_epoch, 'batch')} an epoch, less than a trial's {largest}: there is "
+            "nothing to forecast, run it"
+        )
+    if method != "wls" and len({phase.work for phase in plan.phases}) > 1:
+        raise UsageError(f'phases of different work need method="wls": {method!r} knows one cost of a step')
 
 
 def _forecast_line(
@@ -165,7 +167,11 @@ def _forecast_line(
     epochs_s = line.total(plan, observations.epoch_of(plan))
     work, phases, work_warnings = _phases(trials, plan, epochs_s, level)
     one_off = _one_off(observations, level).plus(cold_start_s)
-    overhead_s = one_off.point + (np.zeros(N + 1) if between_s is None else between_s)
+    overhead_s = np.full(N + 1, one_off.point)
+    between = None
+    if between_s is not None:
+        overhead_s += between_s
+        between = estimate_about(between_s, level, "s")
     total_s = epochs_s * work + overhead_s
     backtested = backtest(observations)
     error, error_factor = backtested or (None, 1.0)
@@ -177,19 +183,23 @@ def _forecast_line(
         total_kwh = energy_kwh + overhead_s * energy_kwh[0] / (epochs_s * work)[0]
         energy = _widened(estimate_about(total_kwh, level, "kWh"), error_factor)
     width = estimate_about(epochs_s + overhead_s, level, "s").relative_width
+    per_epoch = None
+    if observations.n_sizes > 1:
+        per_epoch = estimate_about(line.per_epoch, level, "s", Kind.CONFIDENCE)
+    p99_s = float(np.quantile(total_s[1:], P99, method="hazen"))
     return _forecast(
         plan,
         "wls",
         duration_s=duration,
         energy_kwh=energy,
         one_off_s=one_off,
-        per_epoch_s=estimate_about(line.per_epoch, level, "s", Kind.CONFIDENCE) if observations.n_sizes > 1 else None,
+        per_epoch_s=per_epoch,
         per_batch_s=estimate_about(line.per_batch, level, "s", Kind.CONFIDENCE),
         warnings=(*line_warnings(observations, plan, width, backtested), *energy_warnings, *work_warnings),
         backtest_error=error,
         degrees_of_freedom=line.degrees_of_freedom,
-        duration_p99_s=max(float(np.quantile(total_s[1:], P99, method="hazen")), duration.point * error_factor),
-        between_s=None if between_s is None else estimate_about(between_s, level, "s"),
+        duration_p99_s=max(p99_s, duration.point * error_factor),
+        between_s=between,
         phases=phases,
     )
 
@@ -200,7 +210,9 @@ def _forecast(plan: TrainingPlan, method: str, **known: Any) -> Forecast:
     return Forecast(**{**unknown, "plan": plan, "method": method, **known})
 
 
-def _forecast_green_love(trials: Sequence[Trial], plan: TrainingPlan, level: float, *_: object) -> Forecast:
+def _forecast_green_love(
+    trials: Sequence[Trial], plan: TrainingPlan, level: float, _between_s: Array | None, _cold_start_s: float
+) -> Forecast:
     """Forecast by the formulas that the original green-love publishes, which know neither evaluations nor cold starts.
 
     Every epoch of a sample of k is scaled by N/k. The first three are kept apart: e₁, e₂, e₃ are the means over all
@@ -230,28 +242,29 @@ def _forecast_green_love(trials: Sequence[Trial], plan: TrainingPlan, level: flo
 
 
 def _forecast_power_law(
-    trials: Sequence[Trial], plan: TrainingPlan, level: float, between: Array | None, cold_start_s: float
+    trials: Sequence[Trial], plan: TrainingPlan, level: float, between_s: Array | None, cold_start_s: float
 ) -> Forecast:
     """Forecast by a power law; its energy is the trials' mean power times the time."""
     observations = observe(trials, plan)
     law_s, law_p99_s, freedom, warning = power_law(observations, plan, level)
-    if between is None:
-        between_s = None
-    else:
-        between_s = estimate_about(between, level, "s")
     one_off = _one_off(observations, level).plus(cold_start_s)
-    overhead_s = one_off.point + (0.0 if between_s is None else between_s.point)
-    energy, energy_warnings = energy_at_mean_power(trials, law_s.plus(overhead_s))
+    overhead_s = one_off.point
+    between = None
+    if between_s is not None:
+        between = estimate_about(between_s, level, "s")
+        overhead_s += between.point
+    duration = law_s.plus(overhead_s)
+    energy, energy_warnings = energy_at_mean_power(trials, duration)
     return _forecast(
         plan,
         "power",
-        duration_s=law_s.plus(overhead_s),
+        duration_s=duration,
         energy_kwh=energy,
         one_off_s=one_off,
         warnings=(warning, *energy_warnings),
         degrees_of_freedom=freedom,
         duration_p99_s=law_p99_s + overhead_s,
-        between_s=between_s,
+        between_s=between,
     )
 
 
@@ -290,7 +303,7 @@ def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[E
     if not measured:
         return None, []
     n = len(measured)
-    (energies_kwh, times_s) = np.array(measured).T
+    energies_kwh, times_s = np.array(measured).T
     powers_kwh_per_s = energies_kwh / times_s
     total_s = float(times_s.sum())
     mean_kwh_per_s = float(energies_kwh.sum()) / total_s
@@ -324,34 +337,36 @@ def _phases(
     if not phases:
         return np.ones(N + 1), (), []
     batches = plan.batches_per_step or 1
-    measure = next((p.measure for p in phases if p.measure is not None), "")
-    trial_work = {
-        "samples_per_step": float(first.batch_size * batches),
-        "tokens_per_step": first.tokens_per_epoch and first.tokens_per_epoch / first.batches * batches,
-        "data_share": 1.0,  # the timed epochs are extended to one of all data
-    }.get(measure)
+    measure = next((p.measure for p in phases if p.measure is not None), None)
+    trial_work = None
+    if measure == "samples_per_step":
+        trial_work = float(first.batch_size * batches)
+    elif measure == "tokens_per_step" and first.tokens_per_epoch:
+        trial_work = first.tokens_per_epoch / first.batches * batches
+    elif measure == "data_share":
+        trial_work = 1.0  # the timed epochs are extended to one of all data
     costs = planned_costs(phases, trial_work, np.random.default_rng(_SEED))
     lengths = np.array([phase.length for phase in phases])
+    phase_s = lengths[:, None] * costs / lengths.sum() * epochs_s
     found = []
-    for span, phase, seconds in zip(
-        spans(phases), phases, lengths[:, None] * costs / lengths.sum() * epochs_s, strict=True
-    ):
-        if phase.eval_s is None:
-            eval_s = None
-        else:
+    for span, phase, seconds in zip(spans(phases), phases, phase_s, strict=True):
+        eval_s = None
+        if phase.eval_s is not None:
             eval_s = Estimate(phase.eval_s, phase.eval_s, phase.eval_s, level, "s")
-        found.append(
-            PhaseForecast(phase, estimate_about(seconds, level, "s"), eval_s, pauses_between(phases, *span, "eval"))
-        )
-    if measure and trial_work is None:
-        of_first = ", and the trials are taken to be of the first phase's"
-    else:
+        n_evaluations = pauses_between(phases, *span, "eval")
+        found.append(PhaseForecast(phase, estimate_about(seconds, level, "s"), eval_s, n_evaluations))
+    warnings = []
+    if (costs.std(axis=1) / costs[:, 0]).max() >= _SURE_OF_WORK:
         of_first = ""
-    warning = WarningCode.WORK.warning(
-        f"one level of work was timed: {ASSUMED_SHARE}{of_first}", "the run itself shows it with its second phase"
-    )
-    is_sure = (costs.std(axis=1) / costs[:, 0]).max() < _SURE_OF_WORK
-    return np.average(costs, axis=0, weights=lengths), tuple(found), [] if is_sure else [warning]
+        if measure and trial_work is None:
+            of_first = ", and the trials are taken to be of the first phase's"
+        warnings.append(
+            WarningCode.WORK.warning(
+                f"one level of work was timed: {ASSUMED_SHARE}{of_first}",
+                "the run itself shows it with its second phase",
+            )
+        )
+    return np.average(costs, axis=0, weights=lengths), tuple(found), warnings
 
 
 def _widened(total: Estimate, factor: float) -> Estimate:
@@ -364,8 +379,10 @@ def _one_off(observations: Observations, level: float) -> Estimate:
 
     It is never negative: epochs that were declared cold, and were faster than the rest, were not cold.
     """
-    excess = observations.cold_excess_s or (0.0,)
-    point, lower, upper = (max(0.0, e) for e in (float(np.mean(excess)), min(excess), max(excess)))
+    excess_s = observations.cold_excess_s or (0.0,)
+    point = max(0.0, float(np.mean(excess_s)))
+    lower = max(0.0, min(excess_s))
+    upper = max(0.0, max(excess_s))
     return Estimate(point, lower, upper, level, "s", Kind.CONFIDENCE)
 
 
@@ -399,7 +416,9 @@ def time_between_epochs(
             raise UsageError(f"{argument} without a number of {name}s: say how often with TrainingPlan({kind}_every=…)")
         if not all(LEAST_S <= duration_s <= MOST_S for duration_s in durations_s):
             raise UsageError(f"{argument} must be positive and finite, not {list(durations_s)!r}")
-        told_s = _told_s(plan) if kind == "eval" and not n_timed else None
+        told_s = None
+        if kind == "eval" and not n_timed:
+            told_s = _told_s(plan)
         if count and told_s is not None:
             parts.append(told_s * (1.0 + TOLD_SPREAD * with_point(NORMAL, 0.0, rng)))
         elif count and n_timed:
@@ -419,7 +438,9 @@ def time_between_epochs(
                     "time two and more",
                 )
             )
-    return np.maximum(0.0, np.sum(parts, axis=0)) if parts else None, warnings
+    if not parts:
+        return None, warnings
+    return np.maximum(0.0, np.sum(parts, axis=0)), warnings
 
 
 def _told_s(plan: TrainingPlan) -> float | None:
@@ -453,13 +474,19 @@ def forecast_exploration(
     Raises:
         UsageError: where the trials cannot give a forecast of this plan.
     """
-    in_all = factors.pue * node_factor
-    trials = [t if t.energy_kwh is None else replace(t, energy_kwh=t.energy_kwh * in_all) for t in exploration.trials]
+    trials = []
+    for trial in exploration.trials:
+        if trial.energy_kwh is not None:
+            trial = replace(trial, energy_kwh=trial.energy_kwh * (factors.pue * node_factor))
+        trials.append(trial)
+    eval_durations_s: Sequence[float] = ()
+    if plan.has_pauses("eval"):
+        eval_durations_s = exploration.eval_durations_s
     forecast = extrapolate(
         trials,
         plan,
         method=exploration.method,
-        eval_durations_s=exploration.eval_durations_s if plan.has_pauses("eval") else (),
+        eval_durations_s=eval_durations_s,
         cold_start_s=exploration.cold_start_s,
     )
     return factors.rates.priced(forecast, gpu_count)
@@ -508,13 +535,9 @@ def priced(
     """
     if not is_whole(seed, 0):
         raise UsageError(f"seed must be a whole number of at least 0, not {seed!r}")
-    for name, rate, unit in (
-        ("carbon_intensity", carbon_intensity, "gCO2e/kWh"),
-        ("electricity_price", electricity_price, "USD/kWh"),
-        ("price_usd_per_hour", price_usd_per_hour, "USD/h"),
-    ):
-        _check_rate(name, rate, unit)
-    intensity, price = (r.point if isinstance(r, Estimate) else r for r in (carbon_intensity, electricity_price))
+    intensity = _checked_rate("carbon_intensity", carbon_intensity, "gCO2e/kWh")
+    price = _checked_rate("electricity_price", electricity_price, "USD/kWh")
+    price_usd_per_hour = _checked_rate("price_usd_per_hour", price_usd_per_hour, "USD/h")
     energy = forecast.energy_kwh
     forecast = Rates(intensity, price, price_usd_per_hour).priced(forecast)
     rng = np.random.default_rng(seed)
@@ -522,14 +545,20 @@ def priced(
         grams = _product(energy, carbon_intensity, rng)
         forecast = replace(forecast, emissions_kgco2e=grams.times(1 / GRAMS_PER_KG, "kgCO2e"))
     if energy is not None and isinstance(electricity_price, Estimate) and price_usd_per_hour is None:
-        forecast = replace(forecast, cost_usd=_product(energy, electricity_price, rng).times(1.0, "USD"))
+        cost = _product(energy, electricity_price, rng)
+        forecast = replace(forecast, cost_usd=cost.times(1.0, "USD"))
     if forecast.without_stop is not None:
         whole = priced(forecast.without_stop, carbon_intensity, electricity_price, price_usd_per_hour, seed)
         forecast = replace(forecast, without_stop=whole)
     return forecast
 
 
-def _check_rate(name: str, rate: float | Estimate | None, unit: str) -> None:
+def _checked_rate(name: str, rate: float | Estimate | None, unit: str) -> float | None:
+    """Return a rate without its interval.
+
+    Raises:
+        UsageError: where it cannot be one.
+    """
     if isinstance(rate, Estimate):
         if rate.unit != unit:
             raise UsageError(f"{name} must be in {unit}: convert it, and say so with unit={unit!r}; not {rate.unit!r}")
@@ -538,6 +567,7 @@ def _check_rate(name: str, rate: float | Estimate | None, unit: str) -> None:
         rate = rate.point
     if rate is not None and not (math.isfinite(rate) and rate >= 0):
         raise UsageError(f"{name} must be at least 0 in {unit}, or None where it is not known, not {rate!r}")
+    return rate
 
 
 def _product(energy: Estimate, rate: Estimate, rng: np.random.Generator) -> Estimate:

@@ -10,7 +10,7 @@ present regime began.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from greenlove_tracker.extrapolation.draws import SPREAD, Array, drawn
 from greenlove_tracker.vocabulary.phases import Phase
 
+Deviations = tuple[tuple[float, Array], ...]  # of coefficients, with the weight of each choice
 Trends = tuple[NDArray[np.int64], Array, Array, Array]  # curve, change, its variance, log of its probability
 _Regime = tuple[float, int, float, float | None]
 
@@ -38,12 +39,12 @@ _CHANGE_SPREAD = 0.35  # and stands for changes within this share of it (standar
 _RISES = 0.92  # upwards with this probability: windows, sequences and batches are made to grow.
 _CURVES = ((0.4, "straight"), (0.2, "fades"), (0.4, "speeds up"))  # how likely each is
 _FADING = 0.1  # how soon a trend fades, by the length of the run
-# likewise: standard deviation of a step that is still to come, relative and by the noise,
-_STEP = 0.018
-_STEP_BY_NOISE = 1.5
-_STEPS = 1.0  # and how many of them a run has;
-_STEPS_BY_RISE = 6.0  # further steps for each step's worth of rise, in a run that rose
-_LEAST_RISE = 0.005  # by more than this
+# A step changes the level at once, upwards as likely as a trend does.
+_STEP = 0.018  # standard deviation of one that is still to come,
+_STEP_BY_NOISE = 1.5  # and what it is more for each unit of noise by other loads
+_STEPS = 1.0  # expected steps of a run
+_STEPS_BY_RISE = 6.0  # further ones of a run that rose, for each step's worth of rise
+_LEAST_RISE = 0.005  # beyond this
 _COLD_EXCESS = 0.3  # half-Cauchy: median of what a cold unit takes beyond a warm one; it may be many times that
 _COLD_QUANTILES = (0.125, 0.375, 0.625, 0.875)  # that stand for it where nothing else is known
 _COLD_WEIGHTS = (0.5, 0.35, 0.1, 0.05)  # that so many units at the beginning are cold
@@ -74,7 +75,7 @@ class Regressors:
 
     past: Array
     ahead: Array
-    deviations: tuple[tuple[float, Array], ...]
+    deviations: Deviations
     told: Array
     of_told: Array
     variances: Array
@@ -83,13 +84,14 @@ class Regressors:
 
 def unplanned(n: int) -> Regressors:
     """Return the plan of which nothing is known."""
+    none = np.zeros(0)
     return Regressors(
         past=np.zeros((n, 0)),
         ahead=np.zeros((1, 0)),
-        deviations=((1.0, np.zeros(0)),),
-        told=np.zeros(0),
+        deviations=((1.0, none),),
+        told=none,
         of_told=np.zeros((0, 0)),
-        variances=np.zeros(0),
+        variances=none,
         shift=0.0,
     )
 
@@ -121,7 +123,10 @@ def future_mean(
     planned = _planned(y, units, plan)  # is no change of regime, and no spike
     excess = _spikes(y - planned, units)
     y = y - excess
-    regimes = _regimes(y - planned, units) if may_be_cold or len(y) > 1 else [(0.0, 0, 1.0, None)]
+    unplanned_y = y - planned
+    regimes: Iterable[_Regime] = [(0.0, 0, 1.0, None)]
+    if may_be_cold or len(y) > 1:
+        regimes = _regimes(unplanned_y, units)
     parts = np.concatenate([_parts(y, units, remaining, plan, scale, regime) for regime in regimes], axis=-1)
     parts[0] = np.exp(parts[0] - parts[0].max())
     parts = parts[:, :, parts[0, 0] > _LIKELY]
@@ -129,7 +134,8 @@ def future_mean(
     n = found.shape[1]
     total = float(units.sum()) + remaining
     size = _STEP + _STEP_BY_NOISE * _loads(y, units, total)
-    step = _steps(n, remaining / total, _STEPS + _steps_by_rise(y - planned, units), size, rng)
+    n_steps = _STEPS + _steps_by_rise(unplanned_y, units)
+    step = _steps(n, remaining / total, n_steps, size, rng)
     return scale * (found + step + _future_spikes(excess, units, remaining, n, rng))
 
 
@@ -210,9 +216,11 @@ def _regimes(y: Array, u: Array) -> Iterator[_Regime]:
         return
     w = np.cumsum(u)
     wy = np.cumsum(u * y)
-    k = np.arange(3, n - 1)  # two levels: at least three blocks before and two after
-    between = wy[k - 1] ** 2 / w[k - 1] + (wy[-1] - wy[k - 1]) ** 2 / (w[-1] - w[k - 1])
-    split = int(k[np.argmax(between)])
+    last = np.arange(2, n - 2)  # of the level before. Two levels: at least three blocks before and two after
+    wy_before = wy[last]
+    w_before = w[last]
+    between = wy_before**2 / w_before + (wy[-1] - wy_before) ** 2 / (w[-1] - w_before)
+    split = int(last[np.argmax(between)]) + 1
     of = y[:split] / level
     weights = u[:split]
     squares = float(np.dot(weights, (of - np.average(of, weights=weights)) ** 2))
@@ -300,19 +308,19 @@ def _parts(y: Array, u: Array, remaining: float, plan: Regressors, scale: float,
     walk_ahead = now + remaining / 3
     t = np.append(np.cumsum(u) - u / 2, np.full(told, walk_ahead))  # an earlier run tells of the mean of what remains
     curves = np.hstack([_curves(t[: len(u)] / whole), np.repeat(curves_ahead[:, None], told, axis=1)])
+    regressors = plan.past[start:]
+    shifts = [(0.0, 1.0)]
     if told:
-        regressors = np.vstack([plan.past[start:], plan.of_told.reshape(told, -1)])
-    else:
-        regressors = plan.past[start:]
+        regressors = np.vstack([regressors, plan.of_told.reshape(told, -1)])
+        shifts = [(plan.shift, 1 - _PRIOR_IS_WRONG), (_WRONG, _PRIOR_IS_WRONG)]
     columns = np.column_stack([np.ones(len(t)), np.append(y, plan.told / scale), t, curves.T, regressors])
-    shifts = ((plan.shift, 1 - _PRIOR_IS_WRONG), (_WRONG, _PRIOR_IS_WRONG)) if told else ((0.0, 1.0),)
+    ahead = (plan.ahead, curves_ahead, walk_ahead, remaining)
     found = []
     for shift, p_shift in shifts:
         covariance = np.diag(np.append(1.0 / u, plan.variances / noise**2))
         covariance[len(u) :, len(u) :] += (shift / noise) ** 2
         products, determinants = _products(columns, covariance, np.minimum.outer(t, t), walk)
         for p_deviations, deviations in plan.deviations:
-            ahead = (plan.ahead, curves_ahead, walk_ahead, remaining)
             log_likelihood, *of_each = _fit(products, determinants, walk, noise, len(t), deviations, ahead, _TRENDS)
             logs = log_weight + math.log(p_shift * p_deviations) + np.log(prior / prior.sum())[:, None] + _TRENDS[3]
             each = np.broadcast_arrays(logs + log_likelihood, *of_each, _NOISE_WEIGHT + len(t) - 1)
@@ -323,7 +331,9 @@ def _parts(y: Array, u: Array, remaining: float, plan: Regressors, scale: float,
     ends = _ENDS * remaining / (now + remaining)
     changes = former - parts[1]  # at a time that is uniform over what remains: half of it on average
     back = parts.copy()
-    back[:3] = parts[0] + math.log(ends), parts[1] + changes / 2, np.hypot(parts[2], changes / math.sqrt(12.0))
+    back[0] += math.log(ends)
+    back[1] += changes / 2
+    back[2] = np.hypot(back[2], changes / math.sqrt(12.0))
     parts[0] += math.log1p(-ends)
     return np.concatenate([parts, back], axis=-1)
 
@@ -356,8 +366,8 @@ def _fit(
 
     Their shapes are (k, j), and (m, k, j) for m quantities. Equations 2.41 to 2.43 of Rasmussen and Williams.
     """
-    (curve, change, variance, _) = trends
-    (regressors, curves, at, remaining) = ahead
+    curve, change, variance, _ = trends
+    regressors, curves, at, remaining = ahead
     j = len(curve)
     p = len(deviations)
     m = len(regressors)
@@ -394,7 +404,6 @@ def _fit(
 # into the least squares.
 
 Cost = tuple[float, float] | None  # k and g of a unit; None where its work is not known
-Deviations = tuple[tuple[float, Array], ...]
 
 # Priors: assumptions of the order of what recorded runs show (docs/method/forecasts.md).
 _SHARE = 0.18  # φ
@@ -409,14 +418,16 @@ def costs_of(units: Sequence[Cost]) -> tuple[Array, Array, Deviations]:
     """Return the expected cost of each kind of unit, the factors F, and the deviations of β with their weights."""
     n = len(units)
     known = [cost for cost in units if cost is not None]
-    if known:
-        constant, growing = max(known, key=lambda cost: cost[0] / cost[1])
-    else:
-        constant, growing = (1.0, 1.0)
+    constant = 1.0
+    growing = 1.0
     expected = np.ones(n)
     factors = np.zeros((n, n + 1))
     own = np.full(n, NEXT_LEVEL)
-    own[0] = _UNRELATED if known else NEXT_LEVEL
+    spreads = [(1.0, 0.0, 0.0)]
+    if known:
+        constant, growing = max(known, key=lambda cost: cost[0] / cost[1])
+        own[0] = _UNRELATED
+        spreads = [*_SPREADS]
     for p, cost in enumerate(units):
         if cost is not None:
             k = cost[0] / constant
@@ -426,13 +437,11 @@ def costs_of(units: Sequence[Cost]) -> tuple[Array, Array, Deviations]:
         elif p:
             expected[p] = expected[p - 1]
             factors[p] = factors[p - 1]
-        factors[p, p + 1] = 1.0 if known or p else 0.0
+        if known or p:
+            factors[p, p + 1] = 1.0
     is_known = np.array([cost is not None for cost in units])
-    deviations = tuple(
-        (weight, np.append(share, np.where(is_known, effect, own)))
-        for weight, share, effect in (_SPREADS if known else ((1.0, 0.0, 0.0),))
-    )
-    return expected, factors, deviations
+    deviations = [(weight, np.append(share, np.where(is_known, effect, own))) for weight, share, effect in spreads]
+    return expected, factors, tuple(deviations)
 
 
 def planned_costs(phases: Sequence[Phase], trial_work: float | None, rng: np.random.Generator) -> Array:
@@ -448,9 +457,12 @@ def planned_costs(phases: Sequence[Phase], trial_work: float | None, rng: np.ran
     timed = 0
     if trial_work is not None:
         is_same_data = phases[0].epochs is not None and phases[0].measure in ("tokens_per_step", "samples_per_step")
-        cost = (1.0 / trial_work, 1.0) if is_same_data else (1.0, trial_work)
-        timed = units.index(cost) if cost in units else len(units)
-        units += [] if cost in units else [cost]
+        cost = (1.0, trial_work)
+        if is_same_data:
+            cost = (1.0 / trial_work, 1.0)
+        if cost not in units:
+            units.append(cost)
+        timed = units.index(cost)
     expected, factors, choices = costs_of(units)
     weights, deviations = zip(*choices, strict=True)
     spread = rng.permutation(np.array(deviations)[np.searchsorted(np.cumsum(weights), SPREAD)])

@@ -6,7 +6,7 @@ A running training loads it: no statsmodels, and of SciPy ``scipy.special`` alon
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -48,20 +48,18 @@ from greenlove_tracker.vocabulary.pricing import Rates
 from greenlove_tracker.vocabulary.units import kwh_from_w_s
 
 _MOST_BLOCKS = 96  # of a series; older ones are joined, which keeps a forecast at some 30 ms
-# Assumptions: that something comes at the ends of epochs, a validation or a checkpoint, where none was seen; its share
-# of an epoch, which is lognormal, with this median; and the standard deviation of the logarithm: 95% are 1% to 24%.
-_HAS_ENDS = 0.3
-_END_SHARE = 0.05
-_END_SPREAD = 0.8
-# How far a total may be off at least: by the clock and what a busy machine does beside, and by what lies behind the
-# epochs, as a model that is saved. A run that takes long to start takes long to end.
+# Assumptions on the ends of epochs where none was seen.
+_HAS_ENDS = 0.3  # probability that something comes there, as a validation or a checkpoint
+_END_SHARE = 0.05  # its share of an epoch: median of a lognormal distribution,
+_END_SPREAD = 0.8  # and standard deviation of the logarithm: 95% are 1% to 24%
+# A total is off by this at least: by the clock, by what a busy machine does beside, and by what lies behind the epochs,
+# as a model that is saved.
 _OUTSIDE_S = 0.015
-_OUTSIDE_BY_STARTUP = 0.02
-# And that all steps of the first epoch are slower than those of the others, as where it reads its data for the first
-# time; by how much, likewise.
-_IS_COLD = 0.05
-_COLD_EXCESS = 0.05
-_COLD_SPREAD = 0.8
+_OUTSIDE_BY_STARTUP = 0.02  # in the time of the start: a run that takes long to start takes long to end
+# Assumptions on the first epoch, which may be slower than the others, as where it reads its data for the first time.
+_IS_COLD = 0.05  # probability that all its steps are slower
+_COLD_EXCESS = 0.05  # by this share of a warm one: median of a lognormal distribution,
+_COLD_SPREAD = 0.8  # and standard deviation of the logarithm
 _RUN_TO_RUN = 0.01  # standard deviation of an epoch's time between two runs of one training, relative;
 _RUN_TO_RUN_BY_PHASE = 0.03  # of planned phases in common
 _PHASE_TO_PHASE = 0.005  # of each phase
@@ -110,17 +108,17 @@ def forecast_run(
 def _forecast(progress: Progress, prior: Forecast | None, level: float, passed_s: float) -> Forecast:
     """Return the forecast of a run that nothing ends early, before CO2e and cost."""
     total_s, parts, per_unit_s, warnings = outlook(progress, prior, level)
-    is_between_epochs = progress.blocks[-1].between_s is None and float(progress.done_units).is_integer()
-    left_s = per_unit_s * (progress.total_units - progress.done_units) if is_between_epochs else 0.0
-    total_s = np.maximum(total_s, passed_s + left_s)
+    least_s = np.full(N, passed_s)
+    if progress.blocks[-1].between_s is None and float(progress.done_units).is_integer():  # between two epochs
+        least_s += per_unit_s * (progress.total_units - progress.done_units)
+    total_s = np.maximum(total_s, least_s)
     startup_s = progress.startup_s
     outside_s = _OUTSIDE_S + _OUTSIDE_BY_STARTUP * startup_s
     duration = _no_narrower(estimate(total_s, level, "s"), outside_s, passed_s)
     if duration.relative_width > WIDE_RELATIVE_WIDTH:
+        width = "unbounded"
         if duration.point > 0:
             width = f"±{duration.relative_width / 2:.0%}"
-        else:
-            width = "unbounded"
         warnings.insert(0, WarningCode.WIDE.warning(f"the interval is {width}", "it narrows as the run goes on", True))
     return Forecast(
         duration_s=duration,
@@ -175,21 +173,24 @@ def outlook(
         if progress.has_unseen_ends:
             ends_s, are_ends_known = _unseen_ends(progress, per_unit_s, prior, rng)
             beside_s += ends_s
-    parts = [
-        PhaseForecast(
-            phase,
-            estimate(seconds, level, "s"),
-            *(pauses.of_phase(i, level) if pauses is not None and interval is None else (None, 0)),
-        )
-        for i, (phase, seconds) in enumerate(zip(given, phase_s, strict=True))
+    parts = []
+    for i, (phase, seconds) in enumerate(zip(given, phase_s, strict=True)):
+        part = PhaseForecast(phase, estimate(seconds, level, "s"))
+        if pauses is not None and interval is None:
+            eval_s, n_evaluations = pauses.of_phase(i, level)
+            part = replace(part, eval_s=eval_s, n_evaluations=n_evaluations)
+        parts.append(part)
+    warnings = [
+        *_warnings(progress, given, n_levels, are_ends_known),
+        *pause_warnings(progress, pauses, interval),
     ]
-    warnings = _warnings(progress, given, n_levels, are_ends_known)
-    warnings += pause_warnings(progress, pauses, interval)
     return progress.elapsed_s + to_come_s + beside_s, tuple(parts), per_unit_s, warnings
 
 
-def _warnings(progress: Progress, phases: Sequence[Phase], n_seen: int, are_ends_known: bool) -> list[ForecastWarning]:
-    """Return what makes a forecast of a running training worse, and what is assumed in it.
+def _warnings(
+    progress: Progress, phases: Sequence[Phase], n_seen: int, are_ends_known: bool
+) -> Iterator[ForecastWarning]:
+    """Yield what makes a forecast of a running training worse, and what is assumed in it.
 
     Args:
         progress: of the run.
@@ -197,46 +198,31 @@ def _warnings(progress: Progress, phases: Sequence[Phase], n_seen: int, are_ends
         n_seen: works of theirs that were seen.
         are_ends_known: whether anything tells what comes at the ends of epochs.
     """
-    has_gaps = any(block.between_s is not None for block in progress.blocks)
     now = phase_at(phases, progress.done_units)
     works = [phase.work for phase in phases[now + 1 :]]
     present = [phase.work for phase in phases[now : now + 1]]
-    few = WarningCode.FEW
     gaps = WarningCode.GAPS
     work = WarningCode.WORK
-    found = (
-        (
-            len(progress.warm_blocks) <= 1,
-            few.warning("what little is known may be a cold start", "it improves as the run goes on"),
-        ),
-        (
-            progress.has_unseen_ends and not are_ends_known,
-            gaps.warning(
-                "no end of an epoch was seen yet, such as a validation: 0% to 20% of an epoch is assumed",
-                "wait for the next epoch, or say it: Phase(epochs=…, eval_s=…)",
-            ),
-        ),
-        (
-            not progress.has_unseen_ends and not has_gaps,
-            gaps.warning("no gap between epochs was seen yet, so none is included", "wait for the next epoch"),
-        ),
-        (
-            None in works,
-            work.warning(
-                f"{plural(works.count(None), 'phase')} to come without work: each is taken to cost as the one before "
-                f"it, ±{1.96 * NEXT_LEVEL:.0%}",
-                "give them tokens_per_step, samples_per_step or work_per_step",
-            ),
-        ),
-        (
-            n_seen < 2 and not {*works} <= {None, *present},
-            work.warning(
-                f"one level of work was seen: {ASSUMED_SHARE}",
-                "it narrows with the second level, or with prior= of an earlier run",
-            ),
-        ),
-    )
-    return [warning for applies, warning in found if applies]
+    if len(progress.warm_blocks) <= 1:
+        yield WarningCode.FEW.warning("what little is known may be a cold start", "it improves as the run goes on")
+    if progress.has_unseen_ends and not are_ends_known:
+        yield gaps.warning(
+            "no end of an epoch was seen yet, such as a validation: 0% to 20% of an epoch is assumed",
+            "wait for the next epoch, or say it: Phase(epochs=…, eval_s=…)",
+        )
+    if not progress.has_unseen_ends and all(block.between_s is None for block in progress.blocks):
+        yield gaps.warning("no gap between epochs was seen yet, so none is included", "wait for the next epoch")
+    if None in works:
+        yield work.warning(
+            f"{plural(works.count(None), 'phase')} to come without work: each is taken to cost as the one before "
+            f"it, ±{1.96 * NEXT_LEVEL:.0%}",
+            "give them tokens_per_step, samples_per_step or work_per_step",
+        )
+    if n_seen < 2 and not {*works} <= {None, *present}:
+        yield work.warning(
+            f"one level of work was seen: {ASSUMED_SHARE}",
+            "it narrows with the second level, or with prior= of an earlier run",
+        )
 
 
 def _active(progress: Progress, prior: Forecast | None, rng: np.random.Generator) -> tuple[Array, list[Array], int]:
@@ -256,42 +242,45 @@ def _active(progress: Progress, prior: Forecast | None, rng: np.random.Generator
         begins_of, ends_of = np.array(spans(phases), dtype=float).T
         in_each = np.maximum(0.0, np.minimum.outer(ends, ends_of) - np.maximum.outer(ends - counts, begins_of))
         left = np.maximum(0.0, ends_of - np.maximum(begins_of, progress.done_units))
-    n_seen = len({unit for unit, seen in zip(units, in_each.sum(axis=0), strict=True) if seen and unit})
+    is_seen = in_each.sum(axis=0)
+    n_seen = len({unit for unit, seen in zip(units, is_seen, strict=True) if seen and unit})
     expected, factors, deviations = costs_of(units)
     if not phases:  # a unit has no effect of its own
         factors = factors[:, :1]
         deviations = tuple((w, s[:1]) for w, s in deviations)
     costs = in_each * expected
     to_come = left * expected
-    done_s = _done_s(progress, costs) if phases else np.zeros(0)
+    done_s = np.zeros(0)
+    if phases:
+        done_s = _done_s(progress, costs)
     if remaining <= 0:
         return np.zeros(N), [np.full(N, s) for s in done_s], n_seen
-    if progress.warm_blocks:
-        is_warm = np.array([not b.is_cold for b in blocks])
-    else:
-        is_warm = np.full(len(blocks), True)
     active = np.array([b.active_s for b in blocks])
-    u, times, *sums = _joined(np.column_stack([costs.sum(axis=1), active, costs @ factors])[is_warm]).T
-    ahead = np.vstack([to_come @ factors / to_come.sum(), factors if phases else factors[:0]])
-    plan = replace(unplanned(len(u)), past=np.array(sums).T / u[:, None], ahead=ahead, deviations=deviations)
-    if prior is None:
-        plan = plan
-    else:
+    of_blocks = np.column_stack([costs.sum(axis=1), active, costs @ factors])
+    if progress.warm_blocks:
+        of_blocks = of_blocks[[not b.is_cold for b in blocks]]
+    u, times, *sums = _joined(of_blocks).T
+    total = to_come.sum()
+    ahead = np.vstack([to_come @ factors / total, factors if phases else factors[:0]])
+    past = np.array(sums).T / u[:, None]
+    plan = replace(unplanned(len(u)), past=past, ahead=ahead, deviations=deviations)
+    if prior is not None:
         plan = _with_earlier(plan, progress, prior, expected, factors)
-    means = future_mean(u, times / u, float(to_come.sum()), rng, plan)
+    means = future_mean(u, times / u, float(total), rng, plan)
     if progress.is_of_first_epoch and not len(plan.told):  # it may be slower as a whole
         excess = lognormal(_COLD_EXCESS, _COLD_SPREAD, rng)
         means = means / np.where(rng.random(N) < _IS_COLD, 1.0 + excess, 1.0)
     phase_s = [done + cost * mean for done, cost, mean in zip(done_s, to_come, means[1:], strict=False)]
-    return to_come.sum() * means[0], phase_s, n_seen
+    return total * means[0], phase_s, n_seen
 
 
 def _done_s(progress: Progress, costs: Array) -> Array:
     """Return the time of what is done of each phase; the first step, which is start-up, as the others in it."""
     active = np.array([b.active_s for b in progress.blocks])
     done = active @ (costs / np.maximum(costs.sum(axis=1, keepdims=True), 1e-300))
-    before = max(0.0, progress.done_units - math.fsum(b.units for b in progress.blocks))
-    done[0] += before * active[0] / progress.blocks[0].units
+    blocks = progress.blocks
+    before = max(0.0, progress.done_units - math.fsum(b.units for b in blocks))
+    done[0] += before * active[0] / blocks[0].units
     return np.asarray(done)
 
 
@@ -307,7 +296,8 @@ def _joined(sums: Array) -> Array:
 def _with_earlier(plan: Regressors, progress: Progress, prior: Forecast, expected: Array, factors: Array) -> Regressors:
     """Return the plan with what an earlier run, or an exploration, took for a unit of each phase."""
     phases = prior.phases
-    z = float(special.ndtri((1 + prior.duration_s.level) / 2))
+    duration = prior.duration_s
+    z = float(special.ndtri((1 + duration.level) / 2))
     if len(progress.phases) > 1:
         if len(phases) != len(progress.phases) or any(part.duration_s.point <= 0 for part in phases):
             return plan
@@ -324,17 +314,15 @@ def _with_earlier(plan: Regressors, progress: Progress, prior: Forecast, expecte
     if mean <= 0:
         return plan
     if prior.method == "live":
-        if phases or prior.per_epoch_s is None:
-            known = prior.duration_s
-        else:
+        known = duration
+        if not phases and prior.per_epoch_s is not None:
             known = prior.per_epoch_s
         shift = math.hypot(known.relative_width / 2 / z, _RUN_TO_RUN)
     else:
+        units = progress.total_units
         if prior.plan is not None:
             units = prior.plan.steps or prior.plan.n_epochs
-        else:
-            units = progress.total_units
-        shift = (prior.duration_s.upper - prior.duration_s.lower) / 2 / z / units / mean
+        shift = (duration.upper - duration.lower) / 2 / z / units / mean
     return replace(plan, told=np.array([mean]), of_told=plan.ahead[:1], variances=np.array([1e-8]), shift=shift)
 
 
@@ -395,14 +383,15 @@ def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: 
         level: of the interval.
     """
     n = len(outcomes)
+    probability = (1 + level) / 2
     total = n_runs * float(np.mean(outcomes))
     if n == 1:
-        reach = float(special.ndtri((1 + level) / 2)) * _SINGLE_SPREAD * total
+        reach = float(special.ndtri(probability)) * _SINGLE_SPREAD * total
     else:
         spread = float(np.std(outcomes, ddof=1))
-        reach = student_quantile((1 + level) / 2, n - 1) * spread * math.sqrt(n_runs**2 / n + n_runs)
+        reach = student_quantile(probability, n - 1) * spread * math.sqrt(n_runs**2 / n + n_runs)
     lower = above_zero(max(0.0, total - reach), total, total + reach)
-    return Estimate(total, lower, total + reach, level, unit, Kind.PREDICTION)
+    return Estimate(total, lower, total + reach, level, unit)
 
 
 def sweep_warnings(n_done: int) -> list[ForecastWarning]:

@@ -59,14 +59,17 @@ class PlannedPauses:
     def of_phase(self, i: int, level: float) -> tuple[Estimate | None, int]:
         """Return what an evaluation of a phase takes, where that is known, and how many it has."""
         n = pauses_between(self.phases, *spans(self.phases)[i], "eval")
-        seconds = self.evaluation_s if n else None
-        return (None if seconds is None else estimate(seconds * eval_ratios(self.phases)[i], level, "s")), n
+        if self.evaluation_s is None or not n:
+            return None, n
+        return estimate(self.evaluation_s * eval_ratios(self.phases)[i], level, "s"), n
 
 
 def eval_ratios(phases: Sequence[Phase]) -> list[float]:
     """Return what an evaluation of each phase takes, in that of the first phase whose plan says its length."""
     first = next((phase.eval_s for phase in phases if phase.eval_s is not None), None)
-    return [1.0 if phase.eval_s is None or first is None else phase.eval_s / first for phase in phases]
+    if first is None:
+        return [1.0] * len(phases)
+    return [1.0 if phase.eval_s is None else phase.eval_s / first for phase in phases]
 
 
 def _count(progress: Progress, begin: float, end: float) -> float:
@@ -125,19 +128,27 @@ def with_interval(progress: Progress) -> tuple[Progress, Interval | None]:
         if interval is None or interval.every == 1:  # a level that changed
             return progress, None
         for i in interval.blocks:
-            paused_s = blocks[i].paused_s + over_s[i]
-            blocks[i] = replace(blocks[i], active_s=blocks[i].active_s - over_s[i], paused_s=paused_s)
-    whole = Phase(**{"steps" if progress.is_in_steps else "epochs": int(progress.total_units)})  # type: ignore[arg-type]
-    phases = tuple(
-        replace(phase, eval_every=interval.every, eval_from=interval.first) for phase in progress.phases or (whole,)
-    )
+            block = blocks[i]
+            over = over_s[i]
+            blocks[i] = replace(block, active_s=block.active_s - over, paused_s=block.paused_s + over)
+    total = int(progress.total_units)
+    if progress.phases:
+        phases = progress.phases
+    elif progress.is_in_steps:
+        phases = (Phase(steps=total),)
+    else:
+        phases = (Phase(epochs=total),)
+    phases = tuple(replace(phase, eval_every=interval.every, eval_from=interval.first) for phase in phases)
     return replace(progress, blocks=tuple(blocks), phases=phases), interval
 
 
 def _usual(rates: Array) -> Array:
     """Return what a unit takes around each block without what comes at intervals: the second least of five."""
-    windows = np.sort(np.lib.stride_tricks.sliding_window_view(rates, min(5, len(rates))), axis=1)[:, 1]
-    return np.asarray(windows[np.clip(np.arange(len(rates)) - min(5, len(rates)) // 2, 0, len(windows) - 1)])
+    n = len(rates)
+    width = min(5, n)
+    second_least = np.sort(np.lib.stride_tricks.sliding_window_view(rates, width), axis=1)[:, 1]
+    at = np.clip(np.arange(n) - width // 2, 0, n - width)
+    return np.asarray(second_least[at])
 
 
 def _interval(begins: Array, ends: Array, excess_s: Array, least_s: float) -> Interval | None:
@@ -213,11 +224,12 @@ def planned_pauses(
     if not is_in_rate:
         length = _length(evaluations, n_eval, _told_length(progress, prior), rng)
     is_known = is_in_rate or length is not None
-    if is_known or not n_eval:
-        mean = length
-    else:
+    mean = length
+    if n_eval and not is_known:
         mean = _assumed_length(progress, unit_s, done, rng)
-    future_s = np.zeros(N) if mean is None else n_eval * mean
+    future_s = np.zeros(N)
+    if mean is not None:
+        future_s = n_eval * mean
     n_future = pauses_between(progress.phases, done, total, "eval")
     return PlannedPauses(future_s, gaps, length, progress.phases, n_future, is_known)
 
@@ -238,13 +250,16 @@ def _seen(progress: Progress) -> tuple[list[float], list[tuple[float, float]]]:
 
 def _told_length(progress: Progress, prior: Forecast | None) -> tuple[float, float] | None:
     """Return the length of an evaluation that the plan or an earlier run says, and its relative deviation."""
-    told = [(phase.eval_s, TOLD_SPREAD) for phase in progress.phases if phase.eval_s is not None]
-    if prior is not None:
-        known = [part.eval_s for part in prior.phases if part.eval_s is not None]
-    else:
-        known = []
-    told += [(e.point, math.hypot(_PRIOR_SPREAD, e.relative_width / 4)) for e in known]  # 95% is some four deviations
-    return told[0] if told else None
+    for phase in progress.phases:
+        if phase.eval_s is not None:
+            return phase.eval_s, TOLD_SPREAD
+    if prior is None:
+        return None
+    for part in prior.phases:
+        length = part.eval_s
+        if length is not None:
+            return length.point, math.hypot(_PRIOR_SPREAD, length.relative_width / 4)  # 95% is some four deviations
+    return None
 
 
 def _length(
@@ -256,7 +271,8 @@ def _length(
         return np.asarray(np.maximum(0.0, future_mean(np.ones(len(known)), known, max(1.0, n_future), rng)[0]))
     if told is None:
         return None
-    return told[0] * (1.0 + told[1] * rng.standard_normal(N))
+    point_s, spread = told
+    return point_s * (1.0 + spread * rng.standard_normal(N))
 
 
 def _assumed_length(progress: Progress, unit_s: Sequence[float], done: float, rng: np.random.Generator) -> Array:

@@ -116,15 +116,15 @@ def verdict_of(ratio: Estimate | None, worth_having: float = WORTH_HAVING) -> Ve
         worth_having: the smallest effect of interest, as a share.
     """
     if ratio is None:
-        low, high = (0.0, math.inf)
-    else:
-        low, high = (ratio.lower, ratio.upper)
-    answers = {
-        Verdict.SAVES: high < 1,
-        Verdict.COSTS_MORE: low > 1,
-        Verdict.NO_DIFFERENCE: 1 / (1 + worth_having) <= low and high <= 1 + worth_having,
-    }
-    return next((verdict for verdict, is_so in answers.items() if is_so), Verdict.TOO_SHORT)
+        return Verdict.TOO_SHORT
+    if ratio.upper < 1:
+        return Verdict.SAVES
+    if ratio.lower > 1:
+        return Verdict.COSTS_MORE
+    most = 1 + worth_having
+    if 1 / most <= ratio.lower and ratio.upper <= most:
+        return Verdict.NO_DIFFERENCE
+    return Verdict.TOO_SHORT
 
 
 def budget_needed_s(fit: RatioFit, arm: str, n_trials: int, spent_s: float, *, prepared_s: float = 0.0) -> float:
@@ -175,7 +175,8 @@ def times_the_trials(fit: RatioFit, arm: str) -> float:
 def rounded_budget_s(seconds: float) -> float:
     """Return a budget no shorter, as a person writes it: 1, 2, 3, 5, 10, 20, 30 minutes, 1, 2, 3, 5, 10 hours …."""
     hours = [n * 10.0**power for power in range(15) for n in (1, 2, 3, 5)]
-    nice_s = [*(60.0 * n for n in (1, 2, 3, 5, 10, 20, 30)), *(3600.0 * n for n in hours)]
+    nice_s = [60.0 * n for n in (1, 2, 3, 5, 10, 20, 30)]
+    nice_s += [3600.0 * n for n in hours]
     return next(one_s for one_s in nice_s if one_s >= seconds * (1 - 1e-9))
 
 
@@ -189,13 +190,16 @@ def _design_of(trials: Sequence[ArmTrial], baseline: str) -> tuple[Array, dict[s
     if not arms:
         return design, of_arms
     positions = np.array([float(trial.position) for trial in trials])
-    with_drift = np.column_stack([design, (positions - positions.mean()) / max(1.0, float(np.ptp(positions)))])
+    drift = (positions - positions.mean()) / max(1.0, float(np.ptp(positions)))
+    with_drift = np.column_stack([design, drift])
     if len(trials) - with_drift.shape[1] < _LEAST_DRIFT_FREEDOM or np.linalg.matrix_rank(with_drift) == design.shape[1]:
         return design, of_arms
     with_it, without = (
         np.diag(np.linalg.inv(x.T @ x))[list(of_arms.values())] for x in (with_drift, design)
     )  # variances of the arms, in those of the noise
-    return (with_drift if (with_it / without).max() <= _MOST_INFLATION else design), of_arms
+    if (with_it / without).max() <= _MOST_INFLATION:
+        design = with_drift
+    return design, of_arms
 
 
 def _connected(trials: Sequence[ArmTrial], baseline: str) -> set[str]:

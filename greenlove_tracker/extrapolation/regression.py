@@ -10,7 +10,7 @@ later than the trials, and differs from them by more than they do from each othe
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,15 +26,14 @@ from greenlove_tracker.vocabulary.forecasting import (
     WIDE_RELATIVE_WIDTH,
     Estimate,
     ForecastWarning,
-    Kind,
     TrainingPlan,
     Trial,
     WarningCode,
 )
 
 # Chosen on the recorded trainings of even number, and scored on the others (benchmarks/tables/forecasts.md).
-_PRIOR_TRIALS = 2.0
-SCATTER = 0.01
+_PRIOR_TRIALS = 2.0  # the weight of the prior of σ², in trials
+SCATTER = 0.01  # the σ that it expects
 _RUN_TO_RUN = 1.5  # standard deviation of a run beside the trials, in σ
 _POSSIBLE_FIXED_SHARE = 0.3  # of an epoch of the one size there is: a cost that does not grow with the data
 # Of cold epochs:
@@ -48,10 +47,9 @@ _MOST_OFF = 1.5  # a largest size that is off by this factor is not predicted, h
 _FAR = 50.0  # extrapolating over more than this multiple of the largest trial
 _VAGUE = 1.0  # a relative width above which, ±50%, a forecast is not to be relied on
 _SCATTER = 2.0  # times as long: trials of one size that differ by so much might be of two machines
-# Assumptions of a power law, standard deviations on the logarithmic scale: of a whole run from what samples show, and
-# of the exponent over each e-fold that it is extended by.
-_RUN_DEVIATION = 0.08
-_EXPONENT_DRIFT = 0.15
+# Assumptions of a power law, standard deviations on the logarithmic scale.
+_RUN_DEVIATION = 0.08  # of a whole run from what samples show
+_EXPONENT_DRIFT = 0.15  # of the exponent, over each e-fold that it is extended by
 _RANGE = 10.0  # sizes under the largest by more than this factor are left out: what is fixed bends a power law there
 _POWER_VAGUE = 3.0  # times the forecast, above which the upper end of a power law is no help
 _MOST_LOG = 300.0  # of a time in s, either way: far beyond any sense, and still a number whose square is one
@@ -91,10 +89,13 @@ class Observations:
         Raises:
             UsageError: where those are fewer tokens than any trial's, which a fit says nothing of.
         """
-        m = float(plan.batches_per_epoch * (plan.tokens_per_step or 1 if self.goes_by_tokens else 1))
-        if m < self.m.min():
+        m = float(plan.batches_per_epoch)
+        if self.goes_by_tokens:
+            m *= plan.tokens_per_step or 1
+        least = self.m.min()
+        if m < least:
             raise UsageError(
-                f"the plan has {m:,.0f} tokens an epoch, less than any trial's ({self.m.min():,.0f} and more): "
+                f"the plan has {m:,.0f} tokens an epoch, less than any trial's ({least:,.0f} and more): "
                 "there is nothing to forecast, run it"
             )
         return m
@@ -108,16 +109,28 @@ def observe(trials: Sequence[Trial], plan: TrainingPlan) -> Observations:
         plan: the whole training; it says by its ``tokens_per_step`` that the cost goes by tokens.
     """
     goes_by_tokens = plan.tokens_per_step is not None and all(t.tokens_per_epoch is not None for t in trials)
+    if goes_by_tokens:
+        sizes = [trial.tokens_per_epoch or 0 for trial in trials]
+    else:
+        sizes = [trial.batches for trial in trials]
     durations_s = [trial.epoch_durations_s for trial in trials]
-    cuts = [min(cold, len(times_s) - 1) for times_s, cold in zip(durations_s, cold_epochs_of(durations_s), strict=True)]
-    warm_s = [times_s[cut:] for times_s, cut in zip(durations_s, cuts, strict=True)]
-    excess_s = [math.fsum(t[:cut]) - cut * float(np.mean(t[cut:])) for t, cut in zip(durations_s, cuts, strict=True)]
+    warm_s = []
+    means_s = []
+    cold_excess_s = []
+    for times_s, cold in zip(durations_s, cold_epochs_of(durations_s), strict=True):
+        cut = min(cold, len(times_s) - 1)
+        warm = times_s[cut:]
+        mean_s = float(np.mean(warm))
+        warm_s.append(warm)
+        means_s.append(mean_s)
+        if cut:
+            cold_excess_s.append(math.fsum(times_s[:cut]) - cut * mean_s)
     return Observations(
-        m=np.array([float(t.tokens_per_epoch or 0) if goes_by_tokens else float(t.batches) for t in trials]),
+        m=np.array(sizes, dtype=float),
         warm_s=tuple(warm_s),
-        mean_s=np.array([float(np.mean(epochs)) for epochs in warm_s]),
-        cold_excess_s=tuple(excess for excess, cut in zip(excess_s, cuts, strict=True) if cut),
-        mean_variance=float(np.mean([variance_of_mean(epochs) for epochs in warm_s])),
+        mean_s=np.array(means_s),
+        cold_excess_s=tuple(cold_excess_s),
+        mean_variance=float(np.mean([variance_of_mean(epochs_s) for epochs_s in warm_s])),
         goes_by_tokens=goes_by_tokens,
     )
 
@@ -132,12 +145,16 @@ def cold_epochs_of(trials: Sequence[Sequence[float]]) -> list[int]:
     Args:
         trials: the epochs of each trial in s.
     """
-    cuts = [cold_epochs(times) for times in trials]
-    excess = [np.asarray(t) / np.median(t[cut:]) - 1.0 for t, cut in zip(trials, cuts, strict=True)]
-    worst_warm = max(float(e[cut:].max()) for e, cut in zip(excess, cuts, strict=True))
-    return [
-        cut if cut and e[:cut].max() > _CLEARLY_SLOWER * worst_warm else 0 for e, cut in zip(excess, cuts, strict=True)
-    ]
+    proposed = []
+    for times_s in trials:
+        cut = cold_epochs(times_s)
+        proposed.append((cut, np.asarray(times_s) / np.median(times_s[cut:]) - 1.0))
+    worst_warm = max(float(excess[cut:].max()) for cut, excess in proposed)
+    cuts = []
+    for cut, excess in proposed:
+        is_cold = cut and excess[:cut].max() > _CLEARLY_SLOWER * worst_warm
+        cuts.append(cut if is_cold else 0)
+    return cuts
 
 
 def cold_epochs(durations_s: Sequence[float]) -> int:
@@ -191,11 +208,15 @@ def weighted_fit(m: Array, values: Array) -> tuple[Any, float]:
         The statsmodels result, with the line's value at the mean size and its slope, and that size. One size alone has
         no slope.
     """
+    has_slope = len(np.unique(m)) > 1
     fitted = values
     for _ in range(4):
         weights = 1.0 / fitted**2
         centre = float(np.average(m, weights=weights))
-        design = np.column_stack([np.ones_like(m), m - centre][: min(2, len(np.unique(m)))])
+        columns = [np.ones_like(m)]
+        if has_slope:
+            columns.append(m - centre)
+        design = np.column_stack(columns)
         result = sm.WLS(values, design, weights=weights).fit()
         fitted = np.maximum(result.fittedvalues, 1e-3 * values)
     return result, centre
@@ -259,16 +280,20 @@ def backtest(observations: Observations) -> tuple[float, float] | None:
     """
     m = observations.m
     mean_s = observations.mean_s
-    is_largest = m == m.max()
-    if len(np.unique(m[~is_largest])) < 2:
+    largest = float(m.max())
+    is_smaller = m < largest
+    smaller = m[is_smaller]
+    if len(np.unique(smaller)) < 2:
         return None
-    line = fit_line(m[~is_largest], mean_s[~is_largest], observations.mean_variance)
-    foreseen = line.mean(float(m.max())) * line.of_run
-    measured = float(mean_s[is_largest].mean())
+    line = fit_line(smaller, mean_s[is_smaller], observations.mean_variance)
+    foreseen = line.mean(largest) * line.of_run
+    measured = float(mean_s[~is_smaller].mean())
     ratio = float(foreseen[0]) / measured
     share = float(np.mean(foreseen[1:] < measured))
-    is_foreseen = _TAIL <= share <= 1 - _TAIL and 1 / _MOST_OFF < ratio < _MOST_OFF
-    return ratio - 1.0, 1.0 if is_foreseen else max(ratio, 1 / ratio)
+    off_by = max(ratio, 1 / ratio)
+    if _TAIL <= share <= 1 - _TAIL and 1 / _MOST_OFF < ratio < _MOST_OFF:  # it is foreseen
+        off_by = 1.0
+    return ratio - 1.0, off_by
 
 
 def curvature(m: Array, mean_s: Array) -> float | None:
@@ -283,15 +308,18 @@ def curvature(m: Array, mean_s: Array) -> float | None:
     fitted = np.maximum(weighted_fit(m, mean_s)[0].fittedvalues, 1e-3 * mean_s)
     design = np.vander(m / m.max(), 3, increasing=True)
     quadratic = sm.WLS(mean_s, design, weights=1.0 / fitted**2).fit()
-    is_exact = quadratic.ssr <= 1e-18 * len(m)  # then only a term of some size is a bend
-    p_value = float(abs(quadratic.params[2]) <= 1e-6 * mean_s.max() if is_exact else quadratic.pvalues[2])
-    return p_value if p_value < _P_VALUE else None
+    p_value = float(quadratic.pvalues[2])
+    if quadratic.ssr <= 1e-18 * len(m):  # an exact fit: only a term of some size is a bend
+        p_value = float(abs(quadratic.params[2]) <= 1e-6 * mean_s.max())
+    if p_value >= _P_VALUE:
+        return None
+    return p_value
 
 
 def line_warnings(
     observations: Observations, plan: TrainingPlan, width: float, backtested: tuple[float, float] | None
-) -> list[ForecastWarning]:
-    """Return what makes a forecast by the line worse.
+) -> Iterator[ForecastWarning]:
+    """Yield what makes a forecast by the line worse.
 
     Args:
         observations: the trials as the line was fitted to them.
@@ -305,57 +333,41 @@ def line_warnings(
     p_value = curvature(m, mean_s)
     times = observations.epoch_of(plan) / float(m.max())
     error, off_by = backtested or (0.0, 1.0)
-    ratio = max(float(np.ptp(mean_s[m == size]) / mean_s[m == size].min()) for size in m) + 1.0
+    of_each_size = [mean_s[m == size] for size in m]
+    ratio = max(float(np.ptp(times_s) / times_s.min()) for times_s in of_each_size) + 1.0
     code = WarningCode
-    data = "tokens" if observations.goes_by_tokens else "batches"
-    found = (
-        (
-            n_sizes < LEAST_SIZES,
-            code.FEW.warning(
-                f"trials of {'one size' if n_sizes == 1 else 'two sizes'} cannot show whether cost is linear",
-                "four sizes would",
-                True,
-            ),
-        ),
-        (n_sizes == 1, code.WIDE.warning("fixed costs are not separable from one size", "a larger --budget", True)),
-        (
-            p_value is not None,
-            code.NONLINEAR.warning(
-                f"cost is not linear in {data} (p = {p_value or 0:.2g})",
-                'explore larger samples, or forecast with method="power"',
-                True,
-            ),
-        ),
-        (
-            times > _FAR,
-            code.FAR.warning(f"the plan's epoch is {times:,.0f} × the largest trial", "a larger --budget"),
-        ),
-        (
-            n_sizes > 1 and width > WIDE_RELATIVE_WIDTH,
-            code.WIDE.warning(
-                f"±{width / 2:.0%}: the trials differ too much",
-                "more and longer trials, or a quieter machine, may narrow it",
-                width > _VAGUE,
-            ),
-        ),
-        (
-            off_by > 1,
-            code.BACKTEST.warning(
-                f"the largest size, forecast from the others, comes out {error:+.0%}: so may the whole",
-                "explore again on a quieter machine, or larger samples",
-                True,
-            ),
-        ),
-        (
-            ratio >= _SCATTER,
-            code.SCATTER.warning(
-                f"trials of one size took up to {ratio:.1f} times as long as each other",
-                "other work, or more threads than cores, slows it down: fewer threads (OMP_NUM_THREADS) may help",
-                True,
-            ),
-        ),
-    )
-    return [warning for applies, warning in found if applies]
+    if n_sizes < LEAST_SIZES:
+        sizes = "one size" if n_sizes == 1 else "two sizes"
+        yield code.FEW.warning(f"trials of {sizes} cannot show whether cost is linear", "four sizes would", True)
+    if n_sizes == 1:
+        yield code.WIDE.warning("fixed costs are not separable from one size", "a larger --budget", True)
+    if p_value is not None:
+        data = "tokens" if observations.goes_by_tokens else "batches"
+        yield code.NONLINEAR.warning(
+            f"cost is not linear in {data} (p = {p_value:.2g})",
+            'explore larger samples, or forecast with method="power"',
+            True,
+        )
+    if times > _FAR:
+        yield code.FAR.warning(f"the plan's epoch is {times:,.0f} × the largest trial", "a larger --budget")
+    if n_sizes > 1 and width > WIDE_RELATIVE_WIDTH:
+        yield code.WIDE.warning(
+            f"±{width / 2:.0%}: the trials differ too much",
+            "more and longer trials, or a quieter machine, may narrow it",
+            width > _VAGUE,
+        )
+    if off_by > 1:
+        yield code.BACKTEST.warning(
+            f"the largest size, forecast from the others, comes out {error:+.0%}: so may the whole",
+            "explore again on a quieter machine, or larger samples",
+            True,
+        )
+    if ratio >= _SCATTER:
+        yield code.SCATTER.warning(
+            f"trials of one size took up to {ratio:.1f} times as long as each other",
+            "other work, or more threads than cores, slows it down: fewer threads (OMP_NUM_THREADS) may help",
+            True,
+        )
 
 
 def power_law(
@@ -385,8 +397,7 @@ def power_law(
     m = observations.epoch_of(plan)
     times = m / float(sizes.max())
     predicted = fit.get_prediction(np.array([[1.0, math.log(m)]]))
-    deviations = float(predicted.se_obs[0]), _RUN_DEVIATION, _EXPONENT_DRIFT * math.log(times)
-    error = math.hypot(*deviations)
+    error = math.hypot(float(predicted.se_obs[0]), _RUN_DEVIATION, _EXPONENT_DRIFT * math.log(times))
     middle = float(predicted.predicted_mean[0])
     reach, reach_p99 = (error * float(stats.t.ppf(p, fit.df_resid)) for p in ((1 + level) / 2, P99))
     if max(abs(middle) + reach, abs(middle) + reach_p99) > _MOST_LOG:
@@ -399,4 +410,4 @@ def power_law(
         "an exponent may change with size: explore larger samples where you can",
         is_serious=upper > _POWER_VAGUE * point,
     )
-    return Estimate(point, lower, upper, level, "s", Kind.PREDICTION), p99_s, int(fit.df_resid), warning
+    return Estimate(point, lower, upper, level, "s"), p99_s, int(fit.df_resid), warning

@@ -22,7 +22,7 @@ from greenlove_tracker.extrapolation.draws import SPREAD
 from greenlove_tracker.extrapolation.ratios import RatioFit, fit_ratios, times_the_trials, verdict_of
 from greenlove_tracker.extrapolation.regression import cold_epochs_of, variance_of_mean
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
-from greenlove_tracker.text import format as fmt
+from greenlove_tracker.text.format import count, plural
 from greenlove_tracker.vocabulary.comparisons import ArmTrial, Comparison, ComparisonRow, Verdict, is_modelled
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import LEVEL, Estimate, Kind
@@ -32,9 +32,9 @@ from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 _LEAST_WARM_EPOCHS = 3  # of a run: fewer show no noise of their own
 _LEAST_KNOWN_SHARE = 0.5  # of a run's epochs: one that was interrupted may lack the energy of an epoch
 _MOST_RUNS = 1000  # that anybody would run of each
-# Assumptions on how much runs of one code differ, relative: the median, and the most.
-_TAU = 0.02
-_MOST_TAU = 0.5
+# Assumptions on how much runs of one code differ, relative.
+_TAU = 0.02  # the median
+_MOST_TAU = 0.5  # the most
 _SAME_LENGTH = 0.01  # runs whose lengths differ by less are of one length: a last batch may be dropped
 
 
@@ -83,50 +83,53 @@ def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool 
     Raises:
         UsageError: where there is nothing to compare: one group, two of one name, or one without a finished training.
     """
-    kept, notes = _finished(groups)
+    kept, left_out = _finished(groups)
     runs = sorted((run for group in kept.values() for run in group), key=lambda run: run.started_at)
     of_whole = of_whole or any(run.text("stopped_early_after") for run in runs)
-    lengths, length_note = _lengths(kept, of_whole=of_whole)
+    lengths, length_note = _lengths(kept, runs, of_whole=of_whole)
     trials = _trials(kept, runs)
     has_repeats = len(runs) > len(kept)
 
     def fitted(quantity: _Quantity) -> Fitted:
         def value(run: Run) -> float | None:
             whole = quantity.of_run(run)
-            if whole is None:
-                return None
-            return whole / (lengths[id(run)] if quantity.grows else 1.0)
+            if whole is None or not quantity.grows:
+                return whole
+            return whole / lengths[id(run)]
 
         if not has_repeats:
             return dict(_assumed_ratios(kept, quantity, value)), None
         fit = fit_ratios(trials, lambda trial: value(runs[trial.position]), baseline=next(iter(kept)))
-        return {} if fit is None else fit.ratios, fit
+        if fit is None:
+            return {}, None
+        return fit.ratios, fit
 
     of_process = {not run.amount("peak_gpu_memory_gb") and bool(_peak_memory_gb(run)) for run in runs}
     is_mixed = {"cost": len({run.summary.cost_basis for run in runs}) > 1, "memory": len(of_process) > 1}
     of_all = [({}, None) if is_mixed.get(name) else fitted(quantity) for name, quantity in _QUANTITIES.items()]
     baseline, *rows = [_compared(name, group, of_all) for name, group in kept.items()]
+    time_fit = of_all[0][1]
+    residual_cv = None
+    if time_fit is not None:
+        residual_cv = time_fit.residual_cv
+    notes = [*length_note, *left_out]
+    if not has_repeats:
+        notes.insert(
+            0,
+            "Of one run each nothing shows how much a run differs from the next of the same code: some 2% is "
+            "assumed, and now and then far more. Three runs of each would show it",
+        )
+    if of_process == {True} and of_all[-1][0]:
+        notes.append(_OF_PROCESS)
+    notes += _differences(kept)
     return Comparison(
         baseline=replace(baseline, verdict=Verdict.NO_DIFFERENCE, notes=()),
         rows=tuple(sorted(rows, key=saving_order)),
         trials=tuple(trials),
         spent_s=math.fsum(trial.duration_s for trial in trials),
-        residual_cv=None if (fit := of_all[0][1]) is None else fit.residual_cv,
+        residual_cv=residual_cv,
         energy_method=_methods(runs),
-        notes=(
-            *(
-                []
-                if has_repeats
-                else [
-                    "Of one run each nothing shows how much a run differs from the next of the same code: some 2% is "
-                    "assumed, and now and then far more. Three runs of each would show it"
-                ]
-            ),
-            *length_note,
-            *notes,
-            *([_OF_PROCESS] if of_process == {True} and of_all[-1][0] else []),
-            *_differences(kept),
-        ),
+        notes=tuple(notes),
         is_of_runs=True,
     )
 
@@ -150,7 +153,7 @@ def _finished(groups: Sequence[tuple[str, Sequence[Run]]]) -> tuple[dict[str, li
         reasons = [_reason_against(run) for run in runs]
         trainings = [run for run, reason in zip(runs, reasons, strict=True) if not reason]
         left_out = Counter(filter(None, reasons)).items()
-        said = ", ".join(fmt.plural(number, noun) for noun, number in left_out) or "no run is there"
+        said = ", ".join(plural(number, noun) for noun, number in left_out) or "no run is there"
         if not trainings:
             raise UsageError(
                 f"nothing of {name} can be compared: {said}. Give finished runs of whole trainings, as logged by "
@@ -164,21 +167,23 @@ def _finished(groups: Sequence[tuple[str, Sequence[Run]]]) -> tuple[dict[str, li
 
 def _reason_against(run: Run) -> str:
     """Return why a run cannot be compared, as something of which there are several; empty where it can."""
-    reasons = {
-        "comparison": run.is_comparison,
-        "exploration": run.is_exploration,
-        "unfinished run": run.summary.status not in GOOD_ENDINGS or bool(run.summary.exit_code),
-        "empty run": run.summary.duration_s <= 0,
-    }
-    return next((reason for reason, applies in reasons.items() if applies), "")
+    summary = run.summary
+    if run.is_comparison:
+        return "comparison"
+    if run.is_exploration:
+        return "exploration"
+    if summary.status not in GOOD_ENDINGS or summary.exit_code:
+        return "unfinished run"
+    if summary.duration_s <= 0:
+        return "empty run"
+    return ""
 
 
 # -- How long they were --
 
 
-def _lengths(groups: Groups, *, of_whole: bool) -> tuple[Mapping[int, float], list[str]]:
+def _lengths(groups: Groups, runs: Sequence[Run], *, of_whole: bool) -> tuple[Mapping[int, float], list[str]]:
     """Return what each run is divided by, by its identity: 1 where all are of one length, and a note where not."""
-    runs = [run for group in groups.values() for run in group]
     whole = {id(run): 1.0 for run in runs}
     for unit in ("samples", "tokens", "epochs", "steps"):  # what a technique changes least comes first
         counted = [run.summary.epochs_done if unit == "epochs" else getattr(run.summary.counts, unit) for run in runs]
@@ -187,7 +192,7 @@ def _lengths(groups: Groups, *, of_whole: bool) -> tuple[Mapping[int, float], li
             continue
         if max(known.values()) <= min(known.values()) * (1 + _SAME_LENGTH):
             return whole, []
-        lengths = _by_group(groups, lambda run: fmt.count(known[id(run)]))  # noqa: B023  # called at once
+        lengths = _by_group(groups, lambda run: count(known[id(run)]))  # noqa: B023  # called at once
         if of_whole:
             return whole, [
                 f"The trainings differ in length ({lengths} {unit}): a shorter one saves by being shorter, and the "
@@ -205,20 +210,24 @@ def _trials(groups: Groups, runs: Sequence[Run]) -> list[ArmTrial]:
     names = {id(run): name for name, group in groups.items() for run in group}
     starts = pd.to_datetime(pd.Series([run.started_at for run in runs]), errors="coerce", utc=True, format="ISO8601")
     started_s = (starts - starts.min()).dt.total_seconds().fillna(0.0)
-    return [
-        ArmTrial(
-            arm=names[id(run)],
-            block=0,
-            position=position,
-            started_s=float(started_s[position]),
-            duration_s=run.summary.duration_s,
-            samples=run.summary.counts.samples or 1,
-            energy_kwh=run.summary.energy_kwh,
-            energy_method=_methods([run]),
-            peak_memory_bytes=None if (gib := _peak_memory_gb(run)) is None else round(gib * BYTES_PER_GB),
+    trials = []
+    for position, run in enumerate(runs):
+        summary = run.summary
+        peak_gb = _peak_memory_gb(run)
+        trials.append(
+            ArmTrial(
+                arm=names[id(run)],
+                block=0,
+                position=position,
+                started_s=float(started_s[position]),
+                duration_s=summary.duration_s,
+                samples=summary.counts.samples or 1,
+                energy_kwh=summary.energy_kwh,
+                energy_method=_methods([run]),
+                peak_memory_bytes=None if peak_gb is None else round(peak_gb * BYTES_PER_GB),
+            )
         )
-        for position, run in enumerate(runs)
-    ]
+    return trials
 
 
 def _methods(runs: Sequence[Run]) -> str:
@@ -236,7 +245,7 @@ def _assumed_ratios(
     half-Cauchy distribution (Gelman, Bayesian Analysis 1(3), 2006). It is of times and energies: the ratio of two peaks
     of memory has no interval.
     """
-    (_, (baseline, *_)), *others = groups.items()
+    (_, (baseline,)), *others = groups.items()
     some = SPREAD[8::16]
     taus = _TAU * np.tan(math.atan(_MOST_TAU / _TAU) * some)[:, None]
     normal = special.ndtri(some)
@@ -249,10 +258,11 @@ def _assumed_ratios(
         level = 0.0
         lower = upper = ratio
         if quantity.grows:
-            within = [v for r in (baseline, run) if (v := _variance_within(r, quantity)) is not None]
-            if len(within) < 2:
+            of_baseline = _variance_within(baseline, quantity)
+            of_run = _variance_within(run, quantity)
+            if of_baseline is None or of_run is None:
                 continue
-            differences = np.sqrt(math.fsum(within) + 2 * taus**2) * normal
+            differences = np.sqrt(math.fsum([of_baseline, of_run]) + 2 * taus**2) * normal
             level = LEVEL
             lower, upper = (ratio * np.exp(np.quantile(differences, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))).tolist()
         yield name, Estimate(ratio, lower, upper, level, "1", Kind.ASSUMPTION)
@@ -276,20 +286,33 @@ def _variance_within(run: Run, quantity: _Quantity) -> float | None:
 def _compared(name: str, runs: Sequence[Run], of_all: Sequence[Fitted]) -> ComparisonRow:
     """Return the row of a group from what was fitted to time, energy, CO2e, cost and memory."""
     time, energy, emissions, cost, memory = (ratios.get(name) for ratios, _ in of_all)
-    has_counted_energy = energy is not None and not is_modelled(_methods(runs))
-    verdict = verdict_of(energy if has_counted_energy else time)
-    fit = of_all[1 if has_counted_energy else 0][1]
+    n = len(runs)
+    verdict = verdict_of(time)
+    fit = of_all[0][1]
+    if energy is not None and not is_modelled(_methods(runs)):  # it was counted
+        verdict = verdict_of(energy)
+        fit = of_all[1][1]
     notes = []
     if time is None:
         notes.append("How much its time varies is not known: run it three times, and the baseline too")
     elif verdict is Verdict.TOO_SHORT and fit is not None:
-        needed = len(runs) * times_the_trials(fit, name)
-        notes.append(
-            f"Too few runs to tell: about {max(len(runs) + 1, math.ceil(needed))} of each would"
-            if needed <= _MOST_RUNS
-            else "The runs differ too much among themselves: no practical number of runs would tell"
-        )
-    per_sample = [run.summary.duration_s / n for run in runs if (n := run.summary.counts.samples)]
+        needed = n * times_the_trials(fit, name)
+        if needed <= _MOST_RUNS:
+            notes.append(f"Too few runs to tell: about {max(n + 1, math.ceil(needed))} of each would")
+        else:
+            notes.append("The runs differ too much among themselves: no practical number of runs would tell")
+    per_sample = []
+    peaks_gb = []
+    for run in runs:
+        samples = run.summary.counts.samples
+        if samples:
+            per_sample.append(run.summary.duration_s / samples)
+        peak_gb = _peak_memory_gb(run)
+        if peak_gb is not None:
+            peaks_gb.append(peak_gb)
+    duration_s_per_sample = None
+    if len(per_sample) == n:
+        duration_s_per_sample = geometric_mean(per_sample)
     return ComparisonRow(
         name,
         verdict,
@@ -298,16 +321,19 @@ def _compared(name: str, runs: Sequence[Run], of_all: Sequence[Fitted]) -> Compa
         co2e_ratio=emissions,
         cost_ratio=cost,
         memory_ratio=memory,
-        n_trials=len(runs),
-        duration_s_per_sample=geometric_mean(per_sample) if len(per_sample) == len(runs) else None,
-        peak_memory_gb=max((gb for run in runs if (gb := _peak_memory_gb(run)) is not None), default=None),
+        n_trials=n,
+        duration_s_per_sample=duration_s_per_sample,
+        peak_memory_gb=max(peaks_gb, default=None),
         notes=tuple(notes),
     )
 
 
 def saving_order(row: ComparisonRow) -> tuple[bool, float]:
     """Order rows by what they save, those without a ratio last."""
-    return ((ratio := row.energy_ratio or row.time_ratio) is None, 0.0 if ratio is None else ratio.point)
+    ratio = row.energy_ratio or row.time_ratio
+    if ratio is None:
+        return True, 0.0
+    return False, ratio.point
 
 
 def _differences(groups: Groups) -> Iterator[str]:
@@ -327,16 +353,15 @@ def _by_group(groups: Groups, text_of: Callable[[Run], str]) -> str:
 def _batch_size(run: Run) -> str:
     """Return what the run says of it; else the mean of its batches, among which epochs may end with smaller ones."""
     counts = run.summary.counts
-    if counts.batches:
-        mean = (counts.samples or 0) / counts.batches
-    else:
-        mean = 0.0
-    return run.text("batch_size") or (f"{mean:.0f}" if mean else "")
+    stated = run.text("batch_size")
+    if stated or not counts.samples or not counts.batches:
+        return stated
+    return f"{counts.samples / counts.batches:.0f}"
 
 
 _BOTH = "the ratios include its effect"
 _CIRCUMSTANCES: tuple[tuple[Callable[[Run], str], str, str], ...] = (
-    (lambda run: run.text("gpu_models") or fmt.plural(run.summary.gpu_count, "GPU"), "other GPUs", _BOTH),
+    (lambda run: run.text("gpu_models") or plural(run.summary.gpu_count, "GPU"), "other GPUs", _BOTH),
     (lambda run: run.text("cpu_model"), "other CPUs", _BOTH),
     (lambda run: str(run.summary.n_ranks), "other numbers of processes", _BOTH),
     (_batch_size, "other batch sizes", "that changes what the model learns, and the ratios include its effect"),

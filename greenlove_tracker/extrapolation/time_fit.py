@@ -37,8 +37,7 @@ def time_fit(
         return replace(fit, probability=probability)
     if position is not None:
         fit = run_time_fit(duration, limit_s, position, passed_s=passed_s)
-        # units that are not alike
-        if len(forecast.phases) > 1:
+        if len(forecast.phases) > 1:  # units that are not alike
             return replace(fit, longest=None)
         return fit
     if limit_s <= passed_s:
@@ -46,22 +45,22 @@ def time_fit(
     if plan is None:
         return TimeFit(limit_s, probability)
     if plan.steps is not None:
-        unit, planned = ("step", plan.steps)
+        unit = "step"
+        planned = plan.steps
     else:
-        unit, planned = ("epoch", plan.epochs or 1)
+        unit = "epoch"
+        planned = plan.epochs or 1
     if (plan.batch_size, plan.epochs) == (1, 1):  # a call over so many items has items alone
         unit = "sample"
         planned = plan.samples or 1
     once_s = forecast.one_off_s.point
     needed_s = duration.quantile(FITS)
+    share = math.inf
     if needed_s > once_s:
         share = max(0.0, limit_s - once_s) / (needed_s - once_s)
-    else:
-        share = math.inf
+    longest = None
     if share <= _MOST_TIMES:
         longest = _rounded(math.floor(planned * share), planned)
-    else:
-        longest = None
     return TimeFit(limit_s, probability, longest=longest, unit=unit)
 
 
@@ -88,11 +87,11 @@ def run_time_fit(
     longest = None
     if probability < FITS:
         left_s = duration.given_more_than(passed_s).quantile(FITS) - position.done_s
+        share = 0.0
         if left_s > 0:
             share = min(1.0, max(0.0, limit_s - position.done_s) / left_s)
-        else:
-            share = 0.0
-        longest = _rounded(math.floor(position.done_units * (1 - share) + share * position.total_units + 1e-9), done)
+        reached = position.done_units * (1 - share) + share * position.total_units
+        longest = _rounded(math.floor(reached + 1e-9), done)
     return TimeFit(limit_s, probability, longest=longest, unit=unit, done=done)
 
 
@@ -103,5 +102,7 @@ def _probability(duration: Estimate, limit_s: float, passed_s: float) -> float:
 def _rounded(length: int, least: int) -> int:
     """Return a length without the digits that nobody knows, but not below ``least`` where it is not."""
     unit = 10 ** max(0, len(str(length)) - 3)
-    down = length // unit * unit
-    return length if down < least <= length else down
+    down: int = length // unit * unit
+    if down < least <= length:
+        return length
+    return down

@@ -140,7 +140,8 @@ def electricity_price(
     if place is None:
         return None
     for basis, words in ((HOUSEHOLD, "household, all taxes"), (BUSINESS, "for businesses")):
-        if (price := electricity_prices(basis).get(place.iso3)) is not None:
+        price = electricity_prices(basis).get(place.iso3)
+        if price is not None:
             source = f"{price.country}, {words}: {price.source}"
             return Factor(
                 _PRICE, price.usd_per_kwh, _PRICE_UNIT, source, price.period, basis, table_sha256(PRICES_TABLE)

@@ -124,14 +124,16 @@ def grid_place(text: str) -> GridPlace:
     name = wanted.upper()
     if not wanted:
         return GridPlace(wanted)
-    if (country := _find_country(wanted)) is not None:
+    country = _find_country(wanted)
+    if country is not None:
         return GridPlace(wanted, _place(country))
     if _STATE.fullmatch(name) or (name[:3] == "CA-" and name[3:] in PROVINCES):
         country = _find_country(name[:2])
         return GridPlace(wanted, _place(country, name[3:]) if country else None, _codes(name))
     if name in zones():
         return GridPlace(wanted, resolve_place(zones()[name]["place"]), _codes(name))
-    if (region := _cloud_region(wanted)) is not None:
+    region = _cloud_region(wanted)
+    if region is not None:
         return GridPlace(wanted, resolve_place(region["place"]), _codes(region["grid_zone"] or region["place"]))
     raise UsageError(_unknown(text), argument="country")
 
@@ -199,7 +201,10 @@ def _is_called(row: dict[str, str], name: str) -> bool:
     region = row["region"]
     if row["provider"] == "azure":
         return name.replace(" ", "") == region  # East US 2
-    zone = {"aws": region, "gcp": f"{region}-"}.get(row["provider"])  # us-east-1a, us-east1-b
+    if row["provider"] == "gcp":
+        zone = f"{region}-"  # us-east1-b
+    else:
+        zone = region  # us-east-1a
     return name == region or (name[-1].isalpha() and name[:-1] == zone)
 
 

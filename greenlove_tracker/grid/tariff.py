@@ -61,9 +61,10 @@ class Tariff:
         """Return the price at an aware time; None where a series says nothing of it."""
         if not self.week:
             n = bisect_right(self.series, at, key=lambda stretch: stretch.start_utc) - 1
-            if n >= 0 and at < self.series[n].end_utc:
-                return self.series[n].value
-            return None
+            if n < 0:
+                return None
+            last = self.series[n]
+            return last.value if at < last.end_utc else None
         local = at.astimezone(self.time_zone)  # without a zone, that is the machine's
         return self.week[local.weekday() * _DAY_MINUTES + local.hour * 60 + local.minute]
 
@@ -78,7 +79,8 @@ class Tariff:
         terms = []
         while at < until:
             end = min(until, at.replace(second=0, microsecond=0) + _MINUTE)
-            if (price := self.usd_per_kwh(at)) is None:
+            price = self.usd_per_kwh(at)
+            if price is None:
                 return None
             terms.append(price * (end - at).total_seconds())
             at = end
@@ -158,11 +160,9 @@ def _minutes(hours: str) -> tuple[int, int]:
     match = _HOURS.fullmatch(hours)
     if match:
         start, end = (int(match[n]) * 60 + int(match[n + 1] or 0) for n in (1, 3))
-    else:
-        start, end = (0, 0)
-    if start >= _DAY_MINUTES or end > _DAY_MINUTES or start == end:
-        raise UsageError(f"{hours!r} are no hours such as 17-21 or 22:30-6")
-    return start, end
+        if start < _DAY_MINUTES and end <= _DAY_MINUTES and start != end:
+            return start, end
+    raise UsageError(f"{hours!r} are no hours such as 17-21 or 22:30-6")
 
 
 def _days(word: str) -> Sequence[int]:

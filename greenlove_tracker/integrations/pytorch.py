@@ -85,11 +85,10 @@ class PyTorchHooks:
 
         @functools.wraps(original)
         def begin(iterator: Any, loader: Any, first_iter: bool = False) -> None:
-            if not first_iter:  # as when it has just been made
-                self._tell(self._follow, iterator, loader)
-            if first_iter:
+            if first_iter:  # it has just been made, and was followed then
                 original(iterator, loader, first_iter)
             else:
+                self._tell(self._follow, iterator, loader)
                 original(iterator, loader)
 
         return begin

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from greenlove_tracker.logs.csvio import Problem, csv_text
 from greenlove_tracker.logs.directory import Logs, read_logs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_rows import KEYS, RunRow, read_rows
+from greenlove_tracker.logs.run_rows import KEYS, ReadRun, RunRow, read_rows
 from greenlove_tracker.logs.schema import frame
 from greenlove_tracker.logs.selection import DAY, MONTH, Chosen, Selection
 from greenlove_tracker.logs.uncertainty import QUANTITIES, interval
@@ -121,11 +122,11 @@ class Totals:
     n_unknown_gpu_hours = _Unknown("gpu_hours")
     n_unknown_energy = _Unknown("energy_kwh")
     n_unknown_measured = _Column[int](
-        lambda totals: sum(row["energy_kwh"] is not None and row["measured_kwh"] is None for row in totals.rows)
+        lambda totals: sum(row.energy_kwh is not None and row.measured_kwh is None for row in totals.rows)
     )
     n_unknown_emissions = _Unknown("emissions_kgco2e")
     n_unknown_cost = _Unknown("cost_usd")
-    intensity_coverage = _Column[str](lambda totals: "+".join(sorted({row["coverage"] for row in totals.rows} - {""})))
+    intensity_coverage = _Column[str](lambda totals: "+".join(sorted({row.coverage for row in totals.rows} - {""})))
     n_predicted = _Count()
     n_mock_intensity = _Count()
     n_cut = _Count()
@@ -146,12 +147,12 @@ class Totals:
     @property
     def cost_bases(self) -> frozenset[str]:
         """``machine``, ``electricity`` or both."""
-        return frozenset(row["cost_basis"] for row in self.rows) - {""}
+        return frozenset(row.cost_basis for row in self.rows) - {""}
 
     @property
     def energy(self) -> Energy:
         """The energy of each component, with all the methods of its metering."""
-        methods = {row["methods"] for row in self.rows}
+        methods = {row.methods for row in self.rows}
         # one without methods is among them, so that their names are put in order even of a single run
         joined = sum_energies([UNKNOWN_ENERGY, *(Energy(None, None, None, *each) for each in methods)])
         return replace(joined, cpu_kwh=self.cpu_kwh, gpu_kwh=self.gpu_kwh, ram_kwh=self.ram_kwh)
@@ -163,7 +164,7 @@ class Totals:
 
     def column(self, name: str) -> list[Any]:
         """Return what the rows have under a name."""
-        return [row[name] for row in self.rows]
+        return list(map(attrgetter(name), self.rows))
 
     @cached_property
     def intervals(self) -> Mapping[str, Estimate]:
@@ -172,7 +173,7 @@ class Totals:
             return {}
         by_error: dict[str, list[Sequence[float]]] = {}
         for row in self.rows:
-            for name, deviations in row["deviations"].items():
+            for name, deviations in (row.deviations or {}).items():
                 by_error.setdefault(name, []).append(deviations)
         sides = [[math.fsum(column) for column in zip(*found, strict=True)] for found in by_error.values()]
         found = {}
@@ -223,7 +224,7 @@ class Aggregate:
         self._how = how
         self.path = source.path
         self._needs = frozenset[str]()
-        self._every: list[RunRow] = []
+        self._every: list[ReadRun] = []
         self._total: Totals | None = None
 
     def prepare(self, *needs: str) -> Totals:
@@ -235,8 +236,8 @@ class Aggregate:
         if self._total is None or not self._needs.issuperset(needs):
             self._needs = self._needs.union(needs)
             self._every = read_rows(self.selection, self._needs, self._source.runs, **self._how)
-            chosen = [row for row in self._every if row["counts"]]
-            real = [row for row in chosen if not row["n_simulated"]]
+            chosen = self._chosen()
+            real = [row for row in chosen if not row.n_simulated]
             simulated = self.selection.simulated
             self._total = Totals(chosen if simulated or (simulated is None and not real) else real)
         return self._total
@@ -246,6 +247,10 @@ class Aggregate:
         """Everything together; its ``rows`` are the runs that count, without simulated ones beside others."""
         return self.prepare()
 
+    def _chosen(self) -> list[RunRow]:
+        """Return the rows of the runs that were chosen, simulated ones beside others too."""
+        return [found.row for found in self._every if found.row is not None]
+
     @property
     def runs(self) -> list[Run]:
         """The runs that count, by name; see ``each``."""
@@ -253,7 +258,7 @@ class Aggregate:
 
     def each(self) -> Iterator[Run]:
         """Yield each run that counts, read anew, and not held; of one that crosses an end of the period its part."""
-        chosen = {(row["path"], row["run"]) for row in self.total.rows}  # a file of CodeCarbon's holds several
+        chosen = {(row.path, row.run) for row in self.total.rows}  # a file of CodeCarbon's holds several
         for run in self._source.runs:
             if (run.place, run.run_id) in chosen:
                 yield self._part(copy(run))
@@ -265,14 +270,14 @@ class Aggregate:
     def problems(self) -> list[Problem]:
         """Everything that could not be read, by name."""
         self.prepare()
-        by_path = sorted(self._every, key=lambda row: row["path"])
-        return [*self._source.own_problems, *(problem for row in by_path for problem in row["problems"])]
+        by_path = sorted(self._every, key=lambda found: found.path)
+        return [*self._source.own_problems, *(problem for found in by_path for problem in found.problems)]
 
     @property
     def n_left_out(self) -> int:
         """The number of simulated runs that were chosen and do not count."""
         total = self.total
-        return [row["counts"] for row in self._every].count(True) - total.n_runs
+        return len(self._chosen()) - total.n_runs
 
     def by(self, *keys: str) -> dict[tuple[str, ...], Totals]:
         """Return totals by one or more of ``KEYS``, in the order of the keys' values.
@@ -284,19 +289,15 @@ class Aggregate:
         if unknown or not keys or len(set(keys)) < len(keys):
             asked = ", ".join(unknown or keys) or "nothing"
             raise UsageError(f"cannot group by {asked}; choose from {', '.join(KEYS)}, each once")
-        if DAY in keys:
-            unit = DAY
-        elif MONTH in keys:
-            unit = MONTH
-        else:
-            unit = None
-        total = self.prepare(*([unit] if unit else []))
-        continues = {row["run"]: row["continues"] for row in self._every if row["continues"]}
+        unit = next((unit for unit in (DAY, MONTH) if unit in keys), "")
+        total = self.prepare(*filter(None, [unit]))
+        continues = {found.run: found.continues for found in self._every if found.continues}
         groups: dict[tuple[str, ...], list[RunRow]] = {}
         for row in total.rows:
-            for part in row["parts"].get(unit, [row]):
-                values = (_chain_start(row["run"], continues) if key == "training" else part[key] for key in keys)
-                groups.setdefault(tuple(values), []).append(part)
+            first = _chain_start(row.run, continues)
+            for part in row.parts.get(unit, [row]):
+                values = tuple(first if key == "training" else getattr(part, key) for key in keys)
+                groups.setdefault(values, []).append(part)
         return {values: Totals(groups[values]) for values in sorted(groups)}
 
     def rows(self, *keys: str) -> list[dict[str, Any]]:

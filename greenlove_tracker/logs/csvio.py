@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from greenlove_tracker.logs.storage import LogFile, LogPath, open_binary, read_bytes
@@ -54,16 +55,11 @@ def read_fields(data: bytes, on_problem: OnProblem) -> dict[str, Line]:
     return {name: (value, unit) for _, (name, value, unit) in read_records(data, RUN_COLUMNS, on_problem)}
 
 
-def value_of(lines: Mapping[str, Line], name: str, default: str = "") -> str:
-    """Return the value of a field."""
-    return lines.get(name, (default, ""))[0]
-
-
 def read_records(
     file: LogFile | Path | bytes,
     columns: Sequence[str],
     on_problem: OnProblem,
-    optional: Sequence[str] = (),
+    optional: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the records of a log file, each with the number of its line and its cells; no more than one is held.
 
@@ -71,7 +67,8 @@ def read_records(
         file: the file, or its content.
         columns: of the cells, in their order; the header must hold them, and further cells may come last.
         on_problem: takes a sentence on each part that could not be read and is left out.
-        optional: further columns: where the header holds any of them, their cells follow, empty for one that it lacks.
+        optional: further columns: the cells follow up to the last one that the header holds, empty for one that it
+            lacks. Each with the name of its group, whose columns stand there together; empty: it has none.
     """
     lines = enumerate(read_lines(file, on_problem), 1)
     _, first = next(lines, (0, ""))
@@ -83,9 +80,13 @@ def read_records(
         return
     if len(set(header)) < len(header):
         on_problem("has two columns of one name")
-    if (lacking := set(optional).difference(header)) and len(lacking) < len(optional):
+    groups = {optional[column] for column in header if optional.get(column)}
+    lacking = [column for column, group in optional.items() if group in groups and column not in header]
+    if lacking:
         on_problem(f"has no column {', '.join(sorted(lacking))}")
-    wanted = list(columns if set(optional).isdisjoint(header) else (*columns, *optional))
+    wanted = [*columns, *optional]
+    while wanted[-1] not in header:
+        wanted.pop()
     places = [header.index(column) if column in header else None for column in wanted]
     for number, line in lines:
         if len(cells := split_line(line)) != len(header):

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from greenlove_tracker.logs.csvio import Problem, ProblemLog
+from greenlove_tracker.logs.explorations import has_trials
 from greenlove_tracker.logs.foreign.base import ForeignRun
 from greenlove_tracker.logs.foreign.carbontracker import LOG_NAME, carbontracker_run
 from greenlove_tracker.logs.foreign.codecarbon import Reading, codecarbon_run, read_emissions
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE, CODECARBON_PREFIX, holds_run, records_frame
 from greenlove_tracker.logs.storage import LogPath, entries, file_in, place
-from greenlove_tracker.logs.trials import has_trials
 from greenlove_tracker.vocabulary.errors import LogError, UsageError
 from greenlove_tracker.vocabulary.records import RunSummary
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from greenlove_tracker.logs import schema, totals, trials
 from greenlove_tracker.logs.calibration import Calibration, calibrated, calibration_of, measurements_in
 from greenlove_tracker.logs.comparisons import COMPARED
-from greenlove_tracker.logs.csvio import Line, Problem, ProblemLog, read_fields, read_small, value_of
+from greenlove_tracker.logs.csvio import Line, Problem, ProblemLog, read_fields, read_small
 from greenlove_tracker.logs.intensity_sources import (
     IntensitySource,
     is_mock,
@@ -25,6 +25,7 @@ from greenlove_tracker.logs.intensity_sources import (
     sources_of,
 )
 from greenlove_tracker.logs.metrics import summarise_metrics
+from greenlove_tracker.logs.run_fields import FIELDS, declared, factor_in, value_of
 from greenlove_tracker.logs.schema import LogTable, R
 from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names, size_bytes
 from greenlove_tracker.logs.tables import (
@@ -137,7 +138,6 @@ class RunFiles:
 
 
 SIMULATED_METERS = ("simulated", "replay")
-_PLACE_FIELDS = ("country", "pue", "node_overhead", "price_usd_per_gpu_hour", "carbon_intensity", "electricity_price")
 
 
 def _rank_if_joined(fields: Mapping[str, Line]) -> int | None:
@@ -157,7 +157,8 @@ def _merge_fields(by_node: Sequence[Mapping[str, Line]]) -> dict[str, Line]:
         names_a_place = "country" in fields and not value_of(merged, "country")
         takes_place = names_a_place and _rank_if_joined(fields) is not None
         for name, field in fields.items():
-            is_of_place = name.partition(".")[0] in _PLACE_FIELDS
+            declaration = FIELDS.get(name.partition(".")[0])
+            is_of_place = declaration is not None and declaration.is_of_place
             if (is_of_place and takes_place) or (not is_of_place and not value_of(merged, name)):
                 merged[name] = field
     for name in ("role", schema.CLOSED_FIELD):  # of one process each
@@ -265,7 +266,11 @@ class Run(RunFiles):
         return fields
 
     def text(self, name: str, default: str = "") -> str:
-        """Return the value of one field of ``run.csv``."""
+        """Return the value of one field of ``run.csv``.
+
+        Raises:
+            LookupError: where the field is neither there nor declared.
+        """
         return value_of(self.lines, name, default)
 
     @property
@@ -294,7 +299,7 @@ class Run(RunFiles):
     def amount(self, name: str) -> float | None:
         """Return the number in a field of ``run.csv``; None where there is none, or it is damaged."""
         text = self.text(name)
-        return self._unless_damaged(name, lambda: schema.amount(text) if text else None)
+        return self._unless_damaged(name, lambda: declared(name).read(text) if text else None)
 
     def _unless_damaged(self, name: str, read: Callable[[], Value | None]) -> Value | None:
         """Return what is read of fields; None, and a problem of that name, where it is not what they hold."""
@@ -361,7 +366,7 @@ class Run(RunFiles):
 
     def factor(self, name: str) -> Factor | None:
         """Return a factor of ``run.csv``; None where there is none, or one that cannot be."""
-        return self._unless_damaged(name, lambda: schema.factor_in(self.lines, name))
+        return self._unless_damaged(name, lambda: factor_in(self.lines, name))
 
     @cached_property
     def terms(self) -> totals.RunFactors:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
 from importlib.util import find_spec
 from itertools import chain
@@ -20,17 +20,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from greenlove_tracker.logs.calibration import Calibration, is_uncalibrated
-from greenlove_tracker.logs.csvio import Line
+from greenlove_tracker.logs.csvio import Line, Problem
 from greenlove_tracker.logs.forecasts import headline_forecast
 from greenlove_tracker.logs.foreign.base import ForeignRun
 from greenlove_tracker.logs.intensity_sources import TABLE, is_mock
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import before_pue_kwh
 from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_parts, job_id_of, job_of
-from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, PLAN_NAMES
+from greenlove_tracker.logs.trials import EXPLORATIONS_DIR
 from greenlove_tracker.logs.uncertainty import run_deviations
 from greenlove_tracker.vocabulary.errors import LogError, MissingExtraError, UsageError
-from greenlove_tracker.vocabulary.records import Factor, Flag, RunStatus
+from greenlove_tracker.vocabulary.records import Factor, Flag, MetricSummary, RunStatus
 from greenlove_tracker.vocabulary.units import kgco2e_from_kwh
 
 _PART = 500  # runs that are read by one process at a time
@@ -38,7 +38,6 @@ _RUNS_OF_A_PROCESS = 2_500  # fewer are read while it starts
 _N_AT_ONCE = 32  # of a store, where each file is waited for
 _CONNECT_S = 10.0
 Shared = TypeVar("Shared")
-RunRow = dict[str, Any]  # of one run, or of its part of a day or month
 
 # -- Keys that runs can be grouped by --
 
@@ -69,19 +68,131 @@ KEYS = (
     DAY,  # a run that crosses the end of one is in both
     MONTH,
 )
-_TEXTS = (  # of run.csv
-    "project",
-    "account",
-    "partition",
-    "user",
-    "country",
-    "gpu_models",
-    "cpu_model",
-    "greenlove_version",
-    "meter",
-    "unmeasured",
-    "tags",
-)
+
+
+@dataclass(slots=True, kw_only=True)
+class RunTexts:
+    """The fields of ``run.csv`` that a row has as they are; a further one is a line here."""
+
+    project: str
+    account: str
+    partition: str
+    user: str
+    country: str
+    gpu_models: str
+    cpu_model: str
+    greenlove_version: str
+    meter: str
+    unmeasured: str
+    tags: str
+
+
+@dataclass(slots=True, kw_only=True)
+class RunTotals(RunTexts):
+    """The columns of ``summary.csv`` that a row has as they are; a further one is a line here."""
+
+    duration_s: float
+    energy_kwh: float | None
+    cpu_kwh: float | None
+    gpu_kwh: float | None
+    ram_kwh: float | None
+    unmetered_estimate_kwh: float | None
+    node_assumed_kwh: float | None
+    cost_usd: float | None
+    pue: float
+    epochs_done: int
+    epochs_planned: int | None
+    steps: int | None
+    samples: int | None
+    tokens: int | None
+
+
+_TEXTS = tuple(RunTexts.__annotations__)
+_TOTALS = tuple(RunTotals.__annotations__)
+
+
+@dataclass(slots=True, kw_only=True)
+class RunRow(RunTotals):
+    """A run, or its part of a day or month, as one flat row.
+
+    Attributes:
+        device: its GPUs, or its CPU.
+        contract: the source of its contractual carbon intensity; empty without one.
+        market_intensity: the contractual carbon intensity.
+        carbon_intensity: that it was counted with; None where the log does not say.
+        intensity: the same in words.
+        scope: of the GHG Protocol.
+        simulated: ``simulated``, or empty.
+        parts: its parts by ``DAY`` and ``MONTH``, where there are several.
+        measured_of_kwh: the energy before PUE that ``measured_kwh`` is a part of.
+        methods: of the metering of CPU, GPUs and memory.
+        coverage: of the carbon intensity behind its emissions.
+        whole_kwh: the energy of the whole run, which the metrics are of.
+        deviations: see ``run_deviations``.
+        factors: with ``DETAILS``: all that are in its figures.
+        forecast: with ``DETAILS``: error, whether the interval held, and its level, of the one that stands for all.
+    """
+
+    run: str
+    path: str
+    device: str
+    host: str
+    job: str
+    job_id: str
+    status: str
+    started_at: str
+    day: str
+    month: str
+    continues: str
+    contract: str
+    market_intensity: Factor | None
+    carbon_intensity: Factor | None
+    intensity: str
+    kind: str
+    scope: str
+    simulated: str
+    has_end: bool
+    has_gpu_count: bool
+    gpu_hours: float | None
+    measured_kwh: float | None
+    measured_of_kwh: float | None
+    emissions_kgco2e: float | None
+    market_kgco2e: float | None
+    methods: tuple[str | None, str | None, str | None]
+    cost_basis: str
+    coverage: str
+    metrics: Sequence[MetricSummary]
+    whole_kwh: float | None
+    n_simulated: bool
+    n_rented: bool
+    n_calibrated: bool
+    n_predicted: bool
+    n_mock_intensity: bool
+    n_cut: bool
+    n_split: bool
+    deviations: Mapping[str, tuple[float, ...]] | None
+    parts: dict[str, list[RunRow]] = field(default_factory=dict)
+    factors: Sequence[Factor] = ()
+    forecast: tuple[float, bool, float] | None = None
+
+
+@dataclass(slots=True)
+class ReadRun:
+    """A run of a directory that was read.
+
+    Attributes:
+        run: its name.
+        path: its directory.
+        continues: the run that it continues.
+        row: None where it does not count, or cannot be read.
+        problems: what could not be read.
+    """
+
+    run: str
+    path: str
+    continues: str = ""
+    row: RunRow | None = None
+    problems: Sequence[Problem] = ()
 
 
 def kind_of(run: Run) -> str:
@@ -149,10 +260,9 @@ def _shared(value: Shared) -> Shared:
 
 def _facts_of(run: Run) -> dict[str, Any]:
     """Return what a row says of a run beside its times, its job and its totals."""
-    text = run.text
     contract = run.market_intensity
-    facts: dict[str, Any] = {name: text(name) for name in _TEXTS}
-    is_rented = text("is_rented") == "yes"
+    facts: dict[str, Any] = {name: run.text(name) for name in _TEXTS}
+    is_rented = run.text("is_rented") == "yes"
     is_simulated = run.is_simulated
     return facts | {
         "device": facts["gpu_models"] or facts["cpu_model"],
@@ -162,7 +272,7 @@ def _facts_of(run: Run) -> dict[str, Any]:
         "carbon_intensity": run.carbon_intensity if run.knows_carbon_intensity else None,
         "intensity": intensity_of(run),
         "kind": kind_of(run),
-        "has_gpu_count": text("gpu_count").isdecimal(),
+        "has_gpu_count": run.text("gpu_count").isdecimal(),
         "n_simulated": is_simulated,
         "n_rented": is_rented,
         "scope": "3" if is_rented else "2",
@@ -170,28 +280,62 @@ def _facts_of(run: Run) -> dict[str, Any]:
     }
 
 
-_FACTOR = ("", ".source", ".year", ".basis", ".table_sha256")
-_ASKED = (  # the lines that these hang on, of a run of one process, with one carbon intensity
-    *_TEXTS,
-    *("host", "is_rented", "gpu_count", "compared", *(f"plan_{name}" for name in PLAN_NAMES)),
-    *(f"{name}{part}" for name in ("carbon_intensity", "market_intensity") for part in _FACTOR),
-)
+class _NotedLines(Mapping[str, Line]):
+    """The lines of a run, which note the names that they are asked for."""
+
+    def __init__(self, lines: Mapping[str, Line]) -> None:
+        self._lines = lines
+        self.asked: dict[str, None] = {}
+
+    def __getitem__(self, name: str) -> Line:
+        self.asked[name] = None
+        return self._lines[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
 
 
-@lru_cache(maxsize=1024)
-def _facts_of_lines(lines: tuple[Line | None, ...]) -> dict[str, Any] | None:
-    """Return the same of all runs with these lines, as most of a machine have them; None where one is damaged."""
-    known = {name: line for name, line in zip(_ASKED, lines, strict=True) if line is not None}
-    run = Run("", lines=known, own_lines=known, lines_by_stream={}, rows={})
-    facts = _facts_of(run)
-    return None if run.problems else facts
+class _FactsByLines:
+    """The facts of runs of one process, with one carbon intensity: most of a machine have the same.
+
+    They hang on the lines that ``_facts_of`` asked for so far, whichever those are.
+    """
+
+    def __init__(self) -> None:
+        self._asked: tuple[str, ...] = ()
+        self._known: dict[Any, dict[str, Any]] = {}
+
+    def of(self, run: Run) -> dict[str, Any]:
+        """Return the facts of a run; those of another one with the same lines."""
+        lines = run.lines
+        asked = self._asked
+        found = self._known.get((asked, *map(lines.get, asked)))
+        if found is not None:
+            return found
+        noted = _NotedLines(lines)
+        alone = Run("", lines=noted, own_lines=noted, lines_by_stream={}, rows={})
+        facts = _facts_of(alone)
+        if alone.problems:  # which are the run's
+            return _facts_of(run)
+        asked = tuple(dict.fromkeys((*asked, *noted.asked)))
+        if len(self._known) >= _MOST_FACTS:
+            self._known.clear()
+        self._known[asked, *map(lines.get, asked)] = facts
+        self._asked = asked
+        return facts
+
+
+_MOST_FACTS = 1024
+_facts_by_lines = _FactsByLines()
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    lines = run.lines
-    if run.lines_by_stream or "intensity_order" in lines or isinstance(run, ForeignRun):
+    if run.lines_by_stream or "intensity_order" in run.lines or isinstance(run, ForeignRun):
         return _facts_of(run)
-    return _facts_of_lines(tuple(map(lines.get, _ASKED))) or _facts_of(run)
+    return _facts_by_lines.of(run)
 
 
 def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozenset()) -> RunRow:
@@ -208,7 +352,6 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
     Raises:
         LogError: where the run cannot be read.
     """
-    text = run.text
     cut = run.cut
     facts = _facts(run)
     v = run.values
@@ -216,60 +359,42 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
     has_end = cut is None or cut.has_end
     started_at = run.started_at
     intensity = facts["carbon_intensity"]
-    contract = facts["market_intensity"]
     energy_kwh = v["energy_kwh"]
     energy_before_kwh = before_pue_kwh(v)
     emissions_kgco2e = None if intensity is None else v["emissions_kgco2e"]
-    row: RunRow = {
+    row = RunRow(
         **facts,
-        "run": run.run_id,
-        "path": run.place,
-        "job": job_of(run),
-        "job_id": job_id_of(run),
-        "status": str(v["status"]),
-        "started_at": text("started_at"),
-        DAY: started_at[:10],
-        MONTH: started_at[:7],
-        "continues": text("continues"),
-        "parts": {},
-        "has_end": has_end,
-        "duration_s": v["duration_s"],
-        "gpu_hours": v["gpu_hours"] if v["gpu_count"] or facts["has_gpu_count"] else None,
-        "energy_kwh": energy_kwh,
-        "cpu_kwh": v["cpu_kwh"],
-        "gpu_kwh": v["gpu_kwh"],
-        "ram_kwh": v["ram_kwh"],
-        "measured_kwh": None if energy_before_kwh is None else v["measured_kwh"],
-        "measured_of_kwh": None if v["measured_kwh"] is None else energy_before_kwh,
-        "unmetered_estimate_kwh": v["unmetered_estimate_kwh"],
-        "node_assumed_kwh": v["node_assumed_kwh"],
-        "emissions_kgco2e": emissions_kgco2e,
-        "market_kgco2e": market_kgco2e(contract, energy_kwh),
-        "cost_usd": v["cost_usd"],
-        "methods": (v["cpu_method"], v["gpu_method"], v["ram_method"]),
-        "cost_basis": "" if v["cost_usd"] is None else v["cost_basis"],
-        "coverage": "" if emissions_kgco2e is None else intensity.coverage,
-        "pue": v["pue"],
-        "epochs_done": v["epochs_done"],
-        "epochs_planned": v["epochs_planned"],
-        "steps": v["steps"],
-        "samples": v["samples"],
-        "tokens": v["tokens"],
-        "metrics": whole_v["metrics"] if has_end else (),
-        "whole_kwh": whole_v["energy_kwh"],  # which the metrics are of
-        "n_calibrated": run.calibration is not None,
-        "n_predicted": Flag.PREDICTED in v["flags"],
-        "n_mock_intensity": emissions_kgco2e is not None and is_mock(run.intensity_sources),
-        "n_cut": cut is not None,
-        "n_split": cut is not None and cut.splits_a_row,
-    }
-    if energy_kwh is None:
-        row["deviations"] = {}
-    else:
-        row["deviations"] = run_deviations(run, v, emissions_kgco2e)
+        **{name: v[name] for name in _TOTALS},
+        run=run.run_id,
+        path=run.place,
+        job=job_of(run),
+        job_id=job_id_of(run),
+        status=str(v["status"]),
+        started_at=run.text("started_at"),
+        day=started_at[:10],
+        month=started_at[:7],
+        continues=run.text("continues"),
+        has_end=has_end,
+        gpu_hours=v["gpu_hours"] if v["gpu_count"] or facts["has_gpu_count"] else None,
+        measured_kwh=None if energy_before_kwh is None else v["measured_kwh"],
+        measured_of_kwh=None if v["measured_kwh"] is None else energy_before_kwh,
+        emissions_kgco2e=emissions_kgco2e,
+        market_kgco2e=market_kgco2e(facts["market_intensity"], energy_kwh),
+        methods=(v["cpu_method"], v["gpu_method"], v["ram_method"]),
+        cost_basis="" if v["cost_usd"] is None else v["cost_basis"],
+        coverage="" if emissions_kgco2e is None else intensity.coverage,
+        metrics=whole_v["metrics"] if has_end else (),
+        whole_kwh=whole_v["energy_kwh"],
+        n_calibrated=run.calibration is not None,
+        n_predicted=Flag.PREDICTED in v["flags"],
+        n_mock_intensity=emissions_kgco2e is not None and is_mock(run.intensity_sources),
+        n_cut=cut is not None,
+        n_split=cut is not None and cut.splits_a_row,
+        deviations={} if energy_kwh is None else run_deviations(run, v, emissions_kgco2e),
+    )
     if DETAILS in needs:
-        forecast = _scored(whole or run) if has_end else None
-        row |= {"factors": tuple(map(_shared, factors_of(run))), "forecast": forecast}
+        row.factors = tuple(map(_shared, factors_of(run)))
+        row.forecast = _scored(whole or run) if has_end else None
     return row
 
 
@@ -290,31 +415,24 @@ def _lies_in_one(run: Run, unit: str) -> bool:
     return n_ranks == 1 and began[:n] == ended[:n] and began[-1:] == ended[-1:] == "Z"
 
 
-def read_row(selection: Selection, needs: frozenset[str], run: Run) -> RunRow:
-    """Return the row of a run; one that does not count, or cannot be read, says little more than that.
-
-    Returns:
-        The row: ``counts`` says whether the rest is in it, ``problems`` what could not be read, ``parts``
-        its parts by ``DAY`` and ``MONTH``, where there are several.
-    """
-    row: RunRow = {"run": run.run_id, "path": run.place, "counts": False, "continues": ""}
+def read_row(selection: Selection, needs: frozenset[str], run: Run) -> ReadRun:
+    """Return a run, with its row where it counts and can be read, and with what could not be read."""
+    found = ReadRun(run.run_id, run.place)
     try:
         run.check_is_run()
-        row["continues"] = run.text("continues")
+        found.continues = run.text("continues")
         part = selection.part(run)
         if part is not None:
-            row |= run_row(part, run, needs)
+            row = run_row(part, run, needs)
             for unit in needs - {DETAILS}:
-                if not _lies_in_one(run, unit) and (parts := list(calendar_parts(run, unit, selection.period))) != [
-                    run
-                ]:
-                    row["parts"][unit] = [run_row(one, run) for one in parts]
-            row["counts"] = True
+                parts = [] if _lies_in_one(run, unit) else list(calendar_parts(run, unit, selection.period))
+                if parts not in ([], [run]):
+                    row.parts[unit] = [run_row(one, run) for one in parts]
+            found.row = row
     except (LogError, OSError, ValueError, ArithmeticError) as error:
         run.refuse(error)
-        row["counts"] = False
-    row["problems"] = tuple(run.problems)
-    return row
+    found.problems = tuple(run.problems)
+    return found
 
 
 # -- The runs of a directory --
@@ -327,7 +445,7 @@ def read_rows(
     *,
     processes: int | None = None,
     scheduler: str | None = None,
-) -> list[RunRow]:
+) -> list[ReadRun]:
     """Return the row of each run, in their order.
 
     Args:
@@ -366,7 +484,7 @@ def _end_with_parent() -> None:
         threading.Thread(target=lambda: wait([parent.sentinel]) and os._exit(1), daemon=True).start()
 
 
-def _read_part(selection: Selection, needs: frozenset[str], runs: Sequence[Run]) -> list[RunRow]:
+def _read_part(selection: Selection, needs: frozenset[str], runs: Sequence[Run]) -> list[ReadRun]:
     """Return the rows of these runs; pure, so that any process may do it anywhere."""
     if isinstance(runs[0].path, Path):
         is_plain = cache(is_uncalibrated)
@@ -386,7 +504,7 @@ def _unread(run: Run, is_plain: Callable[[str], bool]) -> Run:
 
 
 @contextmanager
-def _mapped(processes: int, scheduler: str | None) -> Iterator[Callable[..., Iterator[list[RunRow]]]]:
+def _mapped(processes: int, scheduler: str | None) -> Iterator[Callable[..., Iterator[list[ReadRun]]]]:
     """Give a ``map`` that is done here, in several processes, or by a scheduler's workers."""
     if scheduler:
         if find_spec("distributed") is None:

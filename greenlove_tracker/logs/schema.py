@@ -30,16 +30,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, 
 
 from greenlove_tracker.logs.csvio import (
     PLAIN,
-    Line,
     OnProblem,
     read_fields,
     read_records,
     read_small,
-    value_of,
 )
 from greenlove_tracker.logs.csvio import RUN_COLUMNS as RUN_COLUMNS
 from greenlove_tracker.logs.storage import LogFile
-from greenlove_tracker.vocabulary.records import Energy, Factor, Field, MetricSummary, Row, RunSummary
+from greenlove_tracker.vocabulary.records import Energy, Field, MetricSummary, Row, RunSummary
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, h_from_s
 
 if TYPE_CHECKING:
@@ -115,9 +113,6 @@ def any_cell(value: float | None) -> str:
     return "" if value is None else repr(float(value))
 
 
-FROM_OUTSIDE = ("command", "meter_note")  # of run.csv: may hold secrets; the others are what somebody chose to log
-
-
 def unit_of(column: str) -> str:
     """Return the unit of a column, which its name ends with; empty where it has none."""
     return next((unit for end, unit in _UNITS.items() if column.endswith(end)), "")
@@ -156,7 +151,7 @@ def amount(text: str, least: float = 0.0) -> float:
 
 
 finite = partial(amount, least=-_MOST)
-_at_least_1 = partial(amount, least=1.0)
+at_least_1 = partial(amount, least=1.0)
 
 
 def any_number(text: str) -> float:
@@ -225,6 +220,7 @@ class LogColumn(NamedTuple):
     read: Callable[[str], Any]
     may_be_empty: bool = False  # then it is None: not known
     write: Callable[[Any], str] = cell
+    group: str = ""  # of columns that a file has only together; empty: it has this one always
 
 
 class Part(NamedTuple):
@@ -240,7 +236,8 @@ class LogTable(Generic[R]):
 
     A field of the record is a column of its name, which is read and checked as its type says; ``Annotated`` has its
     meaning. A second entry there is the least that it may be, where that is not 0; NaN for any number, NaN too; an
-    enumeration whose words stand there, joined by ``+``. A field that is a dataclass is as many columns as that has;
+    enumeration whose words stand there, joined by ``+``. A third is the name of a group: a file has all its columns or
+    none. A field that is a dataclass is as many columns as that has;
     its entries are patterns of their names and meanings, and the name and meaning of a column for their sum. A field
     may give a ``Part`` of its own, or None: it is no column.
 
@@ -248,7 +245,7 @@ class LogTable(Generic[R]):
         record: the dataclass.
         name: of the file, with ``{}`` for the number of a rank.
         when: it is written; empty: always.
-        n_later: columns at the end that not every file has.
+        last_of_first: the last column that every file has; those behind it came later. All, where none is given.
         check: returns the record that was read, or raises ValueError.
 
     Attributes:
@@ -263,7 +260,7 @@ class LogTable(Generic[R]):
         name: str = "",
         when: str = "",
         *,
-        n_later: int = 0,
+        last_of_first: str = "",
         check: Callable[[R], R] = lambda record: record,
     ) -> None:
         self._record = record
@@ -275,7 +272,12 @@ class LogTable(Generic[R]):
         self._parts = [(field, part) for field, part in found if part is not None]
         self.described = [column for _, part in self._parts for column in part.columns]
         self.columns = tuple(column.name for column in self.described)
-        self.least = self.columns[: len(self.columns) - n_later]
+        n_first = self.columns.index(last_of_first) + 1 if last_of_first else len(self.columns)
+        self.least = self.columns[:n_first]
+        self._later = self.described[n_first:]
+        for column in self._later:
+            if not (column.may_be_empty or column.read in _MAY_BE_EMPTY):
+                raise TypeError(f"{column.name}: older files lack it, so that it must be one that may be empty")
         self._writers = [column.write for column in self.described]
         self._readers = [(column.read, column.may_be_empty) for column in self.described]
         self._plain_readers = [(_PLAIN_READERS.get(read, read), may_be_empty) for read, may_be_empty in self._readers]
@@ -289,10 +291,14 @@ class LogTable(Generic[R]):
     @cached_property
     def match_lines(self) -> Callable[[str], re.Match[str] | None]:
         """Match a whole file of a line a column as we write it, without quotes, each cell what it should be."""
-        cells = [f"({_PLAIN_CELLS.get(c.read, PLAIN)}{'|' * c.may_be_empty})" for c in self.described]
-        lines = [f"\n{name},{cell},{PLAIN}" for name, cell in zip(self.columns, cells, strict=True)]
-        lines[len(self.least) :] = [f"(?:{line})?" for line in lines[len(self.least) :]]
-        return re.compile(f"{','.join(RUN_COLUMNS)}{''.join(lines)}\n", re.ASCII).fullmatch
+        pattern = ",".join(RUN_COLUMNS)
+        for column in self.described:
+            text = _PLAIN_CELLS.get(column.read, PLAIN)
+            if column.may_be_empty:
+                text = f"{text}|"
+            line = f"\n{column.name},({text}),{PLAIN}"
+            pattern += f"(?:{line})?" if column in self._later else line
+        return re.compile(f"{pattern}\n", re.ASCII).fullmatch
 
     def plain_values(self, match: re.Match[str]) -> dict[str, Any]:
         """Return the values of what ``match_lines`` found, by column; raise ValueError where one is none."""
@@ -307,6 +313,10 @@ class LogTable(Generic[R]):
     def file(self, stream: int | str) -> str:
         """Return the name of the file of a rank."""
         return self._name.format(stream)
+
+    def columns_with(self, groups: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns of a file that has these groups."""
+        return tuple(column.name for column in self.described if not column.group or column.group in groups)
 
     def _flat(self, record: R) -> list[Any]:
         found: list[Any] = []
@@ -355,7 +365,8 @@ class LogTable(Generic[R]):
 
     def read(self, file: LogFile | Path | bytes, on_problem: OnProblem) -> Iterator[R]:
         """Yield the records of a file; ``on_problem`` takes a sentence on each part that cannot be read."""
-        for line, cells in read_records(file, self.least, on_problem, self.columns[len(self.least) :]):
+        later = {column.name: column.group for column in self._later}
+        for line, cells in read_records(file, self.least, on_problem, later):
             try:
                 record = self.record(cells)
             except ValueError as error:
@@ -365,7 +376,8 @@ class LogTable(Generic[R]):
 
 
 _READERS: Mapping[Any, Callable[[str], Any]] = {str: str, bool: yes, frozenset: _flags, tuple: _texts, int: count}
-_BY_LEAST: Mapping[float, Callable[[str], Any]] = {0.0: amount, 1.0: _at_least_1, -math.inf: finite}
+_MAY_BE_EMPTY = (str, _flags, _texts)
+_BY_LEAST: Mapping[float, Callable[[str], Any]] = {0.0: amount, 1.0: at_least_1, -math.inf: finite}
 
 
 _NUMBER = (
@@ -388,7 +400,7 @@ def _part(name: str, hint: Any) -> Part | None:
     return Part([_column(name, hint, *meta)])
 
 
-def _column(name: str, hint: Any, meaning: str = "", bound: Any = 0.0) -> LogColumn:
+def _column(name: str, hint: Any, meaning: str = "", bound: Any = 0.0, group: str = "") -> LogColumn:
     """Return the column of a field; see ``LogTable``."""
     if isinstance(hint, UnionType):
         kind = next(kind for kind in get_args(hint) if kind is not NoneType)
@@ -406,7 +418,7 @@ def _column(name: str, hint: Any, meaning: str = "", bound: Any = 0.0) -> LogCol
         read = _BY_LEAST[bound]
     elif bound:
         read = int
-    return LogColumn(name, meaning, read, isinstance(hint, UnionType), write)
+    return LogColumn(name, meaning, read, isinstance(hint, UnionType), write, group)
 
 
 def _nested(kind: Any, names: str = "{}", meanings: str = "{}", total: tuple[str, str] | None = None) -> Part:
@@ -428,8 +440,8 @@ def _energy(total_kwh: float | None, *values: Any) -> Energy:
     return energy
 
 
-EPOCHS = LogTable(Row, "epochs-{}.csv", n_later=3)  # their rates only where a run asked for those of its time
-SUMMARY = LogTable(RunSummary, SUMMARY_FILE, n_later=1)
+EPOCHS = LogTable(Row, "epochs-{}.csv", last_of_first="flags")
+SUMMARY = LogTable(RunSummary, SUMMARY_FILE, last_of_first="flags")
 _METRIC_LINES = LogTable(MetricSummary)
 
 
@@ -462,30 +474,6 @@ def frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataF
     return pd.DataFrame(rows, columns=list(columns))
 
 
-def factor_fields(factor: Factor) -> list[Field]:
-    """Return the lines of ``run.csv`` that record a factor."""
-    details = ("source", "year", "basis", "table_sha256")
-    fields = [Field(factor.name, cell(factor.value), factor.unit)]
-    # empty ones too: a later line must replace an earlier one of the same name
-    return fields + [Field(f"{factor.name}.{d}", getattr(factor, d)) for d in details]
-
-
-def factor_in(lines: Mapping[str, Line], name: str) -> Factor | None:
-    """Return the factor of that name in ``run.csv``; None where there is none."""
-    if not (text := value_of(lines, name)):
-        return None
-    details = ("source", "year", "basis", "table_sha256")
-    texts = [value_of(lines, f"{name}.{d}") for d in details]
-    return Factor(name, _FACTOR_READERS.get(name, amount)(text), lines[name][1], *texts)
-
-
-_FACTOR_READERS = {
-    "electricity_price": finite,  # a tariff's may be negative
-    "pue": _at_least_1,
-    "node_overhead": _at_least_1,
-}
-
-
 # -- ``summary.csv``: a line a column, and behind them six lines a metric --
 
 _METRIC = "metric."
@@ -511,7 +499,9 @@ def read_totals(file: LogFile | bytes, on_problem: OnProblem) -> dict[str, Any]:
     data = read_small(file, on_problem)
     if match := SUMMARY.match_lines(data.decode("utf-8", "replace")):  # as nearly all are: in a third of the time
         return SUMMARY.plain_values(match) | {"metrics": ()}
-    texts = {"node_assumed_kwh": ""} | {name: value for name, (value, _) in read_fields(data, on_problem).items()}
+    texts = dict.fromkeys(SUMMARY.columns[len(SUMMARY.least) :], "")  # which older ones lack
+    for name, (value, _) in read_fields(data, on_problem).items():
+        texts[name] = value
     names = texts if len(texts) > len(SUMMARY.columns) else ()  # else there is none beside the columns
     of_metrics = [name.removeprefix(_METRIC).rpartition(".") for name in names if name.startswith(_METRIC)]
     metrics = []

@@ -325,11 +325,24 @@ class ComparisonLine:
 
 
 FORECASTS = LogTable(
-    IssuedForecast, "forecasts.csv", "only where a forecast was made", n_later=3, check=_whole_forecast
+    IssuedForecast, "forecasts.csv", "only where a forecast was made", last_of_first="warnings", check=_whole_forecast
 )
-SPANS = LogTable(SpanRow, "spans-{}.csv", "only where `track` was used")
-METRICS = LogTable(MetricRecord, "metrics-{}.csv", "only where a metric was logged", check=_named)
-CHECKPOINTS = LogTable(CheckpointEvent, "checkpoints-{}.csv", "only where a `Checkpointer` wrote, or `log_checkpoint`")
-TRIALS = LogTable(TrialRow, "trials.csv", "only of an exploration, one row an epoch of a trial")
-COMPARISON = LogTable(ComparisonLine, "comparison.csv", "only of a comparison of techniques")
-COMPARISON_TRIALS = LogTable(ArmTrial, "comparison_trials.csv", "one row for each trial of a comparison")
+SPANS = LogTable(SpanRow, "spans-{}.csv", "only where `track` was used", last_of_first="flags")
+METRICS = LogTable(
+    MetricRecord, "metrics-{}.csv", "only where a metric was logged", last_of_first="higher_is_better", check=_named
+)
+CHECKPOINTS = LogTable(
+    CheckpointEvent,
+    "checkpoints-{}.csv",
+    "only where a `Checkpointer` wrote, or `log_checkpoint`",
+    last_of_first="note",
+)
+TRIALS = LogTable(
+    TrialRow, "trials.csv", "only of an exploration, one row an epoch of a trial", last_of_first="trial_energy_kwh"
+)
+COMPARISON = LogTable(
+    ComparisonLine, "comparison.csv", "only of a comparison of techniques", last_of_first="is_of_runs"
+)
+COMPARISON_TRIALS = LogTable(
+    ArmTrial, "comparison_trials.csv", "one row for each trial of a comparison", last_of_first="loss"
+)

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from greenlove_tracker.logs.csvio import Line, value_of
 from greenlove_tracker.logs.schema import LogColumn, LogTable, Part, cell, finite, unit_of
 from greenlove_tracker.logs.tables import TRIALS, TrialRow
 from greenlove_tracker.machine.files import write_atomically
-from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import TrainingPlan, Trial
-from greenlove_tracker.vocabulary.phases import phases_from, phases_text
+from greenlove_tracker.vocabulary.phases import phases_text
 from greenlove_tracker.vocabulary.records import Field
-from greenlove_tracker.vocabulary.stopping import ExpectedStop
-
-if TYPE_CHECKING:
-    from greenlove_tracker.logs.run import Run
 
 EXPLORATIONS_DIR = "explorations"  # in the directory of a run, those made while it was open
 PLAN_NAMES = ("samples", "batch_size", "epochs", "steps", "eval_every", "save_every", "batches_per_step")
@@ -79,26 +73,26 @@ class ExplorationRecord:
 
     cold_start_s: Annotated[float, "time that the very first step took beyond a warm one"] = 0.0
     eval_durations_s: Annotated[tuple[float, ...], _DURATIONS] = ()
-    peak_memory_gb: Annotated[float | None, "in GiB, of one GPU, or without one of the process"] = None
-    gpu_power_w: Annotated[
-        float | None, "mean draw of the GPUs together; None where it was not measured for long enough"
+    peak_memory_gb: Annotated[float | None, "peak memory, of one GPU, or without one of the process"] = None
+    gpu_power_w: Annotated[float | None, "mean draw of the GPUs together, where it was measured for long enough"] = None
+    method: Annotated[str, "how its forecast was made, as `extrapolate` calls it"] = "wls"
+    used_gpus: Annotated[
+        int | None,
+        "metered GPUs that the training ran on, where that is known; 0: the CPU",
     ] = None
-    method: Annotated[str, "of the extrapolation, as `extrapolate` calls it"] = "wls"
-    used_gpus: Annotated[int | None, "that the training ran on, of those that were metered; None: not known"] = None
     gpu_memory_estimate_gb: Annotated[
-        float | None, "in GiB, the peak that a training explored on a CPU would have on a GPU; None: not known"
+        float | None, "where it trained on a CPU: the peak that it would have on a GPU, estimated"
     ] = None
     is_finite: Annotated[bool, None] = True
     trials: Annotated[tuple[Trial, ...], None] = ()
 
 
-_RECORD = LogTable(ExplorationRecord)
-_DEFAULTS = {"cold_start_s": "0", "method": "wls"}
+RECORD = LogTable(ExplorationRecord)
 
 
 def record_fields(record: ExplorationRecord) -> list[Field]:
     """Return the lines of ``run.csv`` for all but the trials; what is unknown has none."""
-    cells = zip(_RECORD.columns, _RECORD.cells(record), strict=True)
+    cells = zip(RECORD.columns, RECORD.cells(record), strict=True)
     return [Field(name, text, unit_of(name)) for name, text in cells if text]
 
 
@@ -108,58 +102,3 @@ def plan_fields(plan: TrainingPlan) -> list[Field]:
     values["phases"] = phases_text(plan.phases) or None
     values["plan_stop"] = None if plan.stop is None else plan.stop.text
     return [Field(name, cell(value)) for name, value in values.items() if value is not None]
-
-
-def plan_of(lines: Mapping[str, Line]) -> TrainingPlan | None:
-    """Return the training that was explored for; None where the run was no exploration.
-
-    Raises:
-        UsageError: where it is damaged.
-    """
-    numbers = {name: n for name in PLAN_NAMES if (n := value_of(lines, f"plan_{name}")).isdecimal()}
-    if not numbers:
-        return None
-    stop = value_of(lines, "plan_stop")
-    phases = value_of(lines, "phases")
-    return TrainingPlan(
-        **{name: int(n) for name, n in numbers.items()},
-        phases=phases_from(phases) if phases else (),
-        stop=ExpectedStop.parse(stop) if stop else None,
-    )
-
-
-# -- A run that was an exploration --
-
-
-def has_trials(run: Run) -> bool:
-    """Return True where an exploration left what can be forecast from; a damaged one is refused by name."""
-    try:
-        return bool(run.trials) and plan_of(run.lines) is not None
-    except (UsageError, ValueError) as error:
-        run.refuse(error)
-        return False
-
-
-def explored_plan(run: Run) -> TrainingPlan:
-    """Return the training that was explored for.
-
-    Raises:
-        UsageError: where the run was no exploration.
-    """
-    plan = plan_of(run.lines)
-    if plan is None:
-        raise UsageError(f"{run.path} holds no exploration")
-    return plan
-
-
-def exploration_of(run: Run) -> ExplorationRecord:
-    """Return the trials of an exploration, and what else it measured.
-
-    Raises:
-        UsageError: where its log is damaged.
-    """
-    try:
-        record = _RECORD.record([run.text(name, _DEFAULTS.get(name, "")) for name in _RECORD.columns])
-    except ValueError as error:
-        raise UsageError(f"{run.path}: run.csv is damaged: {error}") from error
-    return replace(record, trials=tuple(run.trials))

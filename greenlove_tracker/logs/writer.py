@@ -11,19 +11,19 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
 from greenlove_tracker.logs import schema
+from greenlove_tracker.logs.run_fields import declared, unit_of_field
 from greenlove_tracker.logs.schema import LogTable, R, log_lines
 from greenlove_tracker.logs.tables import FORECASTS, forecasts_file
 from greenlove_tracker.machine.files import write_atomically
 from greenlove_tracker.settings.secret_masking import mask_secrets
 from greenlove_tracker.vocabulary.errors import LogDirError, pass_on_from_handler
-from greenlove_tracker.vocabulary.records import Field, Row, RunSummary
+from greenlove_tracker.vocabulary.records import RATES, Field, Row, RunSummary
 
 T = TypeVar("T")
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
@@ -168,10 +168,7 @@ class RunWriter:
         self._summary: Mapping[str, bytes] = {}
         self.fields: dict[str, Field] = {}
         self._rank = rank = _free_stream(run_dir, rank)
-        if has_rates:
-            self._columns = schema.EPOCHS.columns
-        else:
-            self._columns = schema.EPOCHS.least
+        self._columns = schema.EPOCHS.columns_with((RATES,) if has_rates else ())
         self._info, self._epochs = _info_name(run_dir, rank), schema.epochs_file(rank)
         self._files: dict[str, AppendFile] = {}
         self.write_fields(fields)
@@ -179,11 +176,16 @@ class RunWriter:
 
     def write_row(self, row: Row) -> None:
         """Append a row; once, where it is given again because a handler of the training's raised meanwhile."""
-        self._append(self._epochs, self._columns, [schema.EPOCHS.cells(row)[: len(self._columns)]], row)
+        cells = dict(zip(schema.EPOCHS.columns, schema.EPOCHS.cells(row), strict=True))
+        self._append(self._epochs, self._columns, [[cells[column] for column in self._columns]], row)
 
     def write_fields(self, fields: Iterable[Field]) -> None:
-        """Append what is new, without secrets; of several lines of one field the last counts."""
-        shown = [replace(f, value=mask_secrets(f.value)) if f.name in schema.FROM_OUTSIDE else f for f in fields]
+        """Append what is new, without secrets; of several lines of one field the last counts.
+
+        Raises:
+            LookupError: where a field is not declared in ``run_fields``.
+        """
+        shown = map(_shown, fields)
         new = {f.name: f for f in shown if self.fields.get(f.name) != f}
         self.fields |= new
         self._append(self._info, schema.RUN_COLUMNS, _field_cells(new.values()))
@@ -258,6 +260,15 @@ def write_summary(run_dir: Path, summary: RunSummary) -> None:
 
 def _summary_lines(summary: RunSummary) -> bytes:
     return log_lines([schema.RUN_COLUMNS, *_field_cells(schema.summary_fields(summary))])
+
+
+def _shown(field: Field) -> Field:
+    """Return a field of ``run.csv`` as the log may hold it, with its unit."""
+    declaration = declared(field.name)
+    value = field.value
+    if declaration.may_hold_secrets:
+        value = mask_secrets(value)
+    return Field(field.name, value, field.unit or unit_of_field(field.name))
 
 
 def _field_cells(fields: Iterable[Field]) -> list[list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -346,9 +347,9 @@ def _cgroup_cpus(root: Path) -> tuple[float | None, Path]:
     """Return the tightest limit in CPUs, and the directory that sets it."""
     limits = []
     for directory in _cgroup_dirs(root):
-        quota, period = [*_read(directory / "cpu.max").split(), "", ""][:2]
-        if quota.isdigit() and period.isdigit() and int(period) > 0:
-            limits.append((int(quota) / int(period), directory))
+        found = re.match(r"(\d+) (\d+)", _read(directory / "cpu.max"))
+        if found and int(found[2]):
+            limits.append((int(found[1]) / int(found[2]), directory))
     return min(limits, default=(None, root))
 
 
@@ -386,7 +387,8 @@ class ShareLoad:
 
     def reset(self) -> None:
         """Begin anew: the next reading is of the time since now."""
-        self._last_s, self._last_busy_s = time.perf_counter(), self._busy_s()
+        self._last_s = time.perf_counter()
+        self._last_busy_s = self._busy_s()
 
     def percent(self) -> float:
         """Return the mean load since the last reading, 0 to 100."""
@@ -453,7 +455,8 @@ def synchronise() -> None:
 
     torch is looked up, never imported: a program that has not loaded it has nothing to wait for.
     """
-    if (cuda := _started_cuda()) is not None:
+    cuda = _started_cuda()
+    if cuda is not None:
         cuda.synchronize()
 
 
@@ -471,14 +474,16 @@ def _started_cuda() -> Any:
 
 def peak_gpu_memory_gb() -> float | None:
     """Return the most memory that torch's tensors took on one GPU; None where torch or CUDA is not in use."""
-    if (cuda := _started_cuda()) is None:
+    cuda = _started_cuda()
+    if cuda is None:
         return None
     return max((cuda.max_memory_allocated(i) for i in range(cuda.device_count())), default=0) / BYTES_PER_GB
 
 
 def reset_peak_gpu_memory() -> None:
     """Reset the peak of GPU memory; does nothing where torch or CUDA is not in use."""
-    if (cuda := _started_cuda()) is not None:
+    cuda = _started_cuda()
+    if cuda is not None:
         for i in range(cuda.device_count()):
             cuda.reset_peak_memory_stats(i)
 

@@ -129,11 +129,11 @@ def workload_of(model: nn.Module) -> Seen:
     parts = list(model.modules())
     images = [part for part in parts if isinstance(part, _IMAGE_CONVOLUTIONS)]
     embeddings = [part for part in parts if isinstance(part, nn.Embedding)]
-    named = next((name for part in parts if (name := getattr(part, "main_input_name", None)) is not None), "")
+    inputs = [getattr(part, "main_input_name", None) for part in parts]
+    named = next((name for name in inputs if name is not None), "")
+    stated = ""
     if isinstance(named, str):
         stated = _WORKLOAD_OF_INPUT.get(named, "")
-    else:
-        stated = ""
     # input_ids is also what a model says that says nothing: images beside them make it one of both.
     if stated and (stated != "language" or (embeddings and not images)):
         return Seen(stated, f"{named} as its input")

@@ -89,8 +89,8 @@ def counted(text: str) -> tuple[int | None, str]:
     """Return number and name of ``4 × L40S``; None where no number is typed."""
     found = _COUNTED.fullmatch(text)
     if found:
-        return (int(found[1]), found[2].strip())
-    return (None, text.strip())
+        return int(found[1]), found[2].strip()
+    return None, text.strip()
 
 
 def _by_words(name: str) -> tuple[GpuSpec, ...]:
@@ -109,13 +109,13 @@ def _by_words(name: str) -> tuple[GpuSpec, ...]:
 
 def _holds(gpu: GpuSpec, words: frozenset[str]) -> bool:
     """Return True where one of the GPU's names has all of these words."""
-    said = {f"{gpu.memory_gb:g}gb"} if gpu.memory_gb else set()
-    for own in (_words(name) for name in (gpu.name, *gpu.aliases)):
+    for name in (gpu.name, *gpu.aliases):
+        own = {word for word in _words(name) if not _MEMORY.fullmatch(word)}
+        if gpu.memory_gb:
+            own.add(f"{gpu.memory_gb:g}gb")
         if any(word.startswith("sxm") for word in own):
-            form = {"sxm"}
-        else:
-            form = set()
-        if words <= own - {word for word in own if _MEMORY.fullmatch(word)} | said | form:
+            own.add("sxm")
+        if words <= own:
             return True
     return False
 

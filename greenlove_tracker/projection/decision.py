@@ -54,7 +54,8 @@ class JointDraws:
         drawn = draws([row.joint[quantity] for row in rows for quantity in row.joint], _DRAWS)
         self._drawn: dict[tuple[int, str], NDArray[np.float64]] = dict(zip(named, drawn, strict=True))
         for row in rows:
-            if (cost := (id(row), "cost_usd")) in self._drawn and row.minimum_term_usd is not None:
+            cost = (id(row), "cost_usd")
+            if cost in self._drawn and row.minimum_term_usd is not None:
                 self._drawn[cost] = np.maximum(self._drawn[cost], row.minimum_term_usd)
 
     def of(self, row: Projection, quantity: str) -> NDArray[np.float64] | None:
@@ -72,14 +73,14 @@ class JointDraws:
         """Return the probability of each machine of a known cost to be the cheapest, the most probable first."""
         import numpy as np
 
-        known = [(row, drawn) for row in rows if (drawn := self.of(row, "cost_usd")) is not None]
+        known = [row for row in rows if self.of(row, "cost_usd") is not None]
         if not known:
             return ()
-        values = np.array([drawn for _, drawn in known])
+        values = np.array([self.of(row, "cost_usd") for row in known])
         is_least = values == values.min(axis=0)
         shares = (is_least / is_least.sum(axis=0)).mean(axis=1)  # equal ones share the first place
-        found = [Chance(row, float(share)) for (row, _), share in zip(known, shares, strict=True)]
-        point = dict(zip(map(id, (row for row, _ in known)), values.mean(axis=1), strict=True))
+        found = [Chance(row, float(share)) for row, share in zip(known, shares, strict=True)]
+        point = dict(zip(map(id, known), values.mean(axis=1), strict=True))
         return tuple(sorted(found, key=lambda c: (-c.probability, point[id(c.machine)])))
 
     def better(self, first: Projection, second: Projection, quantity: str, by: float = 0.0) -> float:
@@ -211,14 +212,17 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
         projections: this machine first, as ``project`` gives them.
         options: with the limits (``within_s``, ``max_cost_usd``), where there are any.
     """
+    limits = Limits()
     if options:
         limits = Limits(options.within_s, options.max_cost_usd)
-    else:
-        limits = Limits()
     known = [row for row in projections if row.is_compared and row.duration_s is not None]
     drawn = JointDraws([row for row in projections if row.is_compared])
     compared = without_spot(known)
-    meets = {id(row): kept for row in known if (kept := limits.kept(row, drawn)) is not None}
+    meets = {}
+    for row in known:
+        kept = limits.kept(row, drawn)
+        if kept is not None:
+            meets[id(row)] = kept
     to_have = [row for row in compared if id(row) in meets and row.is_to_be_had]
     here = machine_here(compared)
     if here is not None and here.duration_s is not None and here.duration_s.point < LEAST_GAIN_S:
@@ -226,27 +230,31 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
     else:
         chosen_by = _chosen(to_have, meets, drawn)
     verdict, chosen, chances = chosen_by
+    is_cheapest = verdict == "cheapest"
     probability = next((c.probability for c in chances if c.machine is chosen), None)
-    is_settled = probability is None or (verdict == "cheapest" and probability >= WINNER)
-    if verdict == "cheapest":
+    shortlist = chances[:_MOST_LISTED]
+    if is_cheapest:
         shortlist = shortlist_of(chances)
-    else:
-        shortlist = chances[:4]
-    others = () if is_settled else tuple(c for c in shortlist if c.machine is not chosen)
-    sure = [row for row in to_have if meets[id(row)] >= WINNER]
-    listed = {id(chosen), *(id(c.machine) for c in others)}
-    left_out = (_left_out(row, limits, drawn) for row in compared if id(row) not in listed) if limits.each() else ()
-    return Decision(
-        verdict,
-        limits,
-        chosen,
-        probability if verdict == "cheapest" and len(chances) > 1 else None,
-        meets.get(id(chosen)) if limits.each() else None,
-        others,
-        _faster(chosen, sure, drawn) if chosen is not None and verdict == "cheapest" else None,
-        _spot(known, compared, chosen, meets, drawn) if verdict != "too short" else None,
-        tuple(row for row in left_out if row is not None),
-    )
+    if probability is None or (is_cheapest and probability >= WINNER):  # nothing is left to choose
+        shortlist = ()
+    others = tuple(c for c in shortlist if c.machine is not chosen)
+    if not is_cheapest or len(chances) < 2:
+        probability = None
+    faster = None
+    if chosen is not None and is_cheapest:
+        sure = [row for row in to_have if meets[id(row)] >= WINNER]
+        faster = _faster(chosen, sure, drawn)
+    spot = None
+    if verdict != "too short":
+        spot = _spot(known, compared, chosen, meets, drawn)
+    keeps = None
+    left_out = []
+    if limits.each():
+        keeps = meets.get(id(chosen))
+        listed = {id(chosen), *(id(c.machine) for c in others)}
+        found = [_left_out(row, limits, drawn) for row in compared if id(row) not in listed]
+        left_out = [one for one in found if one is not None]
+    return Decision(verdict, limits, chosen, probability, keeps, others, faster, spot, tuple(left_out))
 
 
 _Choice = tuple[Literal["cheapest", "too short", "best chance", "nothing"], Projection | None, tuple[Chance, ...]]
@@ -255,10 +263,13 @@ _Choice = tuple[Literal["cheapest", "too short", "best chance", "nothing"], Proj
 def _chosen(to_have: Sequence[Projection], meets: dict[int, float], drawn: JointDraws) -> _Choice:
     """Return the cheapest of those that keep the limits with 90%; without one, the one that is most likely to."""
     without_term = [row for row in to_have if row.obtained != "reserved"]
-    rows = without_term if any(meets[id(row)] >= EVEN for row in without_term) else to_have
+    rows = to_have
+    if any(meets[id(row)] >= EVEN for row in without_term):
+        rows = without_term
     of_wanted_size = [row for row in rows if row.is_local or row.is_for_rent_now]
     for group in (of_wanted_size, without_term, rows):
-        if sure := [row for row in group if meets[id(row)] >= WINNER]:
+        sure = [row for row in group if meets[id(row)] >= WINNER]
+        if sure:
             return _cheapest(sure, drawn)
     hopes = [Chance(row, meets[id(row)]) for row in rows if meets[id(row)] >= _LEAST_HOPE]
     likely = tuple(sorted(hopes, key=lambda chance: -chance.probability))
@@ -280,18 +291,15 @@ def _cheapest(rows: Sequence[Projection], drawn: JointDraws) -> _Choice:
 
 def _faster(chosen: Projection, sure: Sequence[Projection], drawn: JointDraws) -> Faster | None:
     """Return the machine for rent that is likely to save time, at the least price for an hour saved."""
-    found = [
-        Faster(row, chosen.duration_s.point - row.duration_s.point, row.cost_usd.point - _usd(chosen))
-        for row in sure
-        if row.is_without_term and row.cost_usd is not None and row.duration_s is not None and chosen.duration_s
-        if drawn.better(row, chosen, "duration_s", LEAST_GAIN_S) > EVEN
-    ]
+    chosen_s = chosen.duration_s
+    chosen_usd = chosen.payable_usd.point if chosen.payable_usd else 0.0
+    found = []
+    for row in sure:
+        is_faster = row.is_without_term and drawn.better(row, chosen, "duration_s", LEAST_GAIN_S) > EVEN
+        if is_faster and chosen_s and row.duration_s and row.cost_usd:
+            found.append(Faster(row, chosen_s.point - row.duration_s.point, row.cost_usd.point - chosen_usd))
     now = [one for one in found if one.machine.is_for_rent_now]
     return min(now or found, key=lambda one: one.more_usd / one.saved_s, default=None)
-
-
-def _usd(row: Projection) -> float:
-    return row.payable_usd.point if row.payable_usd else 0.0
 
 
 def _spot(
@@ -316,9 +324,13 @@ def _left_out(row: Projection, limits: Limits, drawn: JointDraws) -> LeftOut | N
         return LeftOut(row, "term")
     for quantity, limit in limits.each():
         values = drawn.at_most(row, quantity)
-        over = 1.0 if values is None else float((values > limit).mean())
+        over = 1.0
+        if values is not None:
+            over = float((values > limit).mean())
         if over > 1 - WINNER:
             if drawn.of(row, quantity) is None:
                 return LeftOut(row, "unknown cost")
-            return LeftOut(row, "time" if quantity == "duration_s" else "cost", over)
+            if quantity == "duration_s":
+                return LeftOut(row, "time", over)
+            return LeftOut(row, "cost", over)
     return None

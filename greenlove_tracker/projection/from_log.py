@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from greenlove_tracker.logs.directory import read_logs
+from greenlove_tracker.logs.explorations import exploration_of, has_trials
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.trials import exploration_of, has_trials
 from greenlove_tracker.projection.catalogue import counted
 from greenlove_tracker.projection.decision import Decision, decide
 from greenlove_tracker.projection.options import ProjectionOptions
@@ -61,7 +61,10 @@ def decided(
     found = compare(options)
     made = decide(found.projections, found.options)
     if options.within_s is not None and options.target_gpus is None and not _is_settled(made):
-        for n_gpus in (n for n in _MORE_GPUS if n > found.projections[0].n_gpus):
+        n_here = found.projections[0].n_gpus
+        for n_gpus in _MORE_GPUS:
+            if n_gpus <= n_here:
+                continue
             larger = compare(replace(options, target_gpus=n_gpus))
             decision = decide(larger.projections, larger.options)
             if _is_settled(decision):
@@ -94,15 +97,14 @@ def compare_hours(hours: float, options: ProjectionOptions) -> MachineComparison
         n_gpus, name = counted(options.local_gpu)
         options = replace(options, local_gpu=name, n_gpus=n_gpus or options.n_gpus or 1)
         price = settings.price_usd_per_gpu_hour
-    options = replace(
-        options,
-        country=settings.country or None,
-        carbon_intensity=_first(options.carbon_intensity, settings.carbon_intensity_gco2e_per_kwh),
-        electricity_price=_first(options.electricity_price, settings.electricity_price_usd_per_kwh),
-        price_usd_per_gpu_hour=_first(options.price_usd_per_gpu_hour, price),
-        pue=_first(options.pue, settings.pue),
-        workload=options.workload or settings.workload or None,
-        precision=options.precision or settings.precision or None,
+    options = _completed(
+        replace(options, country=settings.country or None),
+        carbon_intensity=settings.carbon_intensity_gco2e_per_kwh,
+        electricity_price=settings.electricity_price_usd_per_kwh,
+        price_usd_per_gpu_hour=price,
+        pue=settings.pue,
+        workload=settings.workload or None,
+        precision=settings.precision or None,
     )
     duration_s = replace(_exact(hours * SECONDS_PER_HOUR, "s"), kind=Kind.ASSUMPTION)
     return _compared(("", "time as given"), _forecast(duration_s, None), options)
@@ -202,23 +204,13 @@ def _memory_text(options: ProjectionOptions) -> tuple[str, ...]:
 def _with_place_of(run: Run, options: ProjectionOptions) -> ProjectionOptions:
     """Return the options with the place of a run, as its log says, unless another country is given."""
     rates = run.terms
-    is_elsewhere = options.country is not None
-    if run.knows_carbon_intensity and not is_elsewhere:
-        intensity = run.carbon_intensity
-    else:
-        intensity = None
-    if options.local_gpu is None:
-        price = None
-    else:
-        price = rates.price_usd_per_gpu_hour
-    return replace(
-        options,
-        country=options.country or run.text("country") or None,
-        carbon_intensity=_first(options.carbon_intensity, intensity),
-        electricity_price=_first(options.electricity_price, None if is_elsewhere else run.electricity_price),
-        price_usd_per_gpu_hour=_first(options.price_usd_per_gpu_hour, price),
-        pue=_first(options.pue, rates.pue),
-    )
+    if options.local_gpu is not None:
+        options = _completed(options, price_usd_per_gpu_hour=rates.price_usd_per_gpu_hour)
+    if options.country is None:
+        if run.knows_carbon_intensity:
+            options = _completed(options, carbon_intensity=run.carbon_intensity)
+        options = _completed(options, country=run.text("country") or None, electricity_price=run.electricity_price)
+    return _completed(options, pue=rates.pue)
 
 
 def _with_kind_of(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions, str]:
@@ -232,26 +224,30 @@ def _with_kind_of(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptio
     if options.precision is None and set(precisions) <= set(PRECISIONS):
         slowest, *faster = sorted(set(precisions), key=PRECISIONS.index)
         options = replace(options, precision=slowest)
-        told.append(f"in {slowest} ({'the slowest of several' if faster else run.text('precision_basis')})")
+        how = "the slowest of several" if faster else run.text("precision_basis")
+        told.append(f"in {slowest} ({how})")
     if options.workload is None and workload in WORKLOADS:
         basis = run.text("workload_basis")
+        if basis != GIVEN:
+            basis = f"guessed from {basis}"
         options = replace(options, workload=workload)
-        told.append(f"as {workload} ({basis if basis == GIVEN else f'guessed from {basis}'})")
-    return options, f"counted {' and '.join(told)}" if told else ""
+        told.append(f"as {workload} ({basis})")
+    if not told:
+        return options, ""
+    return options, f"counted {' and '.join(told)}"
 
 
-def _first(*values: Any) -> Any:
-    """Return the first value that is known."""
-    return next((value for value in values if value is not None), None)
+def _completed(options: ProjectionOptions, **known: Any) -> ProjectionOptions:
+    """Return the options with what is known of those that are left open."""
+    return replace(options, **{name: value for name, value in known.items() if getattr(options, name) is None})
 
 
 def _forecast_of_tracked(run: Run) -> tuple[Forecast, str]:
     """Return what a finished run took, else what it forecast last."""
     summary = run.summary
     if run.is_complete and summary.duration_s > 0:
-        if summary.energy_kwh is None:
-            energy = None
-        else:
+        energy = None
+        if summary.energy_kwh is not None:
             energy = _exact(summary.energy_kwh, "kWh")
         duration_s = _exact(summary.duration_s, "s")
         basis = "as this run took"
@@ -266,7 +262,9 @@ def _forecast_of_tracked(run: Run) -> tuple[Forecast, str]:
             "or give --hours"
         )
     # The batches that a rank goes through in this time, in proportion to those so far; else its optimizer steps.
-    done = summary.counts.batches / summary.n_ranks if summary.counts.batches else summary.counts.steps
+    done: float | None = summary.counts.steps
+    if summary.counts.batches:
+        done = summary.counts.batches / summary.n_ranks
     plan = None
     if done and summary.duration_s > 0:
         plan = TrainingPlan(steps=max(1, round(done * duration_s.point / summary.duration_s)))
@@ -305,40 +303,42 @@ def logged_gpus(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions
     n_logged = int(text) if text.isdecimal() else n_metered
     # The GPUs of a simulated meter are the user's word for those of the training.
     is_simulated = bool(text) and run.text("meter") == "simulated"
-    n_used = n_metered if n_logged == 0 and is_simulated else n_logged
+    n_used = n_logged
+    if is_simulated and not n_logged:
+        n_used = n_metered
     if given and not n_used and not is_simulated and (text or run.text("gpu_count")):
         raise UsageError(
             f"{run.path} was made on a CPU, and its time is not that of {given}: give --hours without a log, or leave "
             "--gpu out"
         )
-    typed, name = counted(given) if given else (None, _logged_name(run, n_logged))
-    n_gpus = typed or options.n_gpus or n_used or (n_metered if given else 0) or 1
+    name: str | None
+    if given:
+        typed, name = counted(given)
+        n_gpus = typed or options.n_gpus or n_used or n_metered or 1
+    else:
+        name = _logged_name(run, n_logged)
+        n_gpus = options.n_gpus or n_used or 1
     problem = ""
     if run.lacks_gpus:
         problem = "its GPUs could not be metered, so the energy is not compared"
     elif n_metered != n_used:
         problem = f"{fmt.plural(n_metered, 'GPU')} metered, {n_used} used, so the energy is not compared"
+    limit_w = None
     if n_gpus == n_used and run.summary.n_nodes == 1:
         limit_w = _number(run, "gpu_power_limit_w")
-    else:
-        limit_w = None
-    draw = _draw(run, limit_w) if limit_w and n_used == n_metered else None
-    limit_of_one_w = limit_w / n_metered if limit_w and n_metered else None
-    if n_logged == 0 and text:
-        peak_gb = None
-    else:
-        peak_gb = _peak_memory_gb(run, is_on_gpu=name is not None)
-    found = replace(
-        options,
-        local_gpu=name,
-        n_gpus=n_gpus,
-        local_memory_gb=options.local_memory_gb or (_number(run, "gpu_memory_gb") if given is None else None),
-        utilization=_first(options.utilization, draw),
-        manual_tdp_watts=_first(options.manual_tdp_watts, limit_of_one_w),
-        peak_memory_gb=_first(options.peak_memory_gb, peak_gb),
-        memory_estimate_gb=_first(options.memory_estimate_gb, _number(run, "gpu_memory_estimate_gb")),
-    )
-    return found, problem
+    options = replace(options, local_gpu=name, n_gpus=n_gpus)
+    if limit_w and n_metered:
+        options = _completed(options, manual_tdp_watts=limit_w / n_metered)
+    if limit_w and n_used == n_metered:
+        options = _completed(options, utilization=_draw(run, limit_w))
+    if given is None:
+        options = _completed(options, local_memory_gb=_number(run, "gpu_memory_gb"))
+    if n_logged or not text:  # else the log says that it used none
+        peak_gb = _number(run, "peak_gpu_memory_gb")
+        if peak_gb is None and name is not None:  # the peak of an exploration without a GPU is that of the process
+            peak_gb = _number(run, "peak_memory_gb")
+        options = _completed(options, peak_memory_gb=peak_gb)
+    return _completed(options, memory_estimate_gb=_number(run, "gpu_memory_estimate_gb")), problem
 
 
 def _logged_name(run: Run, n_used: int) -> str | None:
@@ -377,9 +377,6 @@ def _draw(run: Run, limit_w: float) -> float | None:
         power_w = exploration_of(run).gpu_power_w
     else:
         power_w = run.gpu_mean_w
-    return min(1.0, power_w / limit_w) if power_w else None
-
-
-def _peak_memory_gb(run: Run, *, is_on_gpu: bool) -> float | None:
-    """Return the peak of one GPU; the peak of an exploration without one is that of the process."""
-    return _number(run, "peak_gpu_memory_gb") or (_number(run, "peak_memory_gb") if is_on_gpu else None)
+    if not power_w:
+        return None
+    return min(1.0, power_w / limit_w)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,8 +68,7 @@ def offers_of(provider: str | None, prices: Path | str | None) -> tuple[Offer, .
     if not found or not wanted <= known:
         raise UsageError(
             f"no offers of provider {provider!r} are known, only of {', '.join(sorted(known))} (greenlove project "
-            "--list names them): "
-            "give its prices in a file, {argument=}",
+            "--list names them): give its prices in a file, {argument=}",
             argument="prices",
         )
     return found
@@ -102,15 +102,11 @@ def known_gpus(text: str, offers: Iterable[Offer]) -> list[KnownGpu]:
     of_model = speedup_model.shipped_model()
     words = text.casefold().split()
     found = targets_of(offers, 1)
-    known = [
-        KnownGpu(
-            gpu,
-            bool(of_model.measured_name(gpu)),
-            tuple(one.offer for one in found if one.offer and one.gpu.name == gpu.name),
-        )
-        for gpu in gpus().values()
-        if any(all(word in name.casefold() for word in words) for name in (gpu.name, *gpu.aliases))
-    ]
+    known = []
+    for gpu in gpus().values():
+        if any(all(word in name.casefold() for word in words) for name in (gpu.name, *gpu.aliases)):
+            own = tuple(one.offer for one in found if one.offer and one.gpu.name == gpu.name)
+            known.append(KnownGpu(gpu, bool(of_model.measured_name(gpu)), own))
     if not known:
         raise UsageError(f"no GPU of the table is called {text!r}; greenlove project --list names all")
     return sorted(known, key=lambda one: not one.offers)
@@ -130,8 +126,8 @@ def targets_of(offers: Iterable[Offer], wanted_gpus: int) -> list[Target]:
         price = offer.usd_per_gpu_hour
         n_gpus = billed(offer.gpus_per_instance, wanted_gpus)
         n_instances = -(-n_gpus // max(offer.gpus_per_instance))  # one machine's GPUs are joined by more than a network
-        order = n_gpus, n_instances, float("inf") if price is None else price
+        order = (n_gpus, n_instances, math.inf if price is None else price)
         key = (offer.provider, gpu.name, offer.access)
         if key not in best or order < best[key][0]:
-            best[key] = order, Target(gpu, offer, wanted_gpus, n_gpus)
+            best[key] = (order, Target(gpu, offer, wanted_gpus, n_gpus))
     return [target for _, target in best.values()]

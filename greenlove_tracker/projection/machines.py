@@ -82,10 +82,11 @@ class Machine:
 
     def market_claim(self, energy_kwh: Estimate | None) -> Claim | None:
         """Return the market-based emissions, where the site has a claim and the energy is known."""
-        if self.site is None or self.site.market_gco2e_per_kwh is None or energy_kwh is None:
+        site = self.site
+        if site is None or site.market_gco2e_per_kwh is None or energy_kwh is None:
             return None
-        kgco2e = energy_kwh.times(self.site.market_gco2e_per_kwh / GRAMS_PER_KG, "kgCO2e")
-        return Claim(kgco2e, self.site.market_claim, self.site.source)
+        kgco2e = energy_kwh.times(site.market_gco2e_per_kwh / GRAMS_PER_KG, "kgCO2e")
+        return Claim(kgco2e, site.market_claim, site.source)
 
 
 def local_machine(forecast: Forecast, gpu: GpuSpec | None, options: ProjectionOptions) -> Machine:
@@ -101,13 +102,18 @@ def local_machine(forecast: Forecast, gpu: GpuSpec | None, options: ProjectionOp
     """
     place = grid.resolve_place(options.country or "")
     intensity = options.carbon_intensity
+    if not isinstance(intensity, Factor):
+        intensity = grid.carbon_intensity(place, intensity)
     price = options.electricity_price
+    if not isinstance(price, Factor):
+        price = grid.electricity_price(place, price)
     n_gpus = options.n_gpus or 1
     has_gpu = options.local_gpu is not None
-    tdp_w = options.manual_tdp_watts or (gpu.tdp_w if gpu else None)
-    if options.pue is None:
-        local_pue = pue("workstation").value
-    else:
+    tdp_w = options.manual_tdp_watts
+    if not tdp_w and gpu:
+        tdp_w = gpu.tdp_w
+    local_pue = pue("workstation").value
+    if options.pue is not None:
         local_pue = options.pue
     return Machine(
         gpu=gpu,
@@ -116,8 +122,8 @@ def local_machine(forecast: Forecast, gpu: GpuSpec | None, options: ProjectionOp
         tdp_w=tdp_w if has_gpu else None,
         draw=_draw(forecast, gpu, tdp_w, local_pue, options),
         pue=local_pue,
-        intensity=intensity if isinstance(intensity, Factor) else grid.carbon_intensity(place, intensity),
-        electricity_price=price if isinstance(price, Factor) else grid.electricity_price(place, price),
+        intensity=intensity,
+        electricity_price=price,
         price_usd_per_gpu_hour=options.price_usd_per_gpu_hour,
     )
 
@@ -132,11 +138,9 @@ def _draw(
         return usual_draw(None, options.workload)
     if tdp_w is None:
         return None
-    energy = forecast.energy_kwh
-    if energy is None:
-        power_w = None
-    else:
-        power_w = w_from_kwh_s(energy.point, forecast.duration_s.point)
+    power_w = None
+    if forecast.energy_kwh is not None:
+        power_w = w_from_kwh_s(forecast.energy_kwh.point, forecast.duration_s.point)
     if not power_w:
         return usual_draw(gpu, options.workload)
     return draw_of_machine(power_w / pue, gpu, (options.n_gpus or 1) * tdp_w)
@@ -146,13 +150,12 @@ def price_caveat(electricity_price: Factor | None, country: str | None) -> Cavea
     """Return the caveat about the local price of electricity; None where there is none."""
     if electricity_price is None:
         of = f"for {country}" if country else "without a country"
-        message = f"no open price of electricity is known {of}: give {{argument}} in USD/kWh"
-        return Caveat(message, ("electricity_price",))
-    if electricity_price.basis == BUSINESS:
-        year = electricity_price.year
-        message = f"the local price of electricity is one for businesses, of {year}: give {{argument}} in USD/kWh"
-        return Caveat(message, ("electricity_price",))
-    return None
+        problem = f"no open price of electricity is known {of}"
+    elif electricity_price.basis == BUSINESS:
+        problem = f"the local price of electricity is one for businesses, of {electricity_price.year}"
+    else:
+        return None
+    return Caveat(f"{problem}: give {{argument}} in USD/kWh", ("electricity_price",))
 
 
 def machine_elsewhere(gpu: GpuSpec, n_gpus: int, offer: Offer | None, local: Machine) -> Machine:
@@ -167,27 +170,31 @@ def machine_elsewhere(gpu: GpuSpec, n_gpus: int, offer: Offer | None, local: Mac
     Raises:
         UsageError: where the offer's own country is not one.
     """
-    if local.draw is None:
-        draw = None
-    else:
+    draw = None
+    if local.draw is not None:
         draw = draw_elsewhere(local.draw, local.gpu, gpu)
     machine = replace(local, gpu=gpu, has_gpu=True, n_gpus=n_gpus, tdp_w=gpu.tdp_w, draw=draw)
     if offer is None:
         return replace(machine, price_usd_per_gpu_hour=None, notes=("nobody offers it: counted as if it stood here",))
     machine = replace(machine, electricity_price=None, price_usd_per_gpu_hour=offer.usd_per_gpu_hour)
-    known = [sites()[key] for region in offer.regions if (key := (offer.provider, region)) in sites()]
+    known = []
+    for region in offer.regions:
+        site = sites().get((offer.provider, region))
+        if site is not None:
+            known.append(site)
     if known:
         return _at_greenest(machine, known)
     place = _place_of(offer)
     cloud = pue("public_cloud")
     note = f"PUE {cloud.value:g} is assumed: {cloud.basis} ({cloud.source})"
-    shown = ", ".join(offer.regions[:3]) + (", …" if len(offer.regions) > 3 else "")
+    machine = replace(machine, pue=cloud.value, notes=(note,))
+    shown = ", ".join(offer.regions[:3])
+    if len(offer.regions) > 3:
+        shown += ", …"
     if place is None:
         warning = f"the grid of {offer.provider} {shown}".rstrip() + " is not known, so no CO2e"
-        return replace(machine, region=shown, intensity=None, pue=cloud.value, notes=(note,), warning=warning)
-    return replace(
-        machine, region=shown or place.name, intensity=grid.carbon_intensity(place), pue=cloud.value, notes=(note,)
-    )
+        return replace(machine, region=shown, intensity=None, warning=warning)
+    return replace(machine, region=shown or place.name, intensity=grid.carbon_intensity(place))
 
 
 def _place_of(offer: Offer) -> Place | None:

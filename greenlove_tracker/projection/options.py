@@ -34,8 +34,13 @@ def option(default: Any = dataclasses.MISSING, *, flag: str = "", must_be: str =
 
 def option_names(*kinds: type) -> dict[str, str]:
     """Return the options by the names of the arguments that they give."""
-    every = (one for kind in kinds for one in dataclasses.fields(kind))
-    return {one.name: flag for one in every if (flag := one.metadata.get("flag"))}
+    names = {}
+    for kind in kinds:
+        for one in dataclasses.fields(kind):
+            flag = one.metadata.get("flag")
+            if flag:
+                names[one.name] = flag
+    return names
 
 
 def today_utc() -> date:
@@ -182,9 +187,14 @@ class ProjectionOptions:
 
     def __post_init__(self) -> None:
         for one in dataclasses.fields(self):
-            if (value := getattr(self, one.name)) is not None and (must_be := one.metadata.get("must_be")):
-                _check(one.name, value.value if isinstance(value, Factor) else value, must_be)
-        if isinstance(intensity := self.carbon_intensity, Factor) and intensity.unit != "gCO2e/kWh":
+            must_be = one.metadata.get("must_be")
+            value = getattr(self, one.name)
+            if isinstance(value, Factor):
+                value = value.value
+            if must_be and value is not None:
+                _check(one.name, value, must_be)
+        intensity = self.carbon_intensity
+        if isinstance(intensity, Factor) and intensity.unit != "gCO2e/kWh":
             raise UsageError(f"{{argument}} must be in gCO2e/kWh, not {intensity.unit!r}", argument="carbon_intensity")
         if self.pue is not None and not (math.isfinite(self.pue) and self.pue >= 1):
             raise UsageError(f"{{argument}} must be at least 1 (1.0: no overhead), not {self.pue!r}", argument="pue")
@@ -194,8 +204,11 @@ class ProjectionOptions:
         if self.workload is not None:
             object.__setattr__(self, "workload", workload_named(self.workload))
         custom = self.custom_speedup
-        for figure in custom.values() if isinstance(custom, Mapping) else () if custom is None else (custom,):
-            given_speedup(figure)
+        if isinstance(custom, Mapping):
+            for figure in custom.values():
+                given_speedup(figure)
+        elif custom is not None:
+            given_speedup(custom)
 
     def custom_speedup_of(self, gpu: str) -> CustomSpeedup | None:
         """Return the user's own speedup of a GPU; None where none is given for it."""

@@ -62,14 +62,7 @@ class PowerTable:
 
         Its errors are those of the draw here, those of both GPUs' idle and full shares, and its own.
         """
-        found = propagated(
-            lambda share, idle, full, idle_there, full_there: _share(
-                idle_there, full_there, _activity(share, idle, full)
-            ),
-            share,
-            *self.range_of(here),
-            *self.range_of(there),
-        )
+        found = propagated(_share_there, share, *self.range_of(here), *self.range_of(there))
         return found.times(_named(self.transfer, f"draw of {there.name}"))
 
     def range_of(self, gpu: GpuSpec | None) -> tuple[Uncertain, Uncertain]:
@@ -111,11 +104,11 @@ def usual_draw(gpu: GpuSpec | None, workload: str | None) -> PowerDraw:
     table = power_table()
     level = "" if workload is None else workload_named(workload)
     activity = _named(table.activity.get(level, table.activity[""]), "activity")
+    usual = "usual for trainings"
     if level in table.activity and level:
         usual = f"usual for {level} trainings"
-    else:
-        usual = "usual for trainings"
-    return PowerDraw(propagated(_share, *table.range_of(gpu), activity), f"assumed, {usual}", is_assumed=True)
+    share = propagated(_share, *table.range_of(gpu), activity)
+    return PowerDraw(share, f"assumed, {usual}", is_assumed=True)
 
 
 def draw_of_machine(power_w: float, gpu: GpuSpec | None, limit_w: float) -> PowerDraw:
@@ -150,6 +143,7 @@ def _share(idle: float, full: float, activity: float) -> float:
     return min(1.0, idle + max(full - idle, 0.0) * min(activity, 1.0))
 
 
-def _activity(share: float, idle: float, full: float) -> float:
-    """Return how far between its idle and its full share a GPU draws."""
-    return min(1.0, max(LEAST_ACTIVITY, (share - idle) / max(full - idle, LEAST_ACTIVITY)))
+def _share_there(share: float, idle: float, full: float, idle_there: float, full_there: float) -> float:
+    """Return the share at the activity, between the idle and the full share, that a share here is of."""
+    activity = min(1.0, max(LEAST_ACTIVITY, (share - idle) / max(full - idle, LEAST_ACTIVITY)))
+    return _share(idle_there, full_there, activity)

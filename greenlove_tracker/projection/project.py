@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -65,22 +66,22 @@ def project_forecast(forecast: Forecast, options: ProjectionOptions) -> Projecti
             f"forecast must be a Forecast, such as estimation.forecast or tracker.forecast, not {forecast!r}; "
             "tracker.forecast is None until an epoch is done"
         )
-    if isinstance(custom := options.custom_speedup, Mapping):
+    custom = options.custom_speedup
+    if isinstance(custom, Mapping):
         options = replace(options, custom_speedup={recognise(name).name: figure for name, figure in custom.items()})
     local = local_machine(forecast, local_gpu(options), options)
     targets = _targets(local, options)
     rows, left_out = _target_rows(forecast, local, targets, options)
+    price = None
     if options.price_usd_per_gpu_hour is None:
         price = price_caveat(local.electricity_price, options.country)
-    else:
-        price = None
     caveats = (price, _kind_caveat(rows, options), left_out)
     first = local_row(forecast, local, options, tuple(caveat for caveat in caveats if caveat))
     return Projections([first, *sorted(rows, key=_order)])
 
 
 def _order(row: Projection) -> tuple[bool, bool, float, str]:
-    return bool(row.aside), row.fits is False, row.cost_usd.point if row.cost_usd else float("inf"), row.name
+    return bool(row.aside), row.fits is False, row.cost_usd.point if row.cost_usd else math.inf, row.name
 
 
 def local_gpu(options: ProjectionOptions) -> GpuSpec | None:
@@ -108,23 +109,28 @@ def _targets(local: Machine, options: ProjectionOptions) -> list[Target]:
         offers += tuple(o for o in others if o.gpu in named and o.provider not in asked)
     numbers = [wanted, *sorted(set().union(*named.values()) - {wanted})]
     targets = []
-    for target in (target for number in numbers for target in listings.targets_of(offers, number)):
-        is_asked_for = options.include_all or target.gpu.name in named
-        aside = _aside(target, local.gpu, is_asked_for=is_asked_for)
-        if target.wanted_gpus in named.get(target.gpu.name, {wanted}) and (is_asked_for or aside != WITHDRAWN):
-            targets.append(replace(target, aside=aside))
+    for number in numbers:
+        for target in listings.targets_of(offers, number):
+            name = target.gpu.name
+            is_asked_for = options.include_all or name in named
+            aside = _aside(target, local.gpu, is_asked_for=is_asked_for)
+            if number in named.get(name, {wanted}) and (is_asked_for or aside != WITHDRAWN):
+                targets.append(replace(target, aside=aside))
     offered = {target.gpu.name for target in targets}
-    unoffered = ((gpus()[name], number) for name, numbers in named.items() for number in sorted(numbers))
-    return [*targets, *(Target(gpu, None, n, n) for gpu, n in unoffered if gpu.name not in offered)]
+    for name, own_numbers in named.items():
+        if name not in offered:
+            targets += [Target(gpus()[name], None, number, number) for number in sorted(own_numbers)]
+    return targets
 
 
 def _aside(target: Target, local: GpuSpec | None, *, is_asked_for: bool) -> str:
     """Return why an offer stands beside the comparison; empty where it does not."""
-    if target.offer is not None and target.offer.access == "withdrawn":
+    offer = target.offer
+    if offer is not None and offer.access == "withdrawn":
         return WITHDRAWN
     if is_asked_for:
         return ""
-    if target.offer is not None and target.offer.usd_per_gpu_hour is None:
+    if offer is not None and offer.usd_per_gpu_hour is None:
         return "price on request"
     if target.gpu.vendor == "AMD" and (local is None or local.vendor != "AMD"):
         return "other software (ROCm)"
@@ -143,7 +149,11 @@ def _target_rows(
         UsageError: where nothing is left.
     """
     names = dict.fromkeys(target.gpu.name for target in targets)
-    known = {n: given_speedup(figure, n) for n in names if (figure := options.custom_speedup_of(n)) is not None}
+    known = {}
+    for name in names:
+        figure = options.custom_speedup_of(name)
+        if figure is not None:
+            known[name] = given_speedup(figure, name)
     reason = _only_custom(forecast, local)
     unknown = [name for name in names if name not in known]
     caveat = None
@@ -156,8 +166,12 @@ def _target_rows(
         to_model = [gpus()[name] for name in unknown]
         modelled = speedups(local.gpu, to_model, workload=options.workload, precision=precision)
         known |= dict(zip(unknown, modelled, strict=True))
-    shown = (target for target in targets if target.gpu.name in known)
-    return [target_row(forecast, local, target, known[target.gpu.name], options) for target in shown], caveat
+    found = []
+    for target in targets:
+        faster = known.get(target.gpu.name)
+        if faster is not None:
+            found.append(target_row(forecast, local, target, faster, options))
+    return found, caveat
 
 
 def _only_custom(forecast: Forecast, local: Machine) -> UsageError | None:

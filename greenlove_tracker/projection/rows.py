@@ -37,46 +37,50 @@ def local_row(
         caveats: those about the whole table.
     """
     duration = at_level(forecast.duration_s)
-    joint = {"duration_s": uncertain(duration, TIME_HERE)}
+    time_s = uncertain(duration, TIME_HERE)
+    joint = {"duration_s": time_s}
     energy = None
     if forecast.energy_kwh is not None:
         energy = at_level(forecast.energy_kwh)
-        joint["energy_kwh"] = _energy_here(joint["duration_s"], energy)
+        joint["energy_kwh"] = _energy_here(time_s, energy)
     gpu = machine.gpu
+    name = options.local_gpu or "this machine"
+    if gpu:
+        name = gpu.name
+    fits = None
+    if options.peak_memory_gb is not None:
+        fits = gpu is None or _fits(gpu, gpu, options)
     row = _row(
         machine,
         joint,
         duration,
         energy,
-        name=gpu.name if gpu else options.local_gpu or "this machine",
+        name=name,
         is_local=True,
         aside="",
         offer=None,
         n_gpus=machine.n_gpus,
         speedup=None,
         gain=1.0,
-        fits=None if options.peak_memory_gb is None else gpu is None or _fits(gpu, gpu, options),
-        sources=(_cited(machine.intensity),),
+        fits=fits,
+        sources=(),
         assumptions=(),
         caveats=(*caveats, *_caveats_of_draw(machine, has_energy=energy is not None)),
     )
     if row.cost_usd is None and forecast.cost_usd is not None:
         cost = at_level(forecast.cost_usd)
-        row = replace(row, cost_usd=cost, cost_basis="as forecast", joint=_with_cost(row, uncertain(cost, "cost here")))
+        joint["cost_usd"] = uncertain(cost, "cost here")
+        if "energy_kwh" in joint:
+            joint["cost_usd"] = joint["energy_kwh"].scaled_to(cost.point)
+        row = replace(row, cost_usd=cost, cost_basis="as forecast", joint=joint)
+    sources = [_cited(machine.intensity)]
     if energy:
-        how = "energy: as logged or forecast here"
-    else:
-        how = f"{_energy_text(machine)}, a model"
+        sources.append("energy: as logged or forecast here")
+    elif row.energy_kwh:
+        sources.append(f"{_energy_text(machine)}, a model")
     if row.cost_basis == "electricity":
-        price = _cited(machine.electricity_price)
-    else:
-        price = ""
-    return replace(row, sources=tuple(text for text in (*row.sources, row.energy_kwh and how, price) if text))
-
-
-def _with_cost(row: Projection, cost: Uncertain) -> dict[str, Uncertain]:
-    energy = row.joint.get("energy_kwh")
-    return {**row.joint, "cost_usd": cost if energy is None else energy.scaled_to(cost.point)}
+        sources.append(_cited(machine.electricity_price))
+    return replace(row, sources=tuple(filter(None, sources)))
 
 
 def _caveats_of_draw(machine: Machine, *, has_energy: bool) -> tuple[Caveat, ...]:
@@ -100,8 +104,8 @@ def _caveats_of_draw(machine: Machine, *, has_energy: bool) -> tuple[Caveat, ...
 
 def _energy_here(duration_s: Uncertain, energy: Estimate) -> Uncertain:
     """Return a known energy as time × power: what it is less sure of than the time is of the power, and its own."""
-    power = uncertain(energy, "power here").over(duration_s)
     own = uncertain(energy, "power here")
+    power = own.over(duration_s)
     below_s, above_s = duration_s.errors.get(TIME_HERE, (0.0, 0.0))
     below, above = own.errors.get("power here", (0.0, 0.0))
     if below < below_s or above < above_s:
@@ -129,8 +133,10 @@ def target_row(
     offer = target.offer
     n_gpus = target.billed_gpus
     machine = machine_elsewhere(gpu, n_gpus, offer, local)
-    is_alone = offer is not None and max(offer.gpus_per_instance) == 1  # several are as many machines on a network
-    gain = gain_of_number(options, local.gpu, gpu, n_gpus, usual=BETWEEN_NODES if is_alone else None)
+    usual = None
+    if offer is not None and max(offer.gpus_per_instance) == 1:  # several are as many machines on a network
+        usual = BETWEEN_NODES
+    gain = gain_of_number(options, local.gpu, gpu, n_gpus, usual)
     fits = _fits(gpu, local.gpu, options)
     least_s = _least_s(forecast, local, faster)
     joint: dict[str, Uncertain] = {}
@@ -174,12 +180,17 @@ def _row(
         energy: where it was measured or forecast; else it is the machine's.
         **told: what else is in the row.
     """
-    if duration is not None and energy is None and (modelled := machine.energy(joint["duration_s"])) is not None:
-        joint["energy_kwh"], energy = modelled, modelled.estimate("kWh")
-    cost, cost_basis = machine.rates.cost(duration, energy, machine.n_gpus)
-    emissions = machine.rates.emissions(energy)
+    if duration is not None and energy is None:
+        modelled = machine.energy(joint["duration_s"])
+        if modelled is not None:
+            joint["energy_kwh"] = modelled
+            energy = modelled.estimate("kWh")
+    rates = machine.rates
+    cost, cost_basis = rates.cost(duration, energy, machine.n_gpus)
+    emissions = rates.emissions(energy)
     if cost is not None and cost.point > 0:
-        joint["cost_usd"] = joint["duration_s" if cost_basis == "machine" else "energy_kwh"].scaled_to(cost.point)
+        paid = "duration_s" if cost_basis == "machine" else "energy_kwh"
+        joint["cost_usd"] = joint[paid].scaled_to(cost.point)
     if emissions is not None and emissions.point > 0:
         joint["emissions_kgco2e"] = joint["energy_kwh"].scaled_to(emissions.point)
     return Projection(
@@ -213,8 +224,12 @@ def gain_of_number(
         usual: interconnect there, where the user does not say it; None for the one that is usual of such GPUs.
     """
     n_here = options.n_gpus or 1
-    there = options.interconnect or (usual if usual and n_gpus > 1 else interconnect_of(gpu))
-    here = there if local is None else interconnect_of(local)
+    if n_gpus == 1 or not usual:
+        usual = interconnect_of(gpu)
+    there = options.interconnect or usual
+    here = there
+    if local is not None:
+        here = interconnect_of(local)
     if (n_here, here) == (n_gpus, there):
         return Uncertain(1.0)
     of_one = partial(scaling_gain, 1, workload=options.workload, efficiency_of_eight=options.scaling)
@@ -275,26 +290,29 @@ def _sources(target: Target, machine: Machine, faster: speedups.Speedup) -> tupl
     found.append(_cited(machine.intensity))
     if machine.site is not None:
         found.append(f"site: {machine.site.source}")
-    return tuple(text for text in dict.fromkeys(found) if text)
+    return tuple(filter(None, dict.fromkeys(found)))
 
 
 def _assumptions(machine: Machine, target: Target) -> tuple[str, ...]:
     offer = target.offer
     billed = target.billed_gpus
     found = [_energy_text(machine)]
-    if offer is not None and billed > target.wanted_gpus:
-        sizes = ", ".join(map(str, offer.gpus_per_instance))
-        found.append(f"billed by instances of {sizes} GPUs: {billed} for {target.wanted_gpus} wanted, and all used")
     if offer is not None:
-        found += [f"spot price: {offer.spot_status}" if offer.spot_status else "", offer.note]
-    return tuple(text for text in (*found, *machine.notes) if text)
+        if billed > target.wanted_gpus:
+            sizes = ", ".join(map(str, offer.gpus_per_instance))
+            found.append(f"billed by instances of {sizes} GPUs: {billed} for {target.wanted_gpus} wanted, and all used")
+        if offer.spot_status:
+            found.append(f"spot price: {offer.spot_status}")
+        found.append(offer.note)
+    found += machine.notes
+    return tuple(filter(None, found))
 
 
 def _caveats(local: Machine, target: Target, machine: Machine, faster: speedups.Speedup) -> tuple[Caveat, ...]:
     found = [machine.warning, *faster.notes]
-    bases = [intensity.coverage if intensity else "" for intensity in (local.intensity, machine.intensity)]
-    if all(bases) and bases[0] != bases[1]:
-        found.append(f"its carbon intensity is {bases[1]}, the local one {bases[0]}, to be compared with care")
+    here, there = (intensity.coverage if intensity else "" for intensity in (local.intensity, machine.intensity))
+    if here and there and here != there:
+        found.append(f"its carbon intensity is {there}, the local one {here}, to be compared with care")
     if target.gpu.tdp_w is None:
         found.append("its TDP is in no table: no energy, no CO2e")
     return tuple(Caveat(text) for text in found if text)

@@ -158,12 +158,9 @@ def scalings() -> dict[tuple[str, str], Scaling]:
     """Return the table: by interconnect ("" where it is not known) and class of workload ("" likewise)."""
     found: dict[tuple[str, str], Scaling] = {}
     for row in rows(TABLE):
-        key = row["interconnect"], row["workload"]
-        exponent, *errors = (
-            float(row[name])
-            for name in ("exponent", "exponent_below", "exponent_above", "number_below", "number_above")
-        )
-        found[key] = Scaling(exponent, (errors[0], errors[1]), (errors[2], errors[3]))
+        exponent_errors = (float(row["exponent_below"]), float(row["exponent_above"]))
+        number_errors = (float(row["number_below"]), float(row["number_above"]))
+        found[row["interconnect"], row["workload"]] = Scaling(float(row["exponent"]), exponent_errors, number_errors)
     return found
 
 

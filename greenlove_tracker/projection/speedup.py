@@ -75,8 +75,9 @@ def speedup(
     Raises:
         UsageError: for an unknown GPU, workload or precision.
     """
-    here, there = (recognise(gpu) if isinstance(gpu, str) else gpu for gpu in (local, target))
-    return speedups(here, [there] if there else [], workload=workload, precision=precision)[0]
+    here = recognise(local) if isinstance(local, str) else local
+    there = recognise(target) if isinstance(target, str) else target
+    return speedups(here, [there], workload=workload, precision=precision)[0]
 
 
 def speedups(
@@ -98,11 +99,13 @@ def speedups(
     """
     here = local or _CPU
     precision = precision_named(precision)
-    workload = None if workload is None else workload_named(workload)
-    others = list({gpu.name: gpu for gpu in targets if gpu.name != here.name}.values())
-    found = _modelled(here, others, workload, precision) if others else []
-    by_name = {gpu.name: speedup for gpu, speedup in zip(others, found, strict=True)}
-    by_name[here.name] = Speedup(Uncertain(1.0), "same", "same GPU", ())
+    if workload is not None:
+        workload = workload_named(workload)
+    by_name = {here.name: Speedup(Uncertain(1.0), "same", "same GPU", ())}
+    others = {gpu.name: gpu for gpu in targets if gpu.name != here.name}
+    if others:
+        found = _modelled(here, list(others.values()), workload, precision)
+        by_name |= dict(zip(others, found, strict=True))
     return tuple(by_name[gpu.name] for gpu in targets)
 
 
@@ -125,12 +128,9 @@ def given_speedup(custom: object, gpu: str = "") -> Speedup:
         raise UsageError(
             f"{{argument}} must be positive, with lower ≤ figure ≤ upper, not {custom!r}", argument="custom_speedup"
         )
-    return Speedup(
-        uncertain(Estimate(point, lower, upper, PROJECTION_LEVEL, UNIT, Kind.ASSUMPTION), f"given speedup of {gpu}"),
-        "custom",
-        "given",
-        ("given by the user",),
-    )
+    figure = Estimate(point, lower, upper, PROJECTION_LEVEL, UNIT, Kind.ASSUMPTION)
+    ratio = uncertain(figure, f"given speedup of {gpu}")
+    return Speedup(ratio, "custom", "given", ("given by the user",))
 
 
 def _modelled(local: GpuSpec, others: Sequence[GpuSpec], workload: str | None, precision: str) -> list[Speedup]:
@@ -142,11 +142,12 @@ def _modelled(local: GpuSpec, others: Sequence[GpuSpec], workload: str | None, p
     n = len(others)
     factor_of_cpu = math.log(_CPU_FACTOR) / _Z
     # From the CPU, each is known against the middle of them, and that within the factor; else against the local GPU.
+    of_local = -np.ones((n, 1))
+    of_others = np.eye(n)
     if _is_cpu(local):
-        reference = np.full((n, n), 1 / n)
-    else:
-        reference = np.zeros((n, n))
-    against = np.hstack([np.zeros((n, 1)) if _is_cpu(local) else -np.ones((n, 1)), np.eye(n) - reference])
+        of_local = np.zeros((n, 1))
+        of_others -= 1 / n
+    against = np.hstack([of_local, of_others])
     # A standard deviation of 1e-6 keeps the factorisation from failing where two of them are one and the same.
     factor = np.linalg.cholesky(against @ known.covariance @ against.T + 1e-12 * np.eye(n))
     found = []
@@ -174,14 +175,17 @@ def _told(ratio: Uncertain, compared: Sequence[GpuSpec], known: LogSpeeds, i: in
         if computes_in != precision:
             notes.append(f"{name} has no {precision.upper()}: it is counted in {computes_in}")
     notes += software_notes(compared[0].vendor, compared[i].vendor)
-    known_from = ("specs only", "half specs", "benchmarks")[n_measured]
-    return Speedup(
-        ratio,
-        "benchmarks" if n_measured == 2 else "specifications",
-        "rough: no GPU here" if _is_cpu(compared[0]) else known_from,
-        tuple(dict.fromkeys((*known.sources[0], *known.sources[i]))),
-        notes=tuple(notes),
-    )
+    method = "specifications"
+    known_from = "specs only"
+    if n_measured == 1:
+        known_from = "half specs"
+    if n_measured == 2:
+        method = "benchmarks"
+        known_from = "benchmarks"
+    if _is_cpu(compared[0]):
+        known_from = "rough: no GPU here"
+    sources = dict.fromkeys((*known.sources[0], *known.sources[i]))
+    return Speedup(ratio, method, known_from, tuple(sources), tuple(notes))
 
 
 # A rough CPU, in the place of a GPU that nobody measured.

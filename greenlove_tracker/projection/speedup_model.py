@@ -111,13 +111,15 @@ class SpeedModel:
                 raise GreenloveError(f"{EFFECTS_TABLE}: {effect.name} is there twice")
         joint = [effect.name for effect in self._effects.values() if effect.is_joint]
         self._position = {name: at for at, name in enumerate(joint)}
-        if missing := {name for pair in covariance for name in pair} - self._position.keys():
+        missing = {name for pair in covariance for name in pair} - self._position.keys()
+        if missing:
             raise GreenloveError(f"{COVARIANCE_TABLE}: {min(missing)} is no joint effect of {EFFECTS_TABLE}")
         self._covariance = np.zeros((len(joint), len(joint)))
         for (row, column), value in covariance.items():
             i = self._position[row]
             j = self._position[column]
-            self._covariance[i, j] = self._covariance[j, i] = value
+            self._covariance[i, j] = value
+            self._covariance[j, i] = value
         self._shares = {e.level: e.mean for e in self._effects.values() if e.kind == "share"}
         self._measured = {e.level: gpus()[e.level] for e in self._effects.values() if e.kind == "gpu"}
 
@@ -141,20 +143,19 @@ class SpeedModel:
         import numpy as np
 
         known_as = tuple("" if data_sheets_only else self.measured_name(gpu) for gpu in of)
-        shares = self._shares if workload is None else {workload: 1.0}
+        shares = self._shares
+        if workload is not None:
+            shares = {workload: 1.0}
         weights = np.array(list(shares.values())) / math.fsum(shares.values())
         by_class = [self._of_class(of, known_as, name, precision) for name in shares]
-        each = np.array([means for means, _ in by_class])
+        each, covariances = (np.array(part) for part in zip(*by_class, strict=True))
         means = weights @ each
         off = each - means
-        within = np.tensordot(weights, np.array([covariance for _, covariance in by_class]), 1)
-        return LogSpeeds(
-            means,
-            within + off.T @ (off * weights[:, None]),
-            known_as,
-            tuple(precision_on(gpu, precision) for gpu in of),
-            tuple(self._sources(gpu, name) for gpu, name in zip(of, known_as, strict=True)),
-        )
+        within = np.tensordot(weights, covariances, 1)
+        between = off.T @ (off * weights[:, None])
+        computes_in = tuple(precision_on(gpu, precision) for gpu in of)
+        sources = tuple(self._sources(gpu, name) for gpu, name in zip(of, known_as, strict=True))
+        return LogSpeeds(means, within + between, known_as, computes_in, sources)
 
     def measured_name(self, gpu: GpuSpec) -> str:
         """Return the GPU's name where its speed was measured, or that of one with the same chip; else empty."""
@@ -163,8 +164,9 @@ class SpeedModel:
         return next((name for name, other in self._measured.items() if _is_same_chip(other, gpu)), "")
 
     def _sources(self, gpu: GpuSpec, known_as: str) -> tuple[str, ...]:
-        of = self._effects[f"gpu:{known_as}" if known_as else "compute:"]
-        return (*(() if known_as else (gpu.source,)), *_BETWEEN_SOURCES.split(of.source))
+        if known_as:
+            return tuple(_BETWEEN_SOURCES.split(self._effects[f"gpu:{known_as}"].source))
+        return (gpu.source, *_BETWEEN_SOURCES.split(self._effects["compute:"].source))
 
     def _of_class(
         self, of: Sequence[GpuSpec], known_as: Sequence[str], workload: str, precision: str
@@ -188,10 +190,10 @@ class SpeedModel:
     def _parts(self, gpu: GpuSpec, known_as: str, workload: str, used: str) -> Iterator[_Part]:
         """Yield the effects that add up to the logarithm of a GPU's speed in the precision that it computes in."""
         for kind, x in zip(_SLOPES, features(gpu, used), strict=True):
-            yield self._part(kind, "", loading=x)
-            yield self._part(f"{kind}|workload", workload, loading=x)
-            yield self._part(f"{kind}|precision", used, loading=x)
-            yield self._part(f"{kind}|task", workload, loading=x)
+            yield self._part(kind, "", x)
+            yield self._part(f"{kind}|workload", workload, x)
+            yield self._part(f"{kind}|precision", used, x)
+            yield self._part(f"{kind}|task", workload, x)
         architecture = architecture_of(gpu)
         name = known_as or f"{gpu.name} by its data sheet"
         family = [
@@ -214,8 +216,11 @@ class SpeedModel:
 
     def _part(self, kind: str, level: str, loading: float = 1.0) -> _Part:
         """Return an effect; one of a level that no table had is 0, with the deviation that such effects have."""
-        found = self._effects.get(f"{kind}:{level}") or self._effects.get(f"prior:{kind}")
-        return _Part(f"{kind}:{level}", found.mean if found else 0.0, found.sd if found else 0.0, loading)
+        name = f"{kind}:{level}"
+        found = self._effects.get(name) or self._effects.get(f"prior:{kind}")
+        if found is None:
+            return _Part(name, 0.0, 0.0, loading)
+        return _Part(name, found.mean, found.sd, loading)
 
 
 def _mean(parts: Iterable[_Part]) -> float:
@@ -233,7 +238,8 @@ def _mean(parts: Iterable[_Part]) -> float:
             x[kind] = part.loading
         else:
             others.append(part.mean)
-    return math.fsum((*others, *(max(0.0, slopes[kind]) * x[kind] for kind in _SLOPES)))
+    others += [max(0.0, slopes[kind]) * x[kind] for kind in _SLOPES]
+    return math.fsum(others)
 
 
 def features(gpu: GpuSpec, precision: str) -> tuple[float, float]:

@@ -41,10 +41,13 @@ SURE = 0.95  # of a saving, below which it is called unclear
 _DRAWS = 10_000  # the ends of a 90% interval are then known to about 0.2% of the distribution
 # Each preemption is simulated: where they are many, the draws are fewer.
 _LEAST_DRAWS = 2000
-_MOST_EVENTS = 1_000_000
+_MOST_EVENTS = 1_000_000  # preemptions of all draws together
 _MOST_TIMES = 10.0  # the training's own time: a machine that takes longer does not get on
 _ROUNDING = 1e-9  # of a sum of many floats
-_RATE_ENDS = 1e-9, 1e6  # preemptions in an hour, between which the rate is looked for at which nothing is saved
+_RATE_ENDS = (1e-9, 1e6)  # preemptions in an hour, between which the rate is looked for at which nothing is saved
+
+
+SpotVerdict = Literal["worth it", "unclear", "not worth it", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,7 @@ class SpotAdvice:
         break_even_usd_per_gpu_hour: the spot price from which on it saves nothing; None without a price on demand.
     """
 
-    verdict: Literal["worth it", "unclear", "not worth it", "unknown"]
+    verdict: SpotVerdict
     terms: SpotTerms
     interval_s: float
     young_s: float
@@ -152,34 +155,37 @@ def spot_advice(
         UsageError: where a number cannot be meant.
     """
     duration, energy = _known(training)
+    training_s = duration.point
     if carbon_intensity is not None and not (math.isfinite(carbon_intensity) and carbon_intensity > 0):
         raise UsageError(
             f"{{argument}} must be a positive number, not {carbon_intensity!r}", argument="carbon_intensity"
         )
     whole_number("n_gpus", n_gpus)
     of = SpotTerms(**terms)
-    interval_s = best_interval_s(of, duration.point)
+    on_demand_usd = of.on_demand_price
+    interval_s = best_interval_s(of, training_s)
     if of.interval_s is not None:
-        interval_s = min(max(of.interval_s, least_interval_s(of)), duration.point)
+        interval_s = min(max(of.interval_s, least_interval_s(of)), training_s)
 
     def totals(duration_s: Estimate, running_s: Estimate, price: float | None, kwh: Estimate | None) -> SpotTotals:
         rates = Rates(carbon_intensity, price_usd_per_gpu_hour=price)
-        return SpotTotals(duration_s, kwh, rates.cost(running_s, kwh, n_gpus)[0], rates.emissions(kwh))
+        cost, _ = rates.cost(running_s, kwh, n_gpus)
+        return SpotTotals(duration_s, kwh, cost, rates.emissions(kwh))
 
-    on_demand = totals(duration, duration, of.on_demand_price, energy and at_level(energy))
+    on_demand = totals(duration, duration, on_demand_usd, energy and at_level(energy))
     advice = SpotAdvice("not worth it", of, interval_s, young_interval_s(of), daly_interval_s(of), n_gpus, on_demand)
     rate = of.rate_per_hour
-    at_worst_s = expected_running_s(of.at_rate(rate.upper), duration.point, interval_s)
-    if at_worst_s > _MOST_TIMES * duration.point:
+    at_worst_s = expected_running_s(of.at_rate(rate.upper), training_s, interval_s)
+    if at_worst_s > _MOST_TIMES * training_s:
         return advice
     rng = np.random.default_rng(seed)
-    expected = max(1.0, duration.point * rate.upper / SECONDS_PER_HOUR)
+    expected = max(1.0, training_s * rate.upper / SECONDS_PER_HOUR)
     n = int(min(_DRAWS, max(_LEAST_DRAWS, _MOST_EVENTS / expected)))
     z = rng.standard_normal(n)  # of the time and of the energy: a longer training takes more
     work_s = _values(duration, z)
     ran_s, preemptions = simulate(rng, of, _drawn_rates(rng, rate, n), work_s, np.minimum(interval_s, work_s))
-    parts = _parts(of, duration.point, interval_s)
-    longer = parts.running_s / duration.point
+    parts = _parts(of, training_s, interval_s)
+    longer = parts.running_s / training_s
     times_as_long = ran_s / work_s
     running_s = _interval(ran_s, parts.running_s, "s")
     if not math.isfinite(running_s.upper):
@@ -194,20 +200,25 @@ def spot_advice(
         spot=totals(wall_s, running_s, of.spot_price, kwh),
         parts=parts,
         preemptions=_interval(preemptions, of.per_s * parts.running_s, "preemptions"),
-        break_even_usd_per_gpu_hour=of.on_demand_price and of.on_demand_price / longer,
+        break_even_usd_per_gpu_hour=on_demand_usd and on_demand_usd / longer,
     )
-    if of.spot_price is None or of.on_demand_price is None:
+    if of.spot_price is None or on_demand_usd is None:
         return advice
-    share = of.spot_price / of.on_demand_price
+    share = of.spot_price / on_demand_usd
     saved = 1 - share * times_as_long
     saving = _interval(saved, 1 - share * longer, "share")
     chance = float(np.mean(saved > 0))
+    verdict: SpotVerdict = "unclear"
+    if saving.point <= 0:
+        verdict = "not worth it"
+    elif chance >= SURE:
+        verdict = "worth it"
     return replace(
         advice,
-        verdict="not worth it" if saving.point <= 0 else "worth it" if chance >= SURE else "unclear",
+        verdict=verdict,
         saving=saving,
         probability_of_saving=chance,
-        break_even_per_hour=break_even_rate(of, duration.point, share),
+        break_even_per_hour=break_even_rate(of, training_s, share),
     )
 
 
@@ -232,7 +243,10 @@ def break_even_rate(terms: SpotTerms, training_s: float, price_share: float) -> 
         return None
     for _ in range(60):
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if costs_more(middle) else (middle, high)
+        if costs_more(middle):
+            high = middle
+        else:
+            low = middle
     return math.sqrt(low * high)
 
 
@@ -255,9 +269,10 @@ def simulate(
         The time that a machine ran, for ever where a training does not get on; and how often it was taken away.
     """
     left_s = work_s.copy()
-    running_s = np.zeros(len(work_s))
-    preemptions = np.zeros(len(work_s))
-    active = np.arange(len(work_s))
+    n = len(work_s)
+    running_s = np.zeros(n)
+    preemptions = np.zeros(n)
+    active = np.arange(n)
     restart_s = 0.0  # the first start is the same on demand
     while len(active):
         gap_s = rng.exponential(1 / per_s[active])
@@ -283,27 +298,28 @@ def simulate(
 
 def _interval(values: Draws, point: float, unit: str) -> Estimate:
     """Return an expected figure with the interval of its draws."""
-    shares = (1 - PROJECTION_LEVEL) / 2, (1 + PROJECTION_LEVEL) / 2
-    lower = float(np.quantile(values, shares[0], method="lower"))
-    upper = float(np.quantile(values, shares[1], method="higher"))
+    lower = float(np.quantile(values, (1 - PROJECTION_LEVEL) / 2, method="lower"))
+    upper = float(np.quantile(values, (1 + PROJECTION_LEVEL) / 2, method="higher"))
     return Estimate(point, min(lower, point), max(upper, point), PROJECTION_LEVEL, unit, Kind.ASSUMPTION)
 
 
 def _values(estimate: Estimate, z: Draws) -> Draws:
     """Return an estimate at normal deviates: each side of its interval is half a normal distribution."""
+    point = estimate.point
     if not estimate.has_interval:
-        return np.full(len(z), estimate.point)
+        return np.full(len(z), point)
     of_level = NormalDist().inv_cdf((1 + estimate.level) / 2)
-    sides = np.where(z > 0, estimate.upper - estimate.point, estimate.point - estimate.lower)
-    values: Draws = estimate.point + z / of_level * sides
-    return np.maximum(values, estimate.point * 0.01)  # no less than nothing at the far end of a wide interval
+    sides = np.where(z > 0, estimate.upper - point, point - estimate.lower)
+    values: Draws = point + z / of_level * sides
+    return np.maximum(values, point * 0.01)  # no less than nothing at the far end of a wide interval
 
 
 def _drawn_rates(rng: np.random.Generator, rate: Estimate, n: int) -> Draws:
     """Return rates in 1/s: the logarithm of each side of the range is half a normal distribution."""
     z = rng.standard_normal(n) / NormalDist().inv_cdf((1 + rate.level) / 2)
-    sides = np.where(z > 0, math.log(rate.upper / rate.point), math.log(rate.point / rate.lower))
-    drawn: Draws = rate.point / SECONDS_PER_HOUR * np.exp(z * sides)
+    above = math.log(rate.upper / rate.point)
+    below = math.log(rate.point / rate.lower)
+    drawn: Draws = rate.point / SECONDS_PER_HOUR * np.exp(z * np.where(z > 0, above, below))
     return drawn
 
 
@@ -313,8 +329,10 @@ def _parts(terms: SpotTerms, training_s: float, interval_s: float) -> TimeParts:
     restarting_s = running_s * -math.expm1(-terms.per_s * terms.restart_s)  # one begins after each preemption
     saving_s = (stretches(training_s, interval_s) - 1) * terms.checkpoint_s
     lost_s = running_s - training_s - restarting_s - saving_s
-    lost_s = lost_s if lost_s > _ROUNDING * running_s else 0.0
-    return TimeParts(training_s, lost_s, saving_s, restarting_s, terms.per_s * running_s * terms.wait_s)
+    if lost_s <= _ROUNDING * running_s:
+        lost_s = 0.0
+    waiting_s = terms.per_s * running_s * terms.wait_s
+    return TimeParts(training_s, lost_s, saving_s, restarting_s, waiting_s)
 
 
 def _known(training: Forecast | Projection | float) -> tuple[Estimate, Estimate | None]:
@@ -371,15 +389,16 @@ def spot_advice_of(row: Projection, terms: Mapping[str, Any], price_here: float 
     Raises:
         UsageError: where a figure is missing or cannot be meant.
     """
-    if row.offer is None:
-        on_demand = price_here
-    else:
+    on_demand = price_here
+    if row.offer is not None:
         on_demand = row.offer.usd_per_gpu_hour
-    on_demand = None if row.obtained == "spot" else on_demand
+    if row.obtained == "spot":
+        on_demand = None
     for name, why in _NEEDED.items():
         if name not in terms:
             raise UsageError(f"{{argument}} is needed: {why}", argument=name)
-    intensity = row.intensity.value if row.intensity is not None else None
-    return spot_advice(
-        row, n_gpus=row.billed_gpus, carbon_intensity=intensity, **{"on_demand_price": on_demand, **terms}
-    )
+    intensity = None
+    if row.intensity is not None:
+        intensity = row.intensity.value
+    known = {"on_demand_price": on_demand, **terms}
+    return spot_advice(row, n_gpus=row.billed_gpus, carbon_intensity=intensity, **known)

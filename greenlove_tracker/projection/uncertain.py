@@ -64,8 +64,9 @@ class Uncertain:
         down = math.hypot(*(max(below, -above, 0.0) for below, above in self.errors.values()))
         up = math.hypot(*(max(above, -below, 0.0) for below, above in self.errors.values()))
         z = NormalDist().inv_cdf((1 + level) / 2)
-        ends = self.point * math.exp(-z * down), self.point * math.exp(z * up)
-        return Estimate(self.point, *ends, level, unit, kind)
+        lower = self.point * math.exp(-z * down)
+        upper = self.point * math.exp(z * up)
+        return Estimate(self.point, lower, upper, level, unit, kind)
 
 
 def uncertain(estimate: Estimate, error: str) -> Uncertain:
@@ -88,9 +89,10 @@ def at_level(estimate: Estimate, level: float = PROJECTION_LEVEL) -> Estimate:
         return estimate
     normal = NormalDist()
     ratio = normal.inv_cdf((1 + level) / 2) / normal.inv_cdf((1 + estimate.level) / 2)
-    lower = max(0.0, estimate.point - (estimate.point - estimate.lower) * ratio)
-    upper = estimate.point + (estimate.upper - estimate.point) * ratio
-    return Estimate(estimate.point, lower, upper, level, estimate.unit, estimate.kind)
+    point = estimate.point
+    lower = max(0.0, point - (point - estimate.lower) * ratio)
+    upper = point + (estimate.upper - point) * ratio
+    return replace(estimate, lower=lower, upper=upper, level=level)
 
 
 def propagated(of: Callable[..., float], *quantities: Uncertain) -> Uncertain:
@@ -99,8 +101,9 @@ def propagated(of: Callable[..., float], *quantities: Uncertain) -> Uncertain:
     point = of(*(quantity.point for quantity in quantities))
     errors = {}
     for name in names:
-        below, above = (of(*(quantity.moved(name, by) for quantity in quantities)) for by in (-1.0, 1.0))
-        sides = math.log(point / below), math.log(above / point)
+        below = of(*(quantity.moved(name, -1.0) for quantity in quantities))
+        above = of(*(quantity.moved(name, 1.0) for quantity in quantities))
+        sides = (math.log(point / below), math.log(above / point))
         if any(sides):
             errors[name] = sides
     return Uncertain(point, errors)
@@ -112,10 +115,11 @@ def draws(quantities: Sequence[Uncertain], n: int, seed: int = 0) -> NDArray[np.
 
     names = sorted({name for quantity in quantities for name in quantity.errors})
     z = dict(zip(names, np.random.default_rng(seed).standard_normal((len(names), n)), strict=True))
-    logs = [
-        math.log(quantity.point)
-        + sum((np.where(z[name] < 0, *sides) * z[name] for name, sides in quantity.errors.items()), np.zeros(n))
-        for quantity in quantities
-    ]
+    logs = []
+    for quantity in quantities:
+        error = np.zeros(n)
+        for name, sides in quantity.errors.items():
+            error += np.where(z[name] < 0, *sides) * z[name]
+        logs.append(math.log(quantity.point) + error)
     drawn: NDArray[np.float64] = np.exp(np.array(logs).reshape(len(quantities), n))
     return drawn

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from greenlove_tracker.rendering.document import Chart, ColumnChart, LineChart, MarkChart
 
@@ -46,6 +47,10 @@ class Plot:
     legend: list[tuple[str, str, str]] = field(default_factory=list)
     note: str = ""  # above the plot, at the right
 
+    def add(self, kind: str, look: str, points: Points, text: str = "") -> None:
+        """Add a shape on top of the others."""
+        self.shapes.append(Shape(kind, look, points, text))
+
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
@@ -79,10 +84,15 @@ def plot(chart: Chart) -> Plot:
 
 
 def _of_lines(chart: LineChart) -> Plot:
-    every = [point for line in chart.lines for point in line.points]
-    xs = [*(x for x, _ in every), *(x for x, *_ in chart.band)]
-    ys = [*(y for _, y in every), *(e for _, *ends in chart.band for e in ends)]
-    ys += [chart.level[0]] if chart.level else []
+    lower = [(px, low) for px, low, _ in chart.band]
+    upper = [(px, high) for px, _, high in reversed(chart.band)]
+    every = [*lower, *upper]
+    for line in chart.lines:
+        every += line.points
+    xs = [px for px, _ in every]
+    ys = [py for _, py in every]
+    if chart.level:
+        ys.append(chart.level[0])
     x = _Axis(min(xs), max(xs), nice_ticks(min(xs), max(xs), 6, only_whole=chart.is_by_number))
     y = _covering(ys, is_from_0=chart.is_from_0)
 
@@ -90,79 +100,91 @@ def _of_lines(chart: LineChart) -> Plot:
         return tuple((x.at(px), y.at(py)) for px, py in points)
 
     named = [(x.at(at), name) for at, name in chart.x_names]
-    drawn = Plot(named or x.labels, y.labels, note=chart.level[1] if chart.level else "")
+    drawn = Plot(named or x.labels, y.labels)
     for span in chart.spans:
         left = x.at(span.begin)
         right = x.at(span.end)
-        drawn.shapes.append(Shape("area", "span", ((left, 0.0), (right, 0.0), (right, 1.0), (left, 1.0))))
-        if span.name:
-            is_left = left + right < 1
-            at = (right if is_left else left, 0.94)
-            drawn.shapes.append(Shape("text", "start" if is_left else "end", (at,), span.name))
+        drawn.add("area", "span", rectangle(left, 0.0, right, 1.0))
+        if span.name and left + right < 1:
+            drawn.add("text", "start", ((right, 0.94),), span.name)
+        elif span.name:
+            drawn.add("text", "end", ((left, 0.94),), span.name)
     if chart.band:
-        edge = [(px, low) for px, low, _ in chart.band] + [(px, high) for px, _, high in reversed(chart.band)]
-        drawn.shapes.append(Shape("area", "band", spots(edge)))
+        drawn.add("area", "band", spots(lower + upper))
     if chart.level:
-        height = y.at(chart.level[0])
-        drawn.shapes.append(Shape("line", "level", ((0.0, height), (1.0, height))))
+        value, drawn.note = chart.level
+        height = y.at(value)
+        drawn.add("line", "level", ((0.0, height), (1.0, height)))
     for i, line in enumerate(chart.lines):
         look = f"line-{i % _N_LOOKS}"
-        drawn.shapes.append(Shape("line", look, spots(line.points)))
+        drawn.add("line", look, spots(line.points))
         if len(chart.lines) > 1:
             drawn.legend.append(("line", look, line.name))
     return drawn
 
 
+def rectangle(left: float, low: float, right: float, high: float) -> Points:
+    """Return the corners of a rectangle."""
+    return ((left, low), (right, low), (right, high), (left, high))
+
+
 def _of_marks(chart: MarkChart) -> Plot:
-    x, y = (_of_values(chart, name) for name in ("x", "y"))
+    x = _of_values(chart, "x")
+    y = _of_values(chart, "y")
     drawn = Plot(x.labels, y.labels)
     taken = list[tuple[float, float]]()
     for mark in sorted(chart.marks, key=lambda mark: (mark.is_named, -mark.y)):
-        at = (x.at(mark.x), y.at(mark.y))
+        left = x.at(mark.x)
+        height = y.at(mark.y)
         if mark.is_here:
             look = "here"
         elif mark.is_named:
             look = "chosen"
         else:
             look = "other"
-        across = tuple((x.at(end), at[1]) for end in mark.x_range or ())
-        upwards = tuple((at[0], y.at(end)) for end in mark.y_range or ())
-        drawn.shapes += [Shape("line", "range", ends) for ends in (across, upwards) if ends]
+        if mark.x_range:
+            drawn.add("line", "range", tuple((x.at(end), height) for end in mark.x_range))
+        if mark.y_range:
+            drawn.add("line", "range", tuple((left, y.at(end)) for end in mark.y_range))
         tooltip = f"{mark.name}: {mark.x:,.3g} {chart.x_label}, {mark.y:,.3g} {chart.y_label}"
-        drawn.shapes.append(Shape("dot", look, (at,), tooltip))
+        drawn.add("dot", look, ((left, height),), tooltip)
         if mark.is_named:
-            height = at[1]
-            while any(abs(height - own) < _LABEL_HEIGHT and abs(at[0] - left) < _LABEL_WIDTH for left, own in taken):
+            near = [own for other, own in taken if abs(left - other) < _LABEL_WIDTH]
+            while any(abs(height - own) < _LABEL_HEIGHT for own in near):
                 height -= _LABEL_HEIGHT
-            taken.append((at[0], height))
-            side = "mark-start" if at[0] < 0.6 else "mark-end"
-            drawn.shapes.append(Shape("text", side, ((at[0], height),), mark.name))
+            taken.append((left, height))
+            if left < 0.6:
+                side = "mark-start"
+            else:
+                side = "mark-end"
+            drawn.add("text", side, ((left, height),), mark.name)
     return drawn
 
 
 def _of_values(chart: MarkChart, name: str) -> _Axis:
     values: list[float] = [getattr(mark, name) for mark in chart.marks]
-    ends = [end for mark in chart.marks for end in getattr(mark, f"{name}_range") or ()]
     most = max(values) * _FARTHEST
-    return _covering([*values, *(min(end, most) for end in ends)], is_from_0=chart.is_from_0 or name == "x")
+    for mark in chart.marks:
+        ends = getattr(mark, f"{name}_range") or ()
+        values += [min(end, most) for end in ends]
+    return _covering(values, is_from_0=chart.is_from_0 or name == "x")
 
 
 def _of_columns(chart: ColumnChart) -> Plot:
     n = len(chart.labels)
-    y = _covering([sum(stack) for stack in zip(*(heights for _, heights in chart.series), strict=True)])
-    step = -(-n // _MOST_LABELS)
-    drawn = Plot([((i + 0.5) / n, label) for i, label in enumerate(chart.labels) if i % step == 0], y.labels)
+    stacks = zip(*(heights for _, heights in chart.series), strict=True)
+    y = _covering([sum(stack) for stack in stacks])
+    step = math.ceil(n / _MOST_LABELS)
+    ticks = [((i + 0.5) / n, label) for i, label in enumerate(chart.labels)]
+    drawn = Plot(ticks[::step], y.labels)
     below = [0.0] * n
     for number, (name, heights) in enumerate(chart.series):
         look = f"layer-{number % _N_LOOKS}"
         for i, height in enumerate(heights):
-            left = (i + 0.12) / n
-            right = (i + 0.88) / n
-            low = y.at(below[i])
-            high = y.at(below[i] + height)
             if height > 0:
-                drawn.shapes.append(Shape("area", look, ((left, low), (right, low), (right, high), (left, high))))
+                low = y.at(below[i])
                 below[i] += height
+                drawn.add("area", look, rectangle((i + 0.12) / n, low, (i + 0.88) / n, y.at(below[i])))
         if len(chart.series) > 1:
             drawn.legend.append(("area", look, name))
     return drawn
@@ -176,25 +198,30 @@ def nice_ticks(lower: float, upper: float, n_wanted: int = 5, *, only_whole: boo
     span = upper - lower
     if span <= 0:
         return [lower]
+    step = _step(span, n_wanted)
     if only_whole:
-        step = max(1.0, _step(span, n_wanted))
-    else:
-        step = _step(span, n_wanted)
+        step = max(1.0, step)
     first = math.ceil(lower / step - 1e-9)
     last = math.floor(upper / step + 1e-9)
     return [i * step for i in range(first, last + 1)]
 
 
 def _step(span: float, n_wanted: int = 5) -> float:
-    power = 10.0 ** math.floor(math.log10(span / n_wanted))
-    return next(m * power for m in (1, 2, 5, 10) if m * power >= span / n_wanted * 0.999)
+    wanted = span / n_wanted
+    power = 10.0 ** math.floor(math.log10(wanted))
+    return next(m * power for m in (1, 2, 5, 10) if m * power >= wanted * 0.999)
 
 
 def _covering(values: Sequence[float], *, is_from_0: bool = True) -> _Axis:
     """Return an axis of round numbers from 0, or below the lowest value, to above the highest."""
-    highest = max([*values, 0.0]) if is_from_0 else max(values)
-    lowest = min([0.0, *values]) if is_from_0 else min(values)
-    step = _step((highest * (1.02 if is_from_0 else 1.0) - lowest) or abs(highest) or 1.0)
+    lowest = min(values)
+    highest = max(values)
+    span = highest - lowest
+    if is_from_0:
+        lowest = min(0.0, lowest)
+        highest = max(0.0, highest)
+        span = highest * 1.02 - lowest
+    step = _step(span or abs(highest) or 1.0)
     first = math.floor(lowest / step + 1e-9)
     last = math.ceil(highest / step - 1e-9)
     ticks = [i * step for i in range(first, max(last, first + 1) + 1)]
@@ -208,7 +235,12 @@ def thinned(points: Sequence[tuple[float, float]], limit: int = MAX_POINTS) -> P
     inner = points[1:-1]
     n_buckets = (limit - 2) // 2
     kept = [points[0]]
-    for i in range(n_buckets):
-        bucket = inner[i * len(inner) // n_buckets : (i + 1) * len(inner) // n_buckets]
-        kept += sorted({min(bucket, key=lambda p: p[1]), max(bucket, key=lambda p: p[1])})
+    begin = 0
+    for i in range(1, n_buckets + 1):
+        end = i * len(inner) // n_buckets
+        bucket = inner[begin:end]
+        lowest = min(bucket, key=itemgetter(1))
+        highest = max(bucket, key=itemgetter(1))
+        kept += sorted({lowest, highest})
+        begin = end
     return (*kept, points[-1])

@@ -24,15 +24,15 @@ def render(document: Document) -> str:
     ids = count(1)
     sections = _sections(document)
     titled = [i for i, section in enumerate(sections, 1) if section.heading]
-    return (
-        _environment(is_page=True)
-        .get_template("page.html")
-        .render(
-            document=document,
-            sections=sections,
-            contents_before=titled[0] if len(titled) >= _MANY_SECTIONS else 0,
-            next_id=lambda: f"c{next(ids)}",
-        )
+    contents_before = 0
+    if len(titled) >= _MANY_SECTIONS:
+        contents_before = titled[0]
+    template = _environment(is_page=True).get_template("page.html")
+    return template.render(
+        document=document,
+        sections=sections,
+        contents_before=contents_before,
+        next_id=lambda: f"c{next(ids)}",
     )
 
 

@@ -21,7 +21,7 @@ from reportlab.platypus import Table as Grid
 
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering import pdf_text as style
-from greenlove_tracker.rendering.axes import plot
+from greenlove_tracker.rendering.axes import Shape, plot, rectangle
 from greenlove_tracker.settings.config import PAGE_SIZES
 from greenlove_tracker.text.format import shortened
 
@@ -47,7 +47,13 @@ def render(document: doc.Document, *, page_size: str = PAGE_SIZES[0]) -> bytes:
     """Return the PDF of a document, laid out twice: the first time its pages are counted."""
     size_pt = _PAGE_SIZES_PT[page_size]
     _, n_pages = _laid_out(document, size_pt, 0)
-    return _laid_out(document, size_pt, n_pages)[0]
+    content, _ = _laid_out(document, size_pt, n_pages)
+    return content
+
+
+def _text(text: str, look: ParagraphStyle) -> Text:
+    """Set a text of the document, in which nothing is markup."""
+    return Text(style.markup(text), look)
 
 
 class HeadingText(Text):
@@ -102,11 +108,11 @@ def _draw_stamp(canvas: Canvas, stamp: str, size: tuple[float, float]) -> None:
     canvas.saveState()
     canvas.setFillColor(style.STAMP)
     diagonal_pt = math.hypot(width_pt, height_pt)
-    font_pt = _STAMP_SHARE * diagonal_pt / style.text_width_pt(stamp, style.BOLD, 1.0)
-    canvas.setFont(style.BOLD, min(font_pt, _STAMP_PT))
+    font_pt = min(_STAMP_PT, _STAMP_SHARE * diagonal_pt / style.text_width_pt(stamp, style.BOLD, 1.0))
+    canvas.setFont(style.BOLD, font_pt)
     canvas.translate(width_pt / 2, height_pt / 2)
     canvas.rotate(math.degrees(math.atan2(height_pt, width_pt)))
-    canvas.drawCentredString(0, -min(font_pt, _STAMP_PT) / 3, stamp)
+    canvas.drawCentredString(0, -font_pt / 3, stamp)
     canvas.restoreState()
 
 
@@ -128,8 +134,11 @@ def _draw_frame(canvas: Canvas, document: doc.Document, size: tuple[float, float
 
 def _draw_line(canvas: Canvas, text: str, y_pt: float, width_pt: float) -> None:
     """Draw ``text`` from the left margin on, shortened until it fits."""
-    shorter = (shortened(text, length) for length in range(len(text), 0, -1))
-    line = next((part for part in shorter if style.text_width_pt(part, style.REGULAR, _FOOTER_PT) <= width_pt), "")
+    length = len(text)
+    line = shortened(text, length)
+    while style.text_width_pt(line, style.REGULAR, _FOOTER_PT) > width_pt:
+        length -= 1
+        line = shortened(text, length)
     x_pt = _MARGIN_PT
     for part, font in style.spans(line):
         canvas.setFont(font or style.REGULAR, _FOOTER_PT)
@@ -139,34 +148,34 @@ def _draw_line(canvas: Canvas, text: str, y_pt: float, width_pt: float) -> None:
 
 def story(document: doc.Document, width_pt: float) -> list[Flowable]:
     """Return all of a document as flowables, within a width."""
-    is_short = len(document.verdict) <= _SHORT_VERDICT
-    flowables: list[Flowable] = [
-        Text(style.markup(document.title), style.TITLE),
-        *(
-            [Text(style.markup(document.verdict), style.VERDICT if is_short else style.LONG_VERDICT)]
-            if document.verdict
-            else []
-        ),
-        Text(style.markup(document.subtitle), style.SUBTITLE),
-    ]
+    flowables: list[Flowable] = [_text(document.title, style.TITLE)]
+    if len(document.verdict) > _SHORT_VERDICT:
+        flowables.append(_text(document.verdict, style.LONG_VERDICT))
+    elif document.verdict:
+        flowables.append(_text(document.verdict, style.VERDICT))
+    flowables.append(_text(document.subtitle, style.SUBTITLE))
     for block, following in zip_longest(document.blocks, document.blocks[1:]):
-        may_split = isinstance(following, doc.Table) and not _is_short(following)
-        if may_split:
-            flowables.append(CondPageBreak(_TABLE_BEGINS_PT))
         flowable = _flowable(block, width_pt)
-        flowable.keepWithNext = not may_split and _stays_with(block, following)
+        if isinstance(following, doc.Table) and not _is_short(following):
+            flowables.append(CondPageBreak(_TABLE_BEGINS_PT))
+        else:
+            flowable.keepWithNext = _stays_with(block, following)
         flowables.append(flowable)
     return flowables
 
 
 def _is_short(table: doc.Table) -> bool:
-    return len(table.rows) <= _SHORT_TABLE_ROWS and sum(len(cell) for row in table.rows for cell in row) <= _SHORT_TABLE
+    if len(table.rows) > _SHORT_TABLE_ROWS:
+        return False
+    return sum(len(cell) for row in table.rows for cell in row) <= _SHORT_TABLE
 
 
 def _stays_with(block: doc.Block, following: doc.Block | None) -> bool:
     """Return True where no page may end between two blocks: after a heading, and before the note on a short table."""
-    is_note = isinstance(following, doc.Paragraph) and following.is_note
-    return isinstance(block, doc.Heading) or (is_note and isinstance(block, doc.Table) and _is_short(block))
+    if isinstance(block, doc.Heading):
+        return True
+    has_note = isinstance(following, doc.Paragraph) and following.is_note
+    return has_note and isinstance(block, doc.Table) and _is_short(block)
 
 
 def _flowable(block: doc.Block, width_pt: float) -> Flowable:
@@ -174,7 +183,9 @@ def _flowable(block: doc.Block, width_pt: float) -> Flowable:
         case doc.Heading():
             return HeadingText(block.text)
         case doc.Paragraph():
-            return Text(style.markup(block.text), style.NOTE if block.is_note else style.BODY)
+            if block.is_note:
+                return _text(block.text, style.NOTE)
+            return _text(block.text, style.BODY)
         case doc.KeyFigures():
             return _key_figures(block, width_pt)
         case doc.Table():
@@ -204,21 +215,30 @@ def _grid(rows: Sequence[Sequence[Any]], widths_pt: Sequence[float], extra: Sequ
 
 
 def _chart_row(block: doc.ChartRow, width_pt: float) -> Grid:
-    each_pt = (width_pt - _BETWEEN_CHARTS_PT * (len(block.charts) - 1)) / len(block.charts)
-    cells = [[Text(style.markup(c.title), style.CHART_TITLE), _chart(c, each_pt)] for c in block.charts]
+    each_pt = _share_pt(width_pt, len(block.charts), _BETWEEN_CHARTS_PT)
+    cells: list[list[Flowable]] = []
+    for chart in block.charts:
+        title = _text(chart.title, style.CHART_TITLE)
+        cells.append([title, _chart(chart, each_pt)])
     return _side_by_side(cells, each_pt, _BETWEEN_CHARTS_PT, [("RIGHTPADDING", (0, 0), (-1, -1), 0)])
+
+
+def _share_pt(width_pt: float, n_cells: int, gap_pt: float) -> float:
+    """Return the width of each of several cells that stand side by side."""
+    return (width_pt - gap_pt * (n_cells - 1)) / n_cells
 
 
 def _key_figures(block: doc.KeyFigures, width_pt: float) -> Grid:
     """Set figures as equal tiles in a row: the number, its range as a bar, and how it is known."""
-    each_pt = (width_pt - _BETWEEN_TILES_PT * (len(block.figures) - 1)) / len(block.figures)
-    tiles = [_tile(figure, each_pt - 2 * _TILE_PADDING_PT) for figure in block.figures]
-    places = [(2 * i, 0) for i in range(len(tiles))]  # a gap lies after each
-    commands = [
-        *((side, (0, 0), (-1, -1), _TILE_PADDING_PT) for side in ("LEFTPADDING", "RIGHTPADDING", "BOTTOMPADDING")),
-        *(("BACKGROUND", place, place, style.PALE) for place in places),
-        *(("LINEABOVE", place, place, 2, style.GREEN) for place in places),
-    ]
+    each_pt = _share_pt(width_pt, len(block.figures), _BETWEEN_TILES_PT)
+    tiles = []
+    sides = ("LEFTPADDING", "RIGHTPADDING", "BOTTOMPADDING")
+    commands: list[tuple[Any, ...]] = [(side, (0, 0), (-1, -1), _TILE_PADDING_PT) for side in sides]
+    for i, figure in enumerate(block.figures):
+        tiles.append(_tile(figure, each_pt - 2 * _TILE_PADDING_PT))
+        place = (2 * i, 0)  # a gap lies after each
+        commands.append(("BACKGROUND", place, place, style.PALE))
+        commands.append(("LINEABOVE", place, place, 2, style.GREEN))
     return _side_by_side(tiles, each_pt, _BETWEEN_TILES_PT, commands)
 
 
@@ -226,8 +246,14 @@ def _side_by_side(
     cells: Sequence[list[Flowable]], each_pt: float, gap_pt: float, commands: Sequence[tuple[Any, ...]]
 ) -> Grid:
     """Set cells of one width in a row, with a column as a gap between each two."""
-    row = [part for cell in cells for part in (cell, "")][:-1]
-    widths_pt = ([each_pt, gap_pt] * len(cells))[:-1]
+    row: list[Any] = []
+    widths_pt = []
+    for cell in cells:
+        if row:
+            row.append("")
+            widths_pt.append(gap_pt)
+        row.append(cell)
+        widths_pt.append(each_pt)
     return _grid([row], widths_pt, [("LINEBELOW", (0, 0), (-1, -1), 0, style.WHITE), *commands])
 
 
@@ -235,41 +261,36 @@ def _tile(figure: doc.KeyFigure, width_pt: float) -> list[Flowable]:
     size_pt = style.FIGURE_VALUE.fontSize
     natural_pt = style.text_width_pt(figure.value, style.BOLD, size_pt)
     fitting = ParagraphStyle("fitting", style.FIGURE_VALUE, fontSize=size_pt * min(1.0, 0.98 * width_pt / natural_pt))
+    tile: list[Flowable] = [_text(figure.label, style.FIGURE_LABEL), _text(figure.value, fitting)]
+    if figure.at is not None:
+        tile.append(_range_bar(figure.at, width_pt))
+    if figure.range:
+        tile.append(_text(figure.range, style.FIGURE_RANGE))
     if figure.is_modelled:
-        note = style.FIGURE_MODELLED
-    else:
-        note = style.FIGURE_NOTE
-    return [
-        Text(style.markup(figure.label), style.FIGURE_LABEL),
-        Text(style.markup(figure.value), fitting),
-        *([_range_bar(figure.at, width_pt)] if figure.at is not None else []),
-        *([Text(style.markup(figure.range), style.FIGURE_RANGE)] if figure.range else []),
-        *([Text(style.markup(figure.note), note)] if figure.note else []),
-    ]
+        tile.append(_text(figure.note, style.FIGURE_MODELLED))
+    elif figure.note:
+        tile.append(_text(figure.note, style.FIGURE_NOTE))
+    return tile
 
 
 def _table(block: doc.Table, width_pt: float) -> Grid:
-    has_head = any(column.title for column in block.columns)
-    if has_head:
-        rows = [_row([column.title for column in block.columns], block, style.HEADS)]
-    else:
-        rows = []
-    for i, cells in enumerate(block.rows, 1):
-        rows.append(_row(cells, block, style.TOTALS if block.has_total and i == len(block.rows) else style.CELLS))
-    if has_head:
-        extra = [("LINEBELOW", (0, 0), (-1, 0), 0.8, style.GREY)]
-    else:
-        extra = []
+    heads = [column.title for column in block.columns]
+    rows = [_row(cells, block, style.CELLS) for cells in block.rows]
+    extra = []
+    n_heads = 0
     if block.has_total:
+        rows[-1] = _row(block.rows[-1], block, style.TOTALS)
         extra.append(("LINEABOVE", (0, -1), (-1, -1), 0.8, style.GREY))
-    return _grid(rows, _widths_pt(block, width_pt), extra, repeatRows=int(has_head))
+    if any(heads):
+        n_heads = 1
+        rows.insert(0, _row(heads, block, style.HEADS))
+        extra.append(("LINEBELOW", (0, 0), (-1, 0), 0.8, style.GREY))
+    return _grid(rows, _widths_pt(block, width_pt), extra, repeatRows=n_heads)
 
 
 def _row(texts: Sequence[str], block: doc.Table, styles: Mapping[bool, ParagraphStyle]) -> list[Text]:
     """Set a row; ``styles`` are those of a text and of a number."""
-    return [
-        Text(style.markup(text), styles[column.is_number]) for text, column in zip(texts, block.columns, strict=True)
-    ]
+    return [_text(text, styles[column.is_number]) for text, column in zip(texts, block.columns, strict=True)]
 
 
 def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
@@ -278,14 +299,11 @@ def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
     whole_pt = list[float]()
     for i, column in enumerate(block.columns):
         texts = [row[i] for row in block.rows[:_MEASURED_ROWS]]
-        if column.is_number:
-            words = texts
-        else:
-            words = [word for text in texts for word in text.split()]
-        for found, measured, title in ((least_pt, words, column.title.split()), (whole_pt, texts, [column.title])):
-            longest = [*sorted(dict.fromkeys(measured), key=len)[-_MEASURED_TEXTS:], *title]
-            widths = (style.text_width_pt(text, style.BOLD, style.CELL_PT) for text in longest)
-            found.append(max(widths, default=0.0) + _CELL_PADDING_PT)
+        words = texts
+        if not column.is_number:
+            words = " ".join(texts).split()
+        least_pt.append(_needed_pt(words, column.title.split()))
+        whole_pt.append(_needed_pt(texts, [column.title]))
     room_pt = width_pt - sum(least_pt)
     most_pt = width_pt / 2
     if room_pt < 0:
@@ -295,10 +313,18 @@ def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
     share = min(1.0, room_pt / (sum(wanted_pt) or 1.0))
     rest_pt = room_pt - share * sum(wanted_pt)
     weights = sum(column.weight for column in block.columns)
-    return [
-        least + share * wanted + rest_pt * column.weight / weights
-        for least, wanted, column in zip(least_pt, wanted_pt, block.columns, strict=True)
-    ]
+    widths_pt = []
+    for column, least, wanted in zip(block.columns, least_pt, wanted_pt, strict=True):
+        by_weight = rest_pt * column.weight / weights
+        widths_pt.append(least + share * wanted + by_weight)
+    return widths_pt
+
+
+def _needed_pt(texts: Sequence[str], heads: Sequence[str]) -> float:
+    """Return the width of a column in which none of these is split; of the texts the longest are measured."""
+    longest = sorted(dict.fromkeys(texts), key=len)[-_MEASURED_TEXTS:]
+    widths_pt = (style.text_width_pt(text, style.BOLD, style.CELL_PT) for text in (*longest, *heads))
+    return max(widths_pt, default=0.0) + _CELL_PADDING_PT
 
 
 # -- Charts: readable in grey, thinned beforehand, every axis with its unit --
@@ -308,6 +334,7 @@ _LINE_PT = 150.0  # of a chart, with its axes
 _LEGEND_STEP_PT = 11.0
 
 _Anchor = Literal["start", "middle", "end"]
+_ANCHORS: Mapping[_Anchor, float] = {"start": 0.0, "middle": 0.5, "end": 1.0}  # as shares of a text's width
 
 _LINES: dict[str, tuple[Color, tuple[float, ...], float]] = {
     "line-0": (style.GREEN, (), 1.3),
@@ -319,17 +346,23 @@ _LINES: dict[str, tuple[Color, tuple[float, ...], float]] = {
     "range": (style.GREY, (), 0.8),
 }
 _AREAS = {"span": style.PALE, "band": style.LIGHT_GREEN, "range": style.MIDDLE_GREEN}
-_LAYERS = style.GREEN, style.MIDDLE_GREEN, style.GREY, style.LIGHT_GREEN, style.RULE
+_LAYERS = (style.GREEN, style.MIDDLE_GREEN, style.GREY, style.LIGHT_GREEN, style.RULE)
 _AREAS |= {f"layer-{i}": colour for i, colour in enumerate(_LAYERS)}
-_DOTS = {"here": (style.AMBER, style.AMBER), "chosen": (style.GREEN, style.GREEN), "other": (style.WHITE, style.GREEN)}
+_DOTS = {  # fill, edge and radius
+    "here": (style.AMBER, style.AMBER, 3.4),
+    "chosen": (style.GREEN, style.GREEN, 3.4),
+    "other": (style.WHITE, style.GREEN, 2.2),
+}
 
 
 def _label(
     text: str, x: float, y: float, anchor: _Anchor = "start", *, is_bold: bool = False, ink: Color = style.GREY
 ) -> Group:
-    own = style.BOLD if is_bold else style.REGULAR
+    own = style.REGULAR
+    if is_bold:
+        own = style.BOLD
     group = Group()
-    x -= {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * style.text_width_pt(text, own, _SIZE_PT)
+    x -= _ANCHORS[anchor] * style.text_width_pt(text, own, _SIZE_PT)
     for part, font in style.spans(text):
         group.add(String(x, y, part, fontName=font or own, fontSize=_SIZE_PT, fillColor=ink))
         x += stringWidth(part, font or own, _SIZE_PT)
@@ -355,9 +388,10 @@ def _chart(drawn: doc.Chart, width_pt: float) -> Drawing:
             drawing.add(_area([at(*point) for point in shape.points], shape.look))
     for share, label in of.y_ticks:
         _, y_pt = at(0, share)
-        drawing.add(
-            Line(left_pt - 3, y_pt, right_pt, y_pt, strokeColor=style.RULE if share else style.GREY, strokeWidth=0.5)
-        )
+        ink = style.GREY
+        if share:
+            ink = style.RULE
+        drawing.add(Line(left_pt - 3, y_pt, right_pt, y_pt, strokeColor=ink, strokeWidth=0.5))
         drawing.add(_label(label, left_pt - 6, y_pt - 2.6, "end"))
     for share, label in of.x_ticks:
         x_pt, _ = at(share, 0)
@@ -365,36 +399,43 @@ def _chart(drawn: doc.Chart, width_pt: float) -> Drawing:
         drawing.add(_label(label, x_pt, bottom_pt - 12, "middle"))
     drawing.add(_label(drawn.y_label, 0, top_pt + 10))
     drawing.add(_label(of.note, right_pt, top_pt + 10, "end", ink=style.INK))
-    drawing.add(_label("" if isinstance(drawn, doc.ColumnChart) else drawn.x_label, right_pt, bottom_pt - 23, "end"))
+    if not isinstance(drawn, doc.ColumnChart):
+        drawing.add(_label(drawn.x_label, right_pt, bottom_pt - 23, "end"))
     for shape in of.shapes:
-        spots = [at(*point) for point in shape.points]
-        if shape.kind == "area" and shape.look != "span":
-            drawing.add(_area(spots, shape.look))
-        elif shape.kind == "line":
-            drawing.add(_line(spots, shape.look))
-        elif shape.kind == "dot":
-            fill, edge = _DOTS[shape.look]
-            size_pt = 2.2 if shape.look == "other" else 3.4
-            drawing.add(Circle(*spots[0], size_pt, fillColor=fill, strokeColor=edge, strokeWidth=0.8))
-        elif shape.kind == "text":
-            (x_pt, y_pt), is_end = spots[0], shape.look.endswith("end")
-            lift_pt = 5 if shape.look.startswith("mark") else -3
-            anchor: _Anchor = "end" if is_end else "start"
-            drawing.add(
-                _label(shape.text, x_pt + (-6 if is_end else 6), y_pt + lift_pt, anchor, is_bold=True, ink=style.INK)
-            )
+        if shape.look != "span":
+            drawing.add(_shape(shape, [at(*point) for point in shape.points]))
     for i, (kind, look, name) in enumerate(reversed(of.legend)):
         y_pt = 2 + _LEGEND_STEP_PT * i
-        box = [(left_pt, y_pt), (left_pt + 14, y_pt), (left_pt + 14, y_pt + 7), (left_pt, y_pt + 7)]
-        across = [(left_pt, y_pt + 3), (left_pt + 16, y_pt + 3)]
-        drawing.add(_area(box, look) if kind == "area" else _line(across, look))
+        if kind == "area":
+            drawing.add(_area(rectangle(left_pt, y_pt, left_pt + 14, y_pt + 7), look))
+        else:
+            drawing.add(_line([(left_pt, y_pt + 3), (left_pt + 16, y_pt + 3)], look))
         drawing.add(_label(name, left_pt + 20, y_pt + 0.6))
     return drawing
 
 
+def _shape(shape: Shape, spots: Sequence[tuple[float, float]]) -> Polygon | PolyLine | Circle | Group:
+    """Draw a shape whose points lie there."""
+    if shape.kind == "area":
+        return _area(spots, shape.look)
+    if shape.kind == "line":
+        return _line(spots, shape.look)
+    x_pt, y_pt = spots[0]
+    if shape.kind == "dot":
+        fill, edge, size_pt = _DOTS[shape.look]
+        return Circle(x_pt, y_pt, size_pt, fillColor=fill, strokeColor=edge, strokeWidth=0.8)
+    if shape.look.startswith("mark"):
+        y_pt += 5
+    else:
+        y_pt -= 3
+    if shape.look.endswith("end"):
+        return _label(shape.text, x_pt - 6, y_pt, "end", is_bold=True, ink=style.INK)
+    return _label(shape.text, x_pt + 6, y_pt, is_bold=True, ink=style.INK)
+
+
 def _range_bar(at: float, width_pt: float) -> Drawing:
     """Draw the range of a key figure as a small bar, with its value marked."""
-    bar = _area([(0.0, 3.0), (width_pt, 3.0), (width_pt, 7.0), (0.0, 7.0)], "range")
+    bar = _area(rectangle(0.0, 3.0, width_pt, 7.0), "range")
     mark = Line(at * width_pt, 0.5, at * width_pt, 9.5, strokeColor=style.INK, strokeWidth=1.4)
     return Drawing(width_pt, 10, bar, mark)
 

@@ -6,6 +6,7 @@ A character that no font has is spelt as its code point, ``[U+6A21]``: never a b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -54,8 +55,13 @@ class Span(NamedTuple):
 def spans(text: str) -> list[Span]:
     """Split ``text``, in one line, by font: each character in one that has it, or spelt."""
     flat = (c if c == NO_BREAK or c.isprintable() else " " for c in text)
-    by_font = ((font, "".join(characters)) for font, characters in groupby(flat, _font_for))
-    return [Span(_spelt(part), None) if font == _NONE else Span(part, font) for font, part in by_font]
+    found = []
+    for font, characters in groupby(flat, _font_for):
+        if font == _NONE:
+            found.append(Span(_spelt(characters), None))
+        else:
+            found.append(Span("".join(characters), font))
+    return found
 
 
 def text_width_pt(text: str, own_font: str, size_pt: float) -> float:
@@ -63,7 +69,7 @@ def text_width_pt(text: str, own_font: str, size_pt: float) -> float:
     return sum(pdfmetrics.stringWidth(part, font or own_font, size_pt) for part, font in spans(text))
 
 
-def _spelt(characters: str) -> str:
+def _spelt(characters: Iterable[str]) -> str:
     return f"[{' '.join(f'U+{ord(c):04X}' for c in characters)}]"
 
 
@@ -100,8 +106,13 @@ STAMP = HexColor("#f0e3e1")  # pale: the text above it is read as easily as else
 
 def markup(text: str) -> str:
     """Return ``text`` as the content of a reportlab paragraph, in which no tag and no entity of its own is one."""
-    parts = ((escape(part), font) for part, font in spans(unbroken(text)))
-    return "".join(part if font is None else f'<font name="{font}">{part}</font>' for part, font in parts)
+    marked = ""
+    for part, font in spans(unbroken(text)):
+        if font is None:
+            marked += escape(part)
+        else:
+            marked += f'<font name="{font}">{escape(part)}</font>'
+    return marked
 
 
 def _style(name: str, size_pt: float, **more: Any) -> ParagraphStyle:

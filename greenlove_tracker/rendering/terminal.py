@@ -44,13 +44,19 @@ def render(document: doc.Document, *, brief: bool = True, width: int | None = No
     about = " · ".join(filter(None, (document.title, document.subtitle)))
     if brief:
         heads = [document.verdict or about]
+        blocks = document.brief_blocks
     else:
         heads = [about, document.verdict]
+        blocks = document.blocks
     parts = [wrap(head, "", MARGIN, width=width) for head in heads]
-    parts.append([f"! {document.stamp}"] if document.stamp else [])
-    for kind, blocks in itertools.groupby(document.brief_blocks if brief else document.blocks, type):
-        drawn = [_block(block, brief=brief, width=width) for block in blocks]
-        parts += [list(itertools.chain.from_iterable(drawn))] if brief and kind is doc.Paragraph else drawn
+    if document.stamp:
+        parts.append([f"! {document.stamp}"])
+    for kind, alike in itertools.groupby(blocks, type):
+        drawn = [_block(block, brief=brief, width=width) for block in alike]
+        if brief and kind is doc.Paragraph:  # no blank line between them
+            parts.append(list(itertools.chain.from_iterable(drawn)))
+        else:
+            parts += drawn
     parts.append(_next_lines(document.next_steps, width))
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
@@ -60,58 +66,71 @@ def _block(block: doc.Block, *, brief: bool, width: int) -> list[str]:
         case doc.Heading():
             return [block.text, "─" * display_width(block.text)]
         case doc.Paragraph():
-            text = "" if brief and block.is_note else block.text
-            return wrap(text, MARGIN, MARGIN, breaks_hyphens=False, width=width)
+            if brief and block.is_note:
+                return []
+            return wrap(block.text, MARGIN, MARGIN, breaks_hyphens=False, width=width)
         case doc.KeyFigures():
             return _figures(block, brief=brief, width=width)
         case doc.Table():
-            return _table(block, _BRIEF_ROWS if brief and not block.is_whole else len(block.rows), width)
+            if brief and not block.is_whole:
+                return _table(block, _BRIEF_ROWS, width)
+            return _table(block, len(block.rows), width)
         case doc.ChartRow():
             return []  # pages draw them
 
 
 def _figures(block: doc.KeyFigures, *, brief: bool, width: int) -> list[str]:
     """Write figures below each other, each with how it was obtained; in the brief screen, in one line."""
-    ranged = [f.range if f.label in _RANGED or not brief else "" for f in block.figures]
-    texts = [f"{f.value} [{ends}]" if ends else f.value for f, ends in zip(block.figures, ranged, strict=True)]
+    rows = []
+    texts = []
+    for figure in block.figures:
+        text = figure.value
+        if figure.range and (figure.label in _RANGED or not brief):
+            text += f" [{figure.range}]"
+        rows.append((figure.label, text, figure.note))
+        is_known = any(map(str.isdigit, figure.value))
+        if not is_known or figure.label not in _TOLD_BY_UNIT:
+            text += f" {figure.label}"
+        texts.append(text.replace(" ", doc.NO_BREAK))
     if not brief:
-        rows = tuple((figure.label, text, figure.note) for figure, text in zip(block.figures, texts, strict=True))
         columns = (doc.Column(""), doc.Column("", is_number=True), doc.Column(""))
-        return _table(doc.Table(columns, rows), len(rows), width)
-    named = [
-        text if figure.label in _TOLD_BY_UNIT and any(map(str.isdigit, figure.value)) else f"{text} {figure.label}"
-        for figure, text in zip(block.figures, texts, strict=True)
-    ]
-    joined = "  ".join(text.replace(" ", doc.NO_BREAK) for text in named)
-    return [line.replace(doc.NO_BREAK, " ") for line in wrap(joined, MARGIN, MARGIN, width=width)]
+        return _table(doc.Table(columns, tuple(rows)), len(rows), width)
+    return wrap("  ".join(texts), MARGIN, MARGIN, width=width)
 
 
 def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
     """Lay out a table; the widest texts are wrapped where they do not fit, numbers never."""
     heads = tuple(column.title for column in block.columns)
-    if block.has_total:
-        body, total = (block.rows[:-1], block.rows[-1:])
-    else:
-        body, total = (block.rows, ())
-    shown = [*body[:most_rows], *total]
-    n_heads = 1 if any(heads) else 0
-    rows = [*[heads] * n_heads, *shown]
+    n_body = len(block.rows) - block.has_total
+    rows = [*block.rows[: min(n_body, most_rows)], *block.rows[n_body:]]
+    if any(heads):
+        rows.insert(0, heads)
     widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+    gaps = len(_GAP) * (len(widths) - 1)
+    room = width - len(MARGIN)
     texts = [i for i, column in enumerate(block.columns) if not column.is_number]
-    room = width - len(MARGIN) - len(_GAP) * (len(widths) - 1)
-    while sum(widths) > room and (wide := [i for i in texts if widths[i] > _LEAST_TEXT]):
+    while sum(widths) + gaps > room:
+        wide = [i for i in texts if widths[i] > _LEAST_TEXT]
+        if not wide:
+            break
         widths[max(wide, key=widths.__getitem__)] -= 1
     ends = [end + len(_GAP) * i for i, end in enumerate(itertools.accumulate(widths))]
-    n_fitting = max(2, sum(end <= width - len(MARGIN) for end in ends))
+    n_fitting = max(2, sum(end <= room for end in ends))
     if n_fitting < len(widths):  # the columns that do not fit stand below, beside the names again
-        parts = (_columns_of(block, range(n_fitting)), _columns_of(block, [0, *range(n_fitting, len(widths))]))
-        return [*_table(parts[0], most_rows, width), "", *_table(parts[1], most_rows, width)]
-    alignment = "".join(">" if column.is_number else "<" for column in block.columns)
+        first = _columns_of(block, range(n_fitting))
+        others = _columns_of(block, [0, *range(n_fitting, len(widths))])
+        return [*_table(first, most_rows, width), "", *_table(others, most_rows, width)]
+    alignment = ""
+    for column in block.columns:
+        if column.is_number:
+            alignment += ">"
+        else:
+            alignment += "<"
     lines = [line for row in rows for line in table(_wrapped(row, widths), alignment, widths=widths)]
-    if total:
-        lines.insert(-1, "─" * (sum(widths) + len(_GAP) * (len(widths) - 1)))
-    n_more = len(body) - len(shown) + len(total)
-    lines += [f"…  {n_more:,} more: --verbose"] if n_more > 0 else []
+    if block.has_total:
+        lines.insert(-1, "─" * (sum(widths) + gaps))
+    if n_body > most_rows:
+        lines.append(f"…  {n_body - most_rows:,} more: --verbose")
     return [MARGIN + line for line in lines]
 
 
@@ -122,19 +141,25 @@ def _columns_of(block: doc.Table, chosen: Sequence[int]) -> doc.Table:
 
 def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[tuple[str, ...]]:
     """Return the lines of a row of which some cells are too long for their columns."""
-    cells = [
-        wrap(cell, width=max(1, width * len(cell) // display_width(cell))) if display_width(cell) > width else [cell]
-        for cell, width in zip(row, widths, strict=True)
-    ]
+    cells = []
+    for cell, width in zip(row, widths, strict=True):
+        needed = display_width(cell)
+        if needed > width:
+            cells.append(wrap(cell, width=max(1, width * len(cell) // needed)))
+        else:
+            cells.append([cell])
     return list(itertools.zip_longest(*cells, fillvalue=""))
 
 
 def _next_lines(steps: Sequence[str], width: int) -> list[str]:
     """Write what to do next: in one line, where it fits."""
+    if not steps:
+        return []
     joined = f"{MARGIN}next  {'        '.join(steps)}"
-    if not steps or len(joined) <= width:
-        return [joined] * bool(steps)
-    return [f"{MARGIN}{'next' if i == 0 else '    '}  {step}" for i, step in enumerate(steps)]
+    if len(joined) <= width:
+        return [joined]
+    first, *others = steps
+    return [f"{MARGIN}next  {first}", *(f"{MARGIN}      {step}" for step in others)]
 
 
 # -- Lines of what is not a document yet --
@@ -159,8 +184,9 @@ def wrap(
 
 def display_width(text: str) -> int:
     """Return the columns that ``text`` takes: two for East Asian wide characters, none for combining ones."""
-    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
-    return len(text) + wide - sum(unicodedata.combining(c) != 0 for c in text)
+    n_wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+    n_combining = sum(unicodedata.combining(c) != 0 for c in text)
+    return len(text) + n_wide - n_combining
 
 
 def table(
@@ -189,7 +215,12 @@ def table(
 
 def _cell(text: str, width: int, side: str) -> str:
     """Cut a cell to its column, and fill it up."""
-    shorter = (shortened(text, length) for length in range(width, 0, -1))
-    cut = next((part for part in itertools.chain([text], shorter) if display_width(part) <= width), text)
+    length = width
+    cut = text
+    while display_width(cut) > width and length > 0:
+        cut = shortened(text, length)
+        length -= 1
     padding = " " * (width - display_width(cut))
-    return cut + padding if side == "<" else padding + cut
+    if side == "<":
+        return cut + padding
+    return padding + cut

@@ -13,6 +13,7 @@ from greenlove_tracker.extrapolation.run_comparison import compare_runs, saving_
 from greenlove_tracker.logs.comparisons import read_comparison
 from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
+from greenlove_tracker.logs.run_fields import names_by
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.metric_report import final_value, is_learning_rate, number_text, rank_of_metric
@@ -43,27 +44,6 @@ _NAME_WIDTH = 40
 _DASH = "–"
 _MODEL_NOTE = "* what of the energy is modelled says nothing beyond the time."
 
-# What may differ between runs, beside the technique: the label, and the field.
-_FIELDS = {
-    "host": "host",
-    "system": "os",
-    "CPU": "cpu_model",
-    "GPUs": "gpu_models",
-    "meter": "meter",
-    "technique": "technique",
-    "command": "command",
-    "git commit": "git_commit",
-    "batch size": "batch_size",
-    "seed": "seed",
-    "epochs planned": "epochs_planned",
-    "ranks": "world_size",
-    "GPU power limit, W": "gpu_power_limit_w",
-    "place": "country",
-    "PUE": "pue",
-    "PyTorch": "torch_version",
-    "Python": "python",
-    "greenlove_tracker": "greenlove_version",
-}
 _OF_MACHINE = ("host", "system", "CPU", "GPUs", "meter", "place", "PUE")
 _OF_TRIALS = (
     "The training itself ran in short trials, the arms by turns in mirrored order (A B B A), each from the same "
@@ -125,7 +105,8 @@ def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[d
     """Return the table of changes, that of totals, and what has to be known to read them."""
     took = _took_by_runs(sides) if sides else _took_whole(comparisons)
     invented = any(is_mock(run.intensity_sources) for side in sides for run in side.runs)
-    unlike = [label for label, *_ in _unlike(sides) if label in _OF_MACHINE]
+    differing = {label for label, *_ in _unlike(sides)}
+    unlike = [label for label in _OF_MACHINE if label in differing]
     return (
         *_marks(sides),
         *_changes(comparisons),
@@ -418,7 +399,8 @@ def _marks(sides: Sequence[Side]) -> list[doc.Block]:
 def _unlike(sides: Sequence[Side]) -> list[tuple[str, ...]]:
     """Return the settings, versions and machines that were not the same, with the text of each side."""
     with_runs = [side.runs for side in sides if side.runs]
-    rows = [(label, *(_settings_text(runs, name) for runs in with_runs)) for label, name in _FIELDS.items()]
+    names = names_by("difference")
+    rows = [(label, *(_settings_text(runs, name) for runs in with_runs)) for label, (name,) in names.items()]
     return [row for row in rows if len(set(row[1:])) > 1]
 
 

@@ -109,7 +109,7 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) ->
         raise UsageError(f"the functional unit must be one of {', '.join(UNITS)}, not {unit!r}")
     facts = _Facts(aggregate, leaves_out=True)
     # others are emitted for, not counted
-    count = sum(_n_units(row, unit) for row in facts.totals.rows if row["kind"] == TRAINING)
+    count = sum(_n_units(row, unit) for row in facts.totals.rows if row.kind == TRAINING)
     operational_kg = _emissions_kgco2e(facts)
     if not count:
         raise UsageError(f"none of the runs did a whole {unit}: choose another --unit")
@@ -132,11 +132,11 @@ def _n_units(row: RunRow, unit: str) -> int:
     """Return how many units a run did; 0 is a number, as of a run that failed at once."""
     if unit == "run":
         return 1
-    count = row["epochs_done"] if unit == "epoch" else row[f"{unit}s"]
-    if unit == "epoch" and not count and row["epochs_planned"] is None:  # none were marked
+    count = row.epochs_done if unit == "epoch" else getattr(row, f"{unit}s")
+    if unit == "epoch" and not count and row.epochs_planned is None:  # none were marked
         count = None
     if count is None:
-        raise UsageError(f"{row['path']} counted no {unit}s: choose another --unit, or count them with tracker.step()")
+        raise UsageError(f"{row.path} counted no {unit}s: choose another --unit, or count them with tracker.step()")
     return int(count)
 
 
@@ -146,7 +146,7 @@ def _emissions_kgco2e(facts: _Facts) -> float:
     Raises:
         UsageError: where it does, or there is no training.
     """
-    unknown = [row["run"] for row in facts.totals.rows if row["emissions_kgco2e"] is None]
+    unknown = [row.run for row in facts.totals.rows if row.emissions_kgco2e is None]
     if unknown:
         raise UsageError(
             f"the emissions of {fmt.plural(len(unknown), 'run')} are not known ({_names(unknown)}): what they took "
@@ -221,11 +221,11 @@ def _in_latex(
 
 
 def _group(row: RunRow) -> str:
-    if row["status"] in _FAILED:
+    if row.status in _FAILED:
         return _UNDONE
-    if row["kind"] != TRAINING:
+    if row.kind != TRAINING:
         return _EXPLORATORY
-    if "final" in {tag.strip() for tag in row["tags"].split(",")}:
+    if "final" in {tag.strip() for tag in row.tags.split(",")}:
         return _FINAL
     return _OTHER
 
@@ -313,21 +313,21 @@ class _Facts:
         declared = list[RunRow]()
         self.left_out = list[str]()
         for row in aggregate.total.rows:
-            if leaves_out and row["emissions_kgco2e"] is None and row["status"] in INCOMPLETE:
-                self.left_out.append(f"{row['run']} ({row['status']})")
+            if leaves_out and row.emissions_kgco2e is None and row.status in INCOMPLETE:
+                self.left_out.append(f"{row.run} ({row.status})")
             else:
                 declared.append(row)
         self.totals = Totals(declared)
-        self.kinds = Counter(row["kind"] for row in declared)
+        self.kinds = Counter(row.kind for row in declared)
         self.days = sorted(_texts(declared, "day", 30))
         self.hardware = _texts(declared, "device", 60)
         self.places = _texts(declared, "country", 40)
         self.versions = _texts(declared, "greenlove_version", 20)
         self.meters = _texts(declared, "meter", 40) - {"none"}
-        unmeasured = {name for row in declared for name in row["unmeasured"].split()}
+        unmeasured = {name for row in declared for name in row.unmeasured.split()}
         self.unmeasured = unmeasured.intersection(COMPONENTS)
-        self.pues = {row["pue"] for row in declared if row["energy_kwh"] is not None}
-        intensities = (row["carbon_intensity"] for row in declared)
+        self.pues = {row.pue for row in declared if row.energy_kwh is not None}
+        intensities = (row.carbon_intensity for row in declared)
         self.intensities = dict.fromkeys(factor for factor in intensities if factor is not None)
 
     @property
@@ -346,7 +346,7 @@ class _Facts:
 
 
 def _texts(rows: Sequence[RunRow], column: str, width: int) -> set[str]:
-    return {fmt.shortened(row[column], width) for row in rows} - {""}
+    return {fmt.shortened(getattr(row, column), width) for row in rows} - {""}
 
 
 # -- As LaTeX --

@@ -82,7 +82,7 @@ def _document(aggregate: Aggregate, blocks: Sequence[doc.Block]) -> doc.Document
         when = ""
     else:
         when = period.text.removesuffix(" (UTC)")
-    known = {row["started_at"][:10] for row in total.rows} - {""}
+    known = {row.started_at[:10] for row in total.rows} - {""}
     if known:
         days = [fmt.shortened(day, 10) for day in dict.fromkeys((min(known), max(known)))]
     else:
@@ -108,7 +108,7 @@ def _verdict(aggregate: Aggregate) -> str:
         return ""
     tilde = wording.TILDE if wording.is_all_modelled(total) else ""
     took = wording.took(total.duration_s or 0.0, total.energy_kwh, total.emissions_kgco2e, total.cost_usd, tilde)
-    n_bad = sum(row["status"] not in (*GOOD_ENDINGS, RunStatus.RUNNING) for row in total.rows)
+    n_bad = sum(row.status not in (*GOOD_ENDINGS, RunStatus.RUNNING) for row in total.rows)
     ended = f" {fmt.plural(n_bad, 'run')} did not finish." if n_bad else ""
     are = "is" if total.n_calibrated == 1 else "are"
     if total.n_calibrated:
@@ -162,7 +162,7 @@ def directory_scope(aggregate: Aggregate) -> str:
         scope = " ".join(parts)
     market = "Market-based: no contract was given."
     if total.market_kgco2e is not None:
-        under = Totals([row for row in total.rows if row["contract"]])
+        under = Totals([row for row in total.rows if row.contract])
         market = f"Market-based: {fmt.mass(total.market_kgco2e)} for the {fmt.energy(under.energy_kwh)} under contract."
         if without := by_contract.get(("",)):
             mass = fmt.mass(without.emissions_kgco2e)
@@ -228,7 +228,7 @@ def _cells(totals: Totals) -> tuple[str, ...]:
 
 def _trend(aggregate: Aggregate) -> list[doc.Block]:
     """Draw CO2e by day, or by month of a longer time, stacked by project."""
-    days = sorted({row["day"] for row in aggregate.total.rows} - {""})
+    days = sorted({row.day for row in aggregate.total.rows} - {""})
     try:
         first, last = (date.fromisoformat(day) for day in (days[0], days[-1]))
     except (IndexError, ValueError):  # no run, or one of a damaged log
@@ -262,7 +262,7 @@ def _trend(aggregate: Aggregate) -> list[doc.Block]:
 
 def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     """Return the runs with the highest emissions, and the others as one row."""
-    every = sorted(aggregate.total.rows, key=lambda row: (-(row["emissions_kgco2e"] or 0.0), row["run"]))
+    every = sorted(aggregate.total.rows, key=lambda row: (-(row.emissions_kgco2e or 0.0), row.run))
     if not every:
         return ()
     top = every[:_N_TOP]
@@ -270,7 +270,7 @@ def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     names = [_run_names(row) for row in top]
     kept = [i for i in range(len(_RUN_NAMES)) if i == 0 or any(row[i] for row in names)]
     rows = [
-        (*(name[i] or "(none)" for i in kept), *_without_gpu_hours(Totals([row])), row["run"].rpartition("-")[2][:8])
+        (*(name[i] or "(none)" for i in kept), *_without_gpu_hours(Totals([row])), row.run.rpartition("-")[2][:8])
         for name, row in zip(names, top, strict=True)
     ]
     blank = ("",) * (len(kept) - 1)
@@ -294,17 +294,17 @@ _RUN_NAMES = (("run", 2.6), ("user", 1.0), ("job", 1.0), ("status", 1.2))  # tit
 
 
 def _run_names(row: RunRow) -> tuple[str, ...]:
-    if row["kind"] in (EXPLORATION, COMPARISON):
-        status = row["kind"]
+    if row.kind in (EXPLORATION, COMPARISON):
+        status = row.kind
     else:
-        status = row["status"]
-    names = (row["user"], row["job_id"], status)
-    return (wording.run_label(row["run"], row["project"]), *(fmt.shortened(name, 20) for name in names))
+        status = row.status
+    names = (row.user, row.job_id, status)
+    return (wording.run_label(row.run, row.project), *(fmt.shortened(name, 20) for name in names))
 
 
 def forecast_blocks(rows: Sequence[RunRow]) -> tuple[doc.Block, ...]:
     """Return how far the runs' own forecasts of their time could be trusted: one of each run, so independent ones."""
-    scored = [row["forecast"] for row in rows if row["forecast"] is not None]
+    scored = [row.forecast for row in rows if row.forecast is not None]
     if not scored:
         return ()
     return (doc.Heading("Forecasts and outcomes"), doc.Paragraph(coverage_sentence(scored)))
@@ -315,7 +315,7 @@ def _method_blocks(aggregate: Aggregate, scope: str) -> tuple[doc.Block, ...]:
     rows = aggregate.total.rows
     if not rows:
         return ()
-    factors = dict.fromkeys(factor for row in sorted(rows, key=lambda row: row["run"]) for factor in row["factors"])
+    factors = dict.fromkeys(factor for row in sorted(rows, key=lambda row: row.run) for factor in row.factors)
     chosen = sorted(factors, key=lambda factor: factor.name)
     n_more = len(chosen) - _MAX_FACTORS
     more = (doc.Paragraph(f"and {fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()

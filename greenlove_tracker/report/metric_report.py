@@ -92,12 +92,12 @@ def ranked_metrics(runs: Sequence[RunRow]) -> dict[tuple[str, bool], list[Ranked
     """Return all runs with a metric, the best first, by its name and whether larger values of it are better."""
     found: dict[tuple[str, bool], list[RankedMetric]] = {}
     for run in runs:
-        for metric in run["metrics"]:
+        for metric in run.metrics:
             best = metric.best
             is_higher = metric.higher_is_better
-            kwh = run["whole_kwh"]
+            kwh = run.whole_kwh
             if best is not None and is_higher is not None:
-                ranked = (-best if is_higher else best, run["run"], best, metric.last, kwh, kwh_per_point(metric, kwh))
+                ranked = (-best if is_higher else best, run.run, best, metric.last, kwh, kwh_per_point(metric, kwh))
                 found.setdefault((metric.name, is_higher), []).append(RankedMetric(*ranked))
     return {key: sorted(found[key], key=lambda one: one[:2]) for key in sorted(found)}
 

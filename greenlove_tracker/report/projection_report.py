@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import date
 from typing import Any
 
@@ -60,20 +60,26 @@ def projection_document(
         is_list: all machines and nothing of how they are known.
     """
     made = decision or decide(projections)
-    answer, details, basis = _blocks(projections, made, today, name=fmt.shortened(about[0], 100) if about else "")
-    blocks = (*answer, *details, *basis)
-    n_more = len(compared(projections)) - len(_first_look(compared(projections), made))
+    shown = compared(projections)
+    name = ""
+    if about:
+        name = fmt.shortened(about[0], 100)
+    answer, details, basis = _blocks(projections, made, today, name=name)
+    blocks = [*answer, *details, *basis]
+    next_steps = []
+    n_more = len(shown) - len(_first_look(shown, made))
     if is_list:
-        listed = (block for block in details if isinstance(block, doc.Table | doc.Paragraph))
-        n_more = 0
-        blocks = (*(block for block in answer if isinstance(block, doc.Paragraph)), *listed)
+        blocks = [block for block in answer if isinstance(block, doc.Paragraph)]
+        blocks += [block for block in details if isinstance(block, doc.Table | doc.Paragraph)]
+    elif n_more > 0:
+        next_steps.append(f"--all shows {n_more} more machines")
     return doc.Document(
         title="Where to train",
         subtitle=head_text(projections[0], about),
         footer=footer(),
         verdict=advice(made),
-        blocks=blocks,
-        next_steps=(f"--all shows {n_more} more machines",) if n_more > 0 else (),
+        blocks=tuple(blocks),
+        next_steps=tuple(next_steps),
     )
 
 
@@ -102,10 +108,9 @@ def elsewhere_blocks(run: Run) -> tuple[doc.Block, ...]:
         day = date.fromisoformat(run.started_at[:10])  # not today: the same log gives the same report
         found = compare_run(run, ProjectionOptions(today=day))
     except (GreenloveError, ValueError) as error:
+        reason = str(error)
         if isinstance(error, UsageError):
             reason = error.in_options(_OPTIONS)
-        else:
-            reason = str(error)
         return doc.Heading(_TITLE), doc.Paragraph(f"Not compared: {reason}.")
     decision = decide(found.projections, found.options)
     answer, *_ = _blocks(found.projections, decision, day)
@@ -123,38 +128,47 @@ def _blocks(
 ) -> tuple[tuple[doc.Block, ...], tuple[doc.Block, ...], tuple[doc.Block, ...]]:
     """Return the answer, all that is compared, and what it rests on."""
     shown = compared(projections)
-    local = projections[0]
-    warnings = (sentence(caveat.in_options(options)) for caveat in local.caveats)
+    answer = (
+        *_chart(shown, decision),
+        *map(doc.Paragraph, advice_reasons(decision, projections)),
+        machines_table(_first_look(shown, decision), shown),
+        doc.Paragraph(_told(shown, today, options, name)),
+    )
+    details: tuple[doc.Block, ...] = (
+        doc.Heading(_TITLE),
+        machines_table(shown, shown, is_brief=False),
+        *map(doc.Paragraph, (*beside(projections), *left_out(decision.left_out, decision.limits))),
+    )
+    basis = (
+        doc.Heading("How other machines are known"),
+        *map(doc.Paragraph, _warnings_of_others(shown, options)),
+        *(doc.Paragraph(note, is_note=True) for note in notes(shown)),
+        *_texts_by_machine("What was assumed of these machines", "assumption", shown, lambda row: row.assumptions),
+        *_texts_by_machine("Sources of the comparison", "source", shown, lambda row: row.sources),
+    )
+    return answer, details, basis
+
+
+def _told(shown: Sequence[Projection], today: date | None, options: Mapping[str, str], name: str) -> str:
+    """Say what has to be known of the answer: of what it is, warnings of this machine, and the prices."""
+    told = [sentence(caveat.in_options(options)) for caveat in shown[0].caveats]
+    if name:
+        told.insert(0, f"For {name}.")
+    told.append(prices(shown, today))
     coverages = {row.intensity.coverage for row in shown if row.intensity and row.emissions_kgco2e} - {""}
     if len(coverages) > 1:
-        mixed = "Some CO2e is by direct and some by lifecycle intensities: compare it with care."
-    else:
-        mixed = ""
-    told = (f"For {name}." if name else "", *warnings, prices(shown, today), mixed)
-    of_machines = grouped((caveat.in_options(options), short_name(row)) for row in shown[1:] for caveat in row.caveats)
-    return (
-        (
-            *_chart(shown, decision),
-            *map(doc.Paragraph, advice_reasons(decision, projections)),
-            machines_table(_first_look(shown, decision), shown),
-            doc.Paragraph(" ".join(filter(None, told))),
-        ),
-        (
-            doc.Heading(_TITLE),
-            machines_table(shown, shown, is_brief=False),
-            *map(doc.Paragraph, (*beside(projections), *left_out(decision.left_out, decision.limits))),
-        ),
-        (
-            doc.Heading("How other machines are known"),
-            *(
-                doc.Paragraph(sentence(text if text.startswith(names[0]) else f"{_names(names)}: {text}"))
-                for text, names in of_machines.items()
-            ),
-            *(doc.Paragraph(note, is_note=True) for note in notes(shown)),
-            *_texts_by_machine("What was assumed of these machines", "assumption", shown, lambda row: row.assumptions),
-            *_texts_by_machine("Sources of the comparison", "source", shown, lambda row: row.sources),
-        ),
-    )
+        told.append("Some CO2e is by direct and some by lifecycle intensities: compare it with care.")
+    return " ".join(filter(None, told))
+
+
+def _warnings_of_others(shown: Sequence[Projection], options: Mapping[str, str]) -> Iterator[str]:
+    """Yield each warning of the other machines once, with those that it is of."""
+    by_text = grouped((caveat.in_options(options), short_name(row)) for row in shown[1:] for caveat in row.caveats)
+    for text, names in by_text.items():
+        if text.startswith(names[0]):
+            yield sentence(text)
+        else:
+            yield sentence(f"{_names(names)}: {text}")
 
 
 def compared(projections: Iterable[Projection]) -> list[Projection]:
@@ -164,19 +178,38 @@ def compared(projections: Iterable[Projection]) -> list[Projection]:
 
 def _place(row: Projection) -> tuple[int, bool, float, str]:
     is_whole = row.is_without_term and not row.is_for_rent_now
-    return _ORDER.index(row.obtained), is_whole, row.cost_usd.point if row.cost_usd else math.inf, row.name
+    return _ORDER.index(row.obtained), is_whole, _point(row.cost_usd), row.name
+
+
+def _point(estimate: Estimate | None) -> float:
+    """Return an estimate's value to rank by; what is not known comes last."""
+    if estimate is None:
+        return math.inf
+    return estimate.point
 
 
 def _first_look(shown: Sequence[Projection], decision: Decision) -> list[Projection]:
     """Return the machine here and those to choose from: the recommended, the faster, and what comes next."""
-    faster = decision.faster.machine if decision.faster else None
-    here = shown[0]
-    wanted = [decision.recommended, faster, *(chance.machine for chance in decision.alternatives)]
-    least_s = here.duration_s.point if here.duration_s else math.inf
-    wanted += [row for row in shown if row.is_for_rent_now and row.duration_s and row.duration_s.point < least_s]
-    by_name = grouped((one.name, one) for one in wanted if one is not None and not one.is_local)
+    wanted = [*_named(decision), *(chance.machine for chance in decision.alternatives)]
+    wanted += [row for row in _faster_than_here(shown) if row.is_for_rent_now]
+    by_name = grouped((one.name, one) for one in wanted if not one.is_local)
     chosen = [own[0] for own in by_name.values()][:_MOST_BRIEF]
     return [row for row in shown if row.is_local or any(row is one for one in chosen)]
+
+
+def _named(decision: Decision) -> list[Projection]:
+    """Return what the advice names: the recommended machine, and the faster one."""
+    named = []
+    if decision.recommended is not None:
+        named.append(decision.recommended)
+    if decision.faster is not None:
+        named.append(decision.faster.machine)
+    return named
+
+
+def _faster_than_here(shown: Sequence[Projection]) -> list[Projection]:
+    here_s = _point(shown[0].duration_s)
+    return [row for row in shown if row.duration_s and row.duration_s.point < here_s]
 
 
 def _units_of(rows: Sequence[Projection]) -> tuple[Scale, Scale, Scale]:
@@ -214,18 +247,21 @@ def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, i
             (doc.Column(energy.unit, 0.8, True), lambda r: _bare(r.energy_kwh, energy)),
         ]
     columns.append((doc.Column("known from", 1.2), _known_from))
-    told = [(column, [text(row) for row in rows]) for column, text in columns]
-    kept = [(column, cells) for column, cells in told if any(cell not in ("", "–") for cell in cells)]
-    names = [label(row) for row in rows]
-    return doc.Table(
-        (doc.Column("machine", 2.6), *(c for c, _ in kept)), tuple(zip(names, *(t for _, t in kept), strict=True))
-    )
+    heads = [doc.Column("machine", 2.6)]
+    told = [[label(row) for row in rows]]
+    for column, text in columns:
+        cells = [text(row) for row in rows]
+        if any(cell not in ("", "–") for cell in cells):
+            heads.append(column)
+            told.append(cells)
+    return doc.Table(tuple(heads), tuple(zip(*told, strict=True)))
 
 
 def _price(row: Projection) -> str:
     """Return the price of one GPU for an hour."""
-    per_hour = row.offer.usd_per_gpu_hour if row.offer else None
-    return "–" if per_hour is None else f"{per_hour:.2f}"
+    if row.offer is None or row.offer.usd_per_gpu_hour is None:
+        return "–"
+    return f"{row.offer.usd_per_gpu_hour:.2f}"
 
 
 def _bare(estimate: Estimate | None, scale: Scale) -> str:
@@ -237,7 +273,10 @@ def _with_claim(row: Projection, scale: Scale) -> str:
     text = _bare(row.emissions_kgco2e, scale)
     if row.market is None:
         return text
-    return f"{text} ({fmt.mass(row.market.kgco2e.point) if row.market.kgco2e.point else '0'} claimed)"
+    claimed = "0"
+    if row.market.kgco2e.point:
+        claimed = fmt.mass(row.market.kgco2e.point)
+    return f"{text} ({claimed} claimed)"
 
 
 def _known_from(row: Projection) -> str:
@@ -252,21 +291,25 @@ def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[doc.Block, 
     What is slower than here, and no choice, would crowd the rest into a corner.
     """
     unit, *_ = _units_of(shown)
-    here_s = shown[0].duration_s.point if shown[0].duration_s else math.inf
-    named = [shown[0], decision.recommended, decision.faster.machine if decision.faster else None]
-    faster = [row for row in shown if row.duration_s and row.duration_s.point < here_s][:_MOST_MARKS]
+    named = [shown[0], *_named(decision)]
+    drawn = [*named, *_faster_than_here(shown)[:_MOST_MARKS]]
     marks = list[doc.MarkedPoint]()
-    for row in [row for row in shown if any(row is one for one in (*named, *faster))]:
+    for row in shown:
         time = row.duration_s
         cost = row.cost_usd
-        if time is not None and cost is not None:
-            is_named = any(row is one for one in named)
-            if is_named:
-                ranges = (_ends(time, unit.per_canonical), _ends(cost, 1.0))
-            else:
-                ranges = (None, None)
-            point = (fmt.shortened(label(row), _LABEL), time.point * unit.per_canonical, cost.point)
-            marks.append(doc.MarkedPoint(*point, *ranges, is_named=is_named, is_here=row.is_local))
+        if time is None or cost is None or not any(row is one for one in drawn):
+            continue
+        is_named = any(row is one for one in named)
+        mark = doc.MarkedPoint(
+            fmt.shortened(label(row), _LABEL),
+            time.point * unit.per_canonical,
+            cost.point,
+            is_named=is_named,
+            is_here=row.is_local,
+        )
+        if is_named:
+            mark = replace(mark, x_range=_ends(time, unit.per_canonical), y_range=_ends(cost, 1.0))
+        marks.append(mark)
     if len(marks) < 2:
         return ()
     title = "Time and cost; bars show 90% ranges"
@@ -283,17 +326,24 @@ def _texts_by_machine(
     title: str, what: str, rows: Sequence[Projection], texts: Callable[[Projection], Sequence[str]]
 ) -> tuple[doc.Block, ...]:
     """Return a section of texts, each once, with the machines that share it."""
-    by_text = grouped(
-        (fmt.shortened(text, 600), "here" if row.is_local else short_name(row)) for row in rows for text in texts(row)
-    )
+    by_text: dict[str, list[str]] = {}
+    elsewhere = set()
+    for row in rows:
+        name = "here"
+        if not row.is_local:
+            name = short_name(row)
+            elsewhere.add(name)
+        for text in texts(row):
+            by_text.setdefault(fmt.shortened(text, 600), []).append(name)
     if not by_text:
         return ()
-    elsewhere = {short_name(row) for row in rows if not row.is_local}
-    cells = tuple(
-        ("all but here" if len(elsewhere) > 2 and set(names) == elsewhere else _names(names), text)
-        for text, names in by_text.items()
-    )
-    return doc.Heading(title), doc.Table((doc.Column("machine", 1), doc.Column(what, 3)), cells)
+    cells = []
+    for text, names in by_text.items():
+        if len(elsewhere) > 2 and set(names) == elsewhere:
+            cells.append(("all but here", text))
+        else:
+            cells.append((_names(names), text))
+    return doc.Heading(title), doc.Table((doc.Column("machine", 1), doc.Column(what, 3)), tuple(cells))
 
 
 def _names(names: Iterable[str]) -> str:
@@ -393,18 +443,21 @@ def advice(decision: Decision) -> str:
         return "No machine's time is known."
     if decision.verdict == "too short":
         return f"Train here: {time_text(row.duration_s)} is too short to be worth moving."
+    likely = ""
     if decision.meets is not None:
         likely = f" ({fmt.chance(decision.meets)} likely)"
-    else:
-        likely = ""
     if row.is_local:
         do = "Train here"
+    elif row.obtained == "reserved":
+        do = f"Reserve {at(row)}"
     else:
-        do = f"{'Reserve' if row.obtained == 'reserved' else 'Rent'} {at(row)}"
+        do = f"Rent {at(row)}"
     if decision.verdict == "best chance":
         do = f"{do[0].lower()}{do[1:]}"
         return f"Nothing compared surely finishes {limits}. The best chance{likely}: {do}, {takes(row)}."
-    return f"{do}{f', {limits}' if limits else ''}{likely}: {takes(row)}.{_faster(decision.faster, row)}"
+    if limits:
+        do += f", {limits}"
+    return f"{do}{likely}: {takes(row)}.{_faster(decision.faster, row)}"
 
 
 def _faster(faster: Faster | None, chosen: Projection) -> str:
@@ -415,10 +468,11 @@ def _faster(faster: Faster | None, chosen: Projection) -> str:
     if chosen.payable_usd is None:
         more = ""  # nobody knows what it costs more
     elif faster.more_usd >= 0:
-        an_hour = faster.more_usd / faster.saved_s * SECONDS_PER_HOUR
         more = f" for {fmt.money(faster.more_usd)} more"
-        more += f" ({fmt.money(an_hour)} an hour saved)" if faster.saved_s > SECONDS_PER_HOUR else ""
-    cost = fmt.money(row.cost_usd.point) if row.cost_usd else fmt.UNKNOWN
+        if faster.saved_s > SECONDS_PER_HOUR:
+            an_hour = faster.more_usd / faster.saved_s * SECONDS_PER_HOUR
+            more += f" ({fmt.money(an_hour)} an hour saved)"
+    cost = fmt.money(_point(row.cost_usd))
     scale = fmt.time_scale(faster.saved_s)
     sooner = f"{fmt.significant(scale.value(faster.saved_s), 2)} {scale.unit} sooner"
     return f" Faster: {at(row)}, {time_text(row.duration_s)}, {cost}: {sooner}{more}."
@@ -426,16 +480,11 @@ def _faster(faster: Faster | None, chosen: Projection) -> str:
 
 def takes(row: Projection) -> str:
     """Return time and cost: ``16 h [10–25], $25``; the range of the cost stands in the table."""
-    if row.payable_usd:
-        cost = fmt.money(row.payable_usd.point)
-    else:
-        cost = fmt.UNKNOWN
+    cost = fmt.money(_point(row.payable_usd))
     if row.is_local and row.cost_usd is None:
+        cost = "at an unknown cost"
         if row.energy_kwh:
-            energy = f"{fmt.energy(row.energy_kwh.point)} of electricity "
-        else:
-            energy = ""
-        cost = f"{energy}at an unknown {'price' if energy else 'cost'}"
+            cost = f"{fmt.energy(row.energy_kwh.point)} of electricity at an unknown price"
     elif row.cost_basis == "electricity":
         cost = f"{cost} of electricity"
     elif row.cost_usd is not None and (row.minimum_term_usd or 0.0) > row.cost_usd.point:
@@ -450,34 +499,29 @@ def advice_reasons(decision: Decision, rows: Sequence[Projection]) -> Iterator[s
     if here is not None and here.duration_s is not None and here.duration_s.relative_width > _WIDE:
         off_by = fmt.percent(here.duration_s.relative_width / 2)
         yield f"First narrow the forecast: the time here may be off by ±{off_by}. Explore with a larger --budget."
-    named = [one for one in (row, decision.faster.machine if decision.faster else None) if one is not None]
+    named = _named(decision)
     if any(one.speedup is not None and one.speedup.known_from.startswith("rough") for one in named):
         yield "This is a rough guess: without a GPU here, speeds are known to a factor of five. Explore on a GPU."
     if here is not None and here.fits is False and here.gpu is not None:
         yield f"The {short_name(here)} here ({here.gpu.memory_gb:g} GB) cannot hold the training's peak memory."
     to_have = [one for one in rows if one.is_compared and one.is_to_be_had and one.duration_s is not None]
     if row is None and to_have:
-        fastest = min(to_have, key=lambda one: one.duration_s.point if one.duration_s else 0.0)
+        fastest = min(to_have, key=lambda one: _point(one.duration_s))
         yield f"The fastest is {at(fastest)}: {takes(fastest)}."
     if decision.spot is not None:
         yield f"A spot offer is cheaper: {at(decision.spot)}, {takes(decision.spot)}, without what its loss would cost."
     for one in named:
         yield from _terms(one)
         if here is not None and here.n_gpus == 1 and one.billed_gpus > 1:
-            if one.offer:
-                n_of_one = max(one.offer.gpus_per_instance)
-            else:
-                n_of_one = one.billed_gpus
-            if one.billed_gpus > n_of_one:
-                apart = f", on {-(-one.billed_gpus // n_of_one)} machines"
-            else:
-                apart = ""
+            apart = ""
+            if one.offer and one.billed_gpus > max(one.offer.gpus_per_instance):
+                apart = f", on {math.ceil(one.billed_gpus / max(one.offer.gpus_per_instance))} machines"
             yield f"The code must train on {one.billed_gpus} GPUs at once{apart}."
+        own = ""
         if here is not None and here.gpu is not None:
             own = here.gpu.vendor
-        else:
-            own = ""
-        yield from (sentence(note) for note in (software_notes(own, one.gpu.vendor) if one.gpu else ()))
+        if one.gpu:
+            yield from map(sentence, software_notes(own, one.gpu.vendor))
 
 
 def _terms(row: Projection) -> Iterator[str]:
@@ -492,28 +536,28 @@ def _terms(row: Projection) -> Iterator[str]:
 
 def left_out(machines: Sequence[LeftOut], limits: Limits) -> Iterator[str]:
     """Yield one sentence a reason, with the machines that it is of; those first that are to be had without ado."""
-    over = {
-        "time": f"take over {fmt.duration(limits.within_s)}",
-        "cost": f"cost over {fmt.money(limits.max_cost_usd)}",
-    }
     ranked = sorted(machines, key=lambda one: not (one.machine.is_local or one.machine.is_for_rent_now))
-    by_reason = grouped(
-        (
-            _LEFT_OUT.get(one.why) or f"{fmt.chance(one.probability or 0.0)} likely to {over[one.why]}",
-            label(one.machine),
-        )
-        for one in ranked
-    )
-    yield from (sentence(f"{', '.join(names)}: {reason}") for reason, names in by_reason.items())
+    by_reason = grouped((_why_left_out(one, limits), label(one.machine)) for one in ranked)
+    for reason, names in by_reason.items():
+        yield sentence(f"{', '.join(names)}: {reason}")
+
+
+def _why_left_out(one: LeftOut, limits: Limits) -> str:
+    if one.why in _LEFT_OUT:
+        return _LEFT_OUT[one.why]
+    likely = f"{fmt.chance(one.probability or 0.0)} likely"
+    if one.why == "time":
+        return f"{likely} to take over {fmt.duration(limits.within_s)}"
+    return f"{likely} to cost over {fmt.money(limits.max_cost_usd)}"
 
 
 def limits_text(limits: Limits) -> str:
     """Return ``within 2 d for at most $500``; empty without limits."""
+    parts = []
     if limits.within_s is not None:
-        parts = [f"within {fmt.duration(limits.within_s)}"]
-    else:
-        parts = []
-    parts += [f"for at most {fmt.money(limits.max_cost_usd)}"] if limits.max_cost_usd is not None else []
+        parts.append(f"within {fmt.duration(limits.within_s)}")
+    if limits.max_cost_usd is not None:
+        parts.append(f"for at most {fmt.money(limits.max_cost_usd)}")
     return " ".join(parts)
 
 
@@ -527,46 +571,50 @@ def short_name(row: Projection) -> str:
 
 def label(row: Projection) -> str:
     """Return ``8 × H200 SXM (lambda, reserved)``: who rents it out, but for the usual one, and how it is obtained."""
+    name = short_name(row)
     if row.is_local:
-        is_nameless = row.gpu is None and row.name == "this machine"
-        number = f"{row.n_gpus} × " if row.n_gpus > 1 else ""
-        if is_nameless:
+        if row.gpu is None and row.name == "this machine":
             return "here"
-        return f"here  {number}{short_name(row)}"
+        if row.n_gpus > 1:
+            return f"here  {row.n_gpus} × {name}"
+        return f"here  {name}"
+    terms = []
     if row.offer and row.offer.provider != DEFAULT_PROVIDER:
-        whose = row.offer.provider
-    else:
-        whose = ""
-    how = "" if row.obtained == "on demand" else row.obtained
-    of = ", ".join(filter(None, (fmt.shortened(whose, 20), how)))
-    return f"{row.billed_gpus} × {short_name(row)}{f' ({of})' if of else ''}"
+        terms.append(fmt.shortened(row.offer.provider, 20))
+    if row.obtained != "on demand":
+        terms.append(row.obtained)
+    if terms:
+        name += f" ({', '.join(terms)})"
+    return f"{row.billed_gpus} × {name}"
 
 
 def at(row: Projection) -> str:
     """Return ``1 × L40S at Crusoe Cloud``, or ``here``."""
     if row.is_local or row.offer is None:
         return label(row).partition("  ")[0]
-    usual = row.offer.provider == DEFAULT_PROVIDER
-    if usual:
-        whose = DEFAULT_PROVIDER_NAME
-    else:
-        whose = fmt.shortened(row.offer.provider, 20)
-    return f"{row.billed_gpus} × {short_name(row)} at {whose}{' (spot)' if row.obtained == 'spot' else ''}"
+    where = f"{row.billed_gpus} × {short_name(row)} at {_provider_name(row.offer.provider)}"
+    if row.obtained == "spot":
+        where += " (spot)"
+    return where
+
+
+def _provider_name(provider: str) -> str:
+    if provider == DEFAULT_PROVIDER:
+        return DEFAULT_PROVIDER_NAME
+    return fmt.shortened(provider, 20)
 
 
 def head_text(local: Projection, about: Sequence[str]) -> str:
     """Return the training, its time here, and how that is known."""
     name, *basis = about or ("",)
-    if local.n_gpus > 1:
-        machine = label(local).partition("  ")[2]
-    else:
-        machine = f"1 × {fmt.shortened(local.name, 60)}"
     if label(local) == "here":
         where = ", without a GPU"
+    elif local.n_gpus > 1:
+        where = f" on {label(local).partition('  ')[2]}"
     else:
-        where = f" on {machine}"
+        where = f" on 1 × {fmt.shortened(local.name, 60)}"
     time_here = f"{time_text(local.duration_s)} here{where}"
-    return " · ".join(part for part in (fmt.shortened(name, 100), time_here, *basis) if part)
+    return " · ".join(filter(None, (fmt.shortened(name, 100), time_here, *basis)))
 
 
 def time_text(value_s: Estimate | None) -> str:
@@ -575,7 +623,9 @@ def time_text(value_s: Estimate | None) -> str:
         return fmt.UNKNOWN
     scale = fmt.time_scale(value_s.point)
     point, _, ends = figure(value_s, scale.per_canonical).partition(" ")
-    return f"{point if ends else point.removesuffix('.0')} {scale.unit} {ends}".rstrip()
+    if ends:
+        return f"{point} {scale.unit} {ends}"
+    return f"{point.removesuffix('.0')} {scale.unit}"
 
 
 def figure(estimate: Estimate | None, factor: float) -> str:
@@ -587,34 +637,38 @@ def figure(estimate: Estimate | None, factor: float) -> str:
     """
     if estimate is None:
         return "–"
-    point = fmt.significant(estimate.point * factor, 3 if estimate.relative_width < _NARROW else 2)
+    value = estimate.point * factor
+    digits = 2
+    if estimate.relative_width < _NARROW:
+        digits = 3
+    point = fmt.significant(value, digits)
     if estimate.upper <= estimate.lower:
         return point
-    decimals = max(len(text.partition(".")[2]) for text in (point, fmt.significant(estimate.lower * factor, 1)))
-    ends = "–".join(f"{value * factor:,.{decimals}f}" for value in (estimate.lower, estimate.upper))
-    return f"{f'{estimate.point * factor:,.{decimals}f}' if decimals else point} [{ends}]"
+    lower = fmt.significant(estimate.lower * factor, 1)
+    decimals = max(len(text.partition(".")[2]) for text in (point, lower))
+    if decimals:
+        point = f"{value:,.{decimals}f}"
+    return f"{point} [{estimate.lower * factor:,.{decimals}f}–{estimate.upper * factor:,.{decimals}f}]"
 
 
 # -- What it rests on --
 
 
 def prices(rows: Iterable[Projection], today: date | None) -> str:
-    """Return whose prices they are, and how old the oldest is today, else when it was read."""
+    """Return whose prices they are, and how old the oldest is on a day; without one, or read after it, its date."""
     offers = [row.offer for row in rows if row.offer and row.offer.usd_per_gpu_hour is not None]
     if not offers:
         return ""
     providers = dict.fromkeys(offer.provider for offer in offers)
-    names = (DEFAULT_PROVIDER_NAME if name == DEFAULT_PROVIDER else fmt.shortened(name, 20) for name in providers)
+    names = map(_provider_name, providers)
     oldest = min(offer.price_date for offer in offers)
-    if today is None:
-        aged = f"read {oldest}"
-    else:
-        aged = f"{(today - date.fromisoformat(oldest)).days} days old"
+    aged = f"read {oldest}"
+    if today is not None and today.isoformat() >= oldest:
+        aged = f"at most {(today - date.fromisoformat(oldest)).days} days old"
+    others = ""
     if list(providers) == [DEFAULT_PROVIDER]:
         others = "; --provider all adds others"
-    else:
-        others = ""
-    return f"Prices of {', '.join(names)}, at most {aged}{others}."
+    return f"Prices of {', '.join(names)}, {aged}{others}."
 
 
 def beside(rows: Sequence[Projection]) -> list[str]:
@@ -625,17 +679,14 @@ def beside(rows: Sequence[Projection]) -> list[str]:
 
 def _set_aside(row: Projection) -> tuple[str, str]:
     """Return why a machine is set aside, and its name; with its memory where that is too small."""
+    name = short_name(row)
     if row.fits is not False:
-        return row.aside, short_name(row)
+        return row.aside, name
     if row.gpu and row.gpu.memory_gb:
-        memory = f" ({row.gpu.memory_gb:g} GB)"
-    else:
-        memory = ""
+        name += f" ({row.gpu.memory_gb:g} GB)"
     if row.is_fit_estimated:
-        peak = "estimated peak memory"
-    else:
-        peak = "peak memory seen here"
-    return f"too small for the {peak}", f"{short_name(row)}{memory}"
+        return "too small for the estimated peak memory", name
+    return "too small for the peak memory seen here", name
 
 
 def notes(rows: Iterable[Projection]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
+from greenlove_tracker.logs.run_fields import names_by
 from greenlove_tracker.logs.run_rows import market_kgco2e
 from greenlove_tracker.logs.totals import LEAST_METERED_S
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
@@ -36,48 +37,24 @@ _MOST_RANKS = 16
 _OF_RANKS = (doc.Column("epochs", 1, is_number=True), doc.Column("mean epoch", 1, is_number=True))
 _SPOKEN_OF = 0.02  # behind the median rank: a straggler by less is noise
 
-# What the table of the run's settings and hardware shows: the label, and the fields that are joined for it.
-_SETTINGS = {
-    "project": ("project", "tags"),
-    "user": ("user", "account"),
-    "command": ("command",),
-    "started, UTC": ("started_at",),
-    "host": ("host", "os"),
-    "place": ("country",),
-    "job": ("job_id", "array_task_id", "cluster", "partition"),
-    "continues": ("continues",),
-    "early stopping": ("stopping_rule",),
-    "git commit": ("git_commit",),
-    "ranks": ("world_size",),
-    "CPU": ("cpu_model",),
-    "CPU threads": ("cpu_threads",),
-    "GPU": ("gpu_models",),
-    "GPU power limit, W": ("gpu_power_limit_w",),
-    "memory, GiB": ("ram_gb",),
-    "meter": ("meter", "meter_note"),
-    "not measured": ("unmeasured", "gpu_doubt"),
-    "share of the machine": ("cpu_share", "share_source"),
-    "electricity tariff": ("electricity_tariff",),
-    "carbon intensity asked for": ("intensity_order",),
-    "versions": ("python", "greenlove_version"),
-}
-
 
 def run_document(run: Run) -> doc.Document:
     """Return the report of one run that can be read; that of an exploration or a comparison begins with its result."""
-    own = _figures_and_notes(run, _said_of(run))
+    figures, *notes = _figures_and_notes(run, _said_of(run))
     title = run_title(run)
     verdict = _verdict(run)
-    more = [doc.Paragraph(_ELSEWHERE, is_note=True)]
+    parts: Sequence[doc.Block]
+    if run.is_comparison:
+        title = f"Comparison of {title}"
+    elif run.is_exploration:
+        title = f"Exploration of {title}"
     if run.is_exploration:
-        title = f"{'Comparison' if run.is_comparison else 'Exploration'} of {title}"
-        verdict, parts = _explored(run, own)
-        more = []
+        verdict, parts = _explored(run, (figures, *notes))
     else:
         parts = (
-            own[0],
+            figures,
             *_charts(run),
-            *own[1:],
+            *notes,
             *forecast_blocks(run),
             *learning_blocks(run),
             *metric_blocks(run),
@@ -85,6 +62,9 @@ def run_document(run: Run) -> doc.Document:
             *span_blocks(run),
             *rank_blocks(run),
         )
+    blocks = [*parts, *_settings_blocks(run), *method_blocks(run), doc.Paragraph(run_scope(run), is_note=True)]
+    if not run.is_exploration:
+        blocks.append(doc.Paragraph(_ELSEWHERE, is_note=True))
     footer = ("greenlove_tracker", wording.field_text(run, "greenlove_version", 20), "·", run.run_id)
     return doc.Document(
         title=title,
@@ -92,13 +72,7 @@ def run_document(run: Run) -> doc.Document:
         verdict=verdict,
         stamp=wording.stamp(int(run.is_simulated), 1),
         footer=" ".join(filter(None, footer)),
-        blocks=(
-            *parts,
-            *_settings_blocks(run),
-            *method_blocks(run),
-            doc.Paragraph(run_scope(run), is_note=True),
-            *more,
-        ),
+        blocks=tuple(blocks),
     )
 
 
@@ -126,27 +100,30 @@ def end_screen(run: Run, *, exit_code: int | None, wrote: Sequence[str] = (), ne
         wrote: the paths written, never shortened.
         next_command: what to type next.
     """
-    code = f"exit {exit_code}" if exit_code else ""
-    ending = " · ".join(filter(None, (fmt.shortened(run.summary.status, 16), wording.progress(run), code)))
+    ending = f"{fmt.shortened(run.summary.status, 16)} · {wording.progress(run)}"
+    if exit_code:
+        ending += f" · exit {exit_code}"
     room = terminal.columns() - len(ending) - len("greenlove   · ")
     texts = [wording.loops_sentence(run), *_said_of(run), checkpoints_sentence(run)]
     screen = doc.Document(
         f"greenlove  {run.title(room)} · {ending}", "", "", _figures_and_notes(run, texts, is_end=True)
     )
-    lines = [f"{terminal.MARGIN}wrote {path}" for path in wrote]
-    lines += [f"{terminal.MARGIN}next  {next_command}"] if next_command else []
-    return "\n".join([terminal.render(screen), *([""] if lines else []), *lines])
+    lines = [terminal.render(screen)]
+    if wrote or next_command:
+        lines.append("")
+    lines += [f"{terminal.MARGIN}wrote {path}" for path in wrote]
+    if next_command:
+        lines.append(f"{terminal.MARGIN}next  {next_command}")
+    return "\n".join(lines)
 
 
 def _figures_and_notes(run: Run, texts: Sequence[str], *, is_end: bool = False) -> tuple[doc.Block, ...]:
     """Return the key figures, what is said beside them, and what spoils them."""
-    is_said = is_end or not run.summary.measured_share  # else the badges do
-    said = [*texts, *([wording.measured_sentence(run)] if is_said else [])]
-    return (
-        doc.KeyFigures(key_figures(run)),
-        *(doc.Paragraph(sentence(text)) for text in said if text),
-        *(doc.Paragraph(f"! {text}") for text in wording.warnings(run)),
-    )
+    said = [sentence(text) for text in texts if text]
+    if is_end or not run.summary.measured_share:  # else the badges say it
+        said.append(sentence(wording.measured_sentence(run)))
+    said += [f"! {text}" for text in wording.warnings(run)]
+    return (doc.KeyFigures(key_figures(run)), *map(doc.Paragraph, said))
 
 
 # -- Its head --
@@ -154,54 +131,63 @@ def _figures_and_notes(run: Run, texts: Sequence[str], *, is_end: bool = False) 
 
 def run_title(run: Run) -> str:
     """Return what people call a run: its project and its script; its id where it has neither."""
-    project = wording.field_text(run, "project", 60)
-    script = _script(run)
-    return ": ".join(filter(None, (project, "" if script == project else script))) or run.run_id
+    names = dict.fromkeys((wording.field_text(run, "project", 60), _script(run)))
+    return ": ".join(filter(None, names)) or run.run_id
 
 
 def _script(run: Run) -> str:
     """Return the name of the script that ran, else of the program; empty of a verb of this package."""
     names = [PurePath(word).name for word in run.text("command").split()]
     scripts = [name for name in names if name.endswith(".py") and name != "__main__.py"]
-    own = [name for name in names[:1] if name not in ("__main__.py", "greenlove") and not name.startswith("-")]
-    return fmt.shortened(next(iter([*scripts, *own]), ""), 60)
+    scripts += [name for name in names[:1] if name not in ("__main__.py", "greenlove") and not name.startswith("-")]
+    return fmt.shortened(next(iter(scripts), ""), 60)
 
 
 def _verdict(run: Run) -> str:
     """Return what a run took, how sure that is, and whether it ended as planned."""
     summary = run.summary
-    verb = "has taken" if summary.status == RunStatus.RUNNING else "took"
+    verb = "took"
+    if summary.status == RunStatus.RUNNING:
+        verb = "has taken"
     took = wording.took(
         summary.duration_s, summary.energy_kwh, run.emissions_kgco2e, summary.cost_usd, wording.tilde(run)
     )
+    verdict = f"This training {verb} {took}."
     if run.is_simulated:
-        known = "That is simulated: no machine drew it."
-    else:
-        known = ""
-    ending = ""
+        verdict += " That is simulated: no machine drew it."
     if summary.status not in (*GOOD_ENDINGS, RunStatus.RUNNING):
-        ending = f"It did not finish: {wording.why_incomplete(summary)}, {wording.progress(run)}."
-    return " ".join(filter(None, (f"This training {verb} {took}.", known, ending)))
+        verdict += f" It did not finish: {wording.why_incomplete(summary)}, {wording.progress(run)}."
+    return verdict
 
 
 def _subtitle(run: Run) -> str:
     summary = run.summary
-    done = "" if run.is_exploration else wording.progress(run)
-    zone = " UTC" if summary.started_at.endswith("Z") else ""  # other tools' logs tell none
-    began = fmt.shortened(summary.started_at, 30)[:16].replace("T", " ")
-    started = f"started {began}{zone}" if began else ""
-    code = f"exit {summary.exit_code}" if summary.exit_code else ""
-    host = wording.field_text(run, "host", 30)
-    return " · ".join(filter(None, (fmt.shortened(summary.status, 20), code, done, started, host, run.run_id)))
+    parts = [fmt.shortened(summary.status, 20)]
+    if summary.exit_code:
+        parts.append(f"exit {summary.exit_code}")
+    if not run.is_exploration:
+        parts.append(wording.progress(run))
+    began = _minute(summary.started_at)
+    if summary.started_at.endswith("Z"):  # other tools' logs tell no zone
+        began += " UTC"
+    if began:
+        parts.append(f"started {began}")
+    return " · ".join(filter(None, (*parts, wording.field_text(run, "host", 30), run.run_id)))
+
+
+def _minute(timestamp: str) -> str:
+    """Write a time of a log, which may hold any text, to the minute."""
+    return fmt.shortened(timestamp, 30)[:16].replace("T", " ")
 
 
 def run_scope(run: Run) -> str:
     """Return period, place and scope of a run, and its market-based emissions."""
-    began, ended = (fmt.shortened(text, 30)[:16].replace("T", " ") for text in (run.started_at, run.summary.ended_at))
-    if began:
-        period = f"Period: {began}{f' to {ended}' if ended else ''} UTC."
-    else:
-        period = ""
+    period = _minute(run.started_at)
+    ended = _minute(run.summary.ended_at)
+    if period and ended:
+        period += f" to {ended}"
+    if period:
+        period = f"Period: {period} UTC."
     place = f"Place: {wording.field_text(run, 'country', 40) or 'not given'}."
     contract = run.market_intensity
     market = "Market-based: no contract was given."
@@ -215,18 +201,8 @@ def run_scope(run: Run) -> str:
 
 def _said_of(run: Run) -> tuple[str, ...]:
     """Return what a run came to beside its figures; of what is not known, nothing."""
-    if run.stopped_early_after is not None:
-        best = run.text("best_epoch")
-    else:
-        best = ""
-    metrics = run.summary.metrics[:_MOST_METRICS]
-    learnt = [f"{fmt.shortened(m.name, 30)} {number_text(final_value(run, m.name))}" for m in metrics]
-    if best.isdecimal():
-        which = f"with the weights of its best epoch, {int(best):,}"
-    else:
-        which = "at its last epoch"
     return (
-        f"{which}: {', '.join(learnt)}" if learnt else "",
+        _learnt_sentence(run),
         wording.early_stop_sentence(run),
         outcome_sentence(run),
         time_limit_sentence(run),
@@ -234,6 +210,18 @@ def _said_of(run: Run) -> tuple[str, ...]:
         wording.kind_sentence(run),
         wording.place_sentence(run),
     )
+
+
+def _learnt_sentence(run: Run) -> str:
+    """Return the first metrics of a run, at its best epoch where early stopping went back to that; empty of none."""
+    metrics = run.summary.metrics[:_MOST_METRICS]
+    learnt = ", ".join(f"{fmt.shortened(m.name, 30)} {number_text(final_value(run, m.name))}" for m in metrics)
+    if not learnt:
+        return ""
+    best = run.text("best_epoch")
+    if run.stopped_early_after is not None and best.isdecimal():
+        return f"with the weights of its best epoch, {int(best):,}: {learnt}"
+    return f"at its last epoch: {learnt}"
 
 
 # -- Its figures --
@@ -255,17 +243,14 @@ def key_figures(run: Run) -> tuple[doc.KeyFigure, ...]:
         emissions = None
         why = "no carbon intensity in the log"
     epochs = _epochs_text(run)
-    basis = summary.cost_basis
-    return tuple(
-        wording.tile(
-            quantity, value, run_interval(run, quantity) if quantity in MEASURED else None, note, missing, mark
-        )
-        for quantity, value, note, missing, mark in (
-            ("duration_s", summary.duration_s or None, epochs, epochs, ""),
-            ("energy_kwh", summary.energy_kwh, badge, wording.why_no_energy(run), tilde),
-            ("emissions_kgco2e", emissions, badge, why, tilde),
-            ("cost_usd", summary.cost_usd, basis, wording.why_no_cost(run), ""),
-        )
+    known = {quantity: run_interval(run, quantity) for quantity in MEASURED}
+    no_energy = wording.why_no_energy(run)
+    no_cost = wording.why_no_cost(run)
+    return (
+        wording.tile("duration_s", summary.duration_s or None, None, epochs, epochs),
+        wording.tile("energy_kwh", summary.energy_kwh, known["energy_kwh"], badge, no_energy, tilde),
+        wording.tile("emissions_kgco2e", emissions, known["emissions_kgco2e"], badge, why, tilde),
+        wording.tile("cost_usd", summary.cost_usd, known["cost_usd"], summary.cost_basis, no_cost),
     )
 
 
@@ -295,41 +280,48 @@ def _charts(run: Run) -> tuple[doc.Block, ...]:
         begin_s = elapsed_s
         elapsed_s = elapsed_s + row.gap_before_s + row.duration_s
         if row.epoch is not None and len(epochs) <= _MOST_BANDS:
-            epochs[row.epoch] = (epochs.get(row.epoch, (begin_s + row.gap_before_s,))[0], elapsed_s)
-        if elapsed_s > begin_s and (metered := _metered_stretch(row, begin_s)) is not None:
-            powers.append(metered)
+            first_s, _ = epochs.get(row.epoch, (begin_s + row.gap_before_s, elapsed_s))
+            epochs[row.epoch] = (first_s, elapsed_s)
+        if elapsed_s > begin_s:
+            metered = _metered_stretch(row, begin_s)
+            if metered is not None:
+                powers.append(metered)
     if len(powers) < 2:
         return ()
     time = time_scale(elapsed_s)
     power = power_scale(max(w for step in powers for _, w in step))
     x_label = f"time since the start, {time.unit}"
+    title = "Power, before PUE"
+    spans = []
     if 1 < len(epochs) <= _MOST_BANDS:
+        title += f"; every other one of {len(epochs)} epochs is shaded"
         shaded = list(epochs.values())[::2]
-    else:
-        shaded = []
+        spans = [doc.ShadedSpan(time.value(begin_s), time.value(end_s)) for begin_s, end_s in shaded]
     points = thinned([(time.value(s), power.value(w)) for step in powers for s, w in step])
-    title = "Power, before PUE" + (f"; every other one of {len(epochs)} epochs is shaded" if shaded else "")
-    spans = tuple(doc.ShadedSpan(time.value(begin_s), time.value(end_s)) for begin_s, end_s in shaded)
-    chart = doc.LineChart(title, x_label, power.unit, (doc.Line("", points),), spans=spans)
+    chart = doc.LineChart(title, x_label, power.unit, (doc.Line("", points),), spans=tuple(spans))
+    blocks: list[doc.Block] = [doc.ChartRow((chart,))]
     if run.summary.n_nodes > 1:
-        notes = [f"The chart shows the first of {run.summary.n_nodes} nodes."]
-    else:
-        notes = []
-    notes += ["Power is as metered, before calibration."] if run.calibration else []
-    return (doc.ChartRow((chart,)), *(doc.Paragraph(note, is_note=True) for note in notes))
+        text = f"The chart shows the first of {run.summary.n_nodes} nodes."
+        blocks.append(doc.Paragraph(text, is_note=True))
+    if run.calibration:
+        blocks.append(doc.Paragraph("Power is as metered, before calibration.", is_note=True))
+    return tuple(blocks)
 
 
 def _metered_stretch(row: Row, begin_s: float) -> Points | None:
     """Return the power of what was metered of a row and its gap, from its begin to its end; None where none was."""
     middle_s = begin_s + row.gap_before_s
-    from_s = begin_s if row.gap_before.is_known else middle_s
-    to_s = middle_s + row.duration_s if row.energy.is_known else middle_s
+    from_s = middle_s
+    if row.gap_before.is_known:
+        from_s = begin_s
+    to_s = middle_s
+    if row.energy.is_known:
+        to_s = middle_s + row.duration_s
     metered_kwh = sum_energies((row.gap_before, row.energy)).total_kwh
     is_uncounted = metered_kwh == 0 and to_s - from_s < LEAST_METERED_S
     if metered_kwh is None or is_uncounted:
-        power_w = None
-    else:
-        power_w = w_from_kwh_s(metered_kwh, to_s - from_s)
+        return None
+    power_w = w_from_kwh_s(metered_kwh, to_s - from_s)
     if power_w is None:
         return None
     return ((from_s, power_w), (to_s, power_w))
@@ -339,12 +331,14 @@ def _metered_stretch(row: Row, begin_s: float) -> Points | None:
 
 
 def _settings_blocks(run: Run) -> tuple[doc.Block, ...]:
-    texts = {
-        label: " · ".join(filter(None, (wording.field_text(run, name) for name in names)))
-        for label, names in _SETTINGS.items()
-    }
-    rows = [(label, text) for label, text in texts.items() if text]
-    rows += [] if run.text("country") else [("place", "not set")]
+    rows = []
+    for label, names in names_by("setting").items():
+        texts = [wording.field_text(run, name) for name in names]
+        text = " · ".join(filter(None, texts))
+        if text:
+            rows.append((label, text))
+    if not run.text("country"):
+        rows.append(("place", "not set"))
     table = doc.Table((doc.Column("", 1), doc.Column("", 3.6)), tuple(rows))
     return (doc.Heading("Settings and hardware"), table)
 
@@ -362,8 +356,10 @@ class RankTimes(NamedTuple):
 
 def rank_times(run: Run) -> tuple[RankTimes, ...]:
     """Return the times of each rank that finished an epoch, by number; none where there are fewer than two."""
+    if len(run.rows) < 2:
+        return ()
     finished: dict[int, dict[int, EpochRecord]] = {}
-    for stream in run.rows if len(run.rows) > 1 else ():
+    for stream in run.rows:
         rank = run.joined.get(stream, stream)
         epochs = {epoch.epoch: epoch for epoch in run.epochs_of(stream) if epoch.is_complete}
         if epochs and rank in finished:
@@ -373,18 +369,20 @@ def rank_times(run: Run) -> tuple[RankTimes, ...]:
     if len(finished) < 2:
         return ()
     common = frozenset.intersection(*(frozenset(epochs) for epochs in finished.values()))
-    compared = (
-        (rank, len(epochs), [epoch.duration_s for number, epoch in epochs.items() if number in common or not common])
-        for rank, epochs in sorted(finished.items())
-    )
-    return tuple(RankTimes(rank, n, statistics.fmean(durations_s)) for rank, n, durations_s in compared)
+    found = []
+    for rank, epochs in sorted(finished.items()):
+        durations_s = [epochs[number].duration_s for number in common or epochs]
+        found.append(RankTimes(rank, len(epochs), statistics.fmean(durations_s)))
+    return tuple(found)
 
 
 def behind(times: Sequence[RankTimes]) -> tuple[RankTimes, float]:
     """Return the slowest rank, and by how much more than the median rank it takes, as a share."""
     slowest = max(times, key=lambda of_rank: of_rank.mean_s)
     median_s = statistics.median(of_rank.mean_s for of_rank in times)
-    return slowest, slowest.mean_s / median_s - 1.0 if median_s else 0.0
+    if not median_s:
+        return slowest, 0.0
+    return slowest, slowest.mean_s / median_s - 1.0
 
 
 def ranks_sentence(run: Run) -> str:
@@ -406,5 +404,8 @@ def rank_blocks(run: Run) -> tuple[doc.Block, ...]:
         return ()
     rows = tuple((f"rank {of.rank}", f"{of.n_epochs:,}", fmt.duration(of.mean_s)) for of in times[:_MOST_RANKS])
     said = ranks_sentence(run) or f"no rank is behind: all are within {fmt.percent(behind(times)[1], 1)} of the median"
-    heads = (doc.Column("the slowest first" if len(times) > _MOST_RANKS else "rank", 2), *_OF_RANKS)
-    return (doc.Heading("Ranks"), doc.Paragraph(sentence(said)), doc.Table(heads, rows))
+    title = "rank"
+    if len(times) > _MOST_RANKS:
+        title = "the slowest first"
+    table = doc.Table((doc.Column(title, 2), *_OF_RANKS), rows)
+    return (doc.Heading("Ranks"), doc.Paragraph(sentence(said)), table)

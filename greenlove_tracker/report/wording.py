@@ -80,6 +80,13 @@ def joined(words: Sequence[str], most: int | None = None) -> str:
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
 
 
+def are(number: int) -> str:
+    """Return the verb after a number of things."""
+    if number == 1:
+        return "is"
+    return "are"
+
+
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     """Return the values of each key, both in the order of the pairs."""
     found: dict[Key, list[Value]] = {}
@@ -112,7 +119,9 @@ def tile(
     if known is None or not known.has_interval or text(known.lower) == text(known.upper):
         return KeyFigure(label, f"{tilde}{text(value)}", note)
     width = known.upper - known.lower
-    at = (known.point - known.lower) / width if width > 0 else 0.5
+    at = 0.5
+    if width > 0:
+        at = (known.point - known.lower) / width
     return KeyFigure(label, f"{tilde}{text(value)}", note, fmt.bounds(known, text), at)
 
 
@@ -124,15 +133,21 @@ def run_label(run_id: str, project: str = "") -> str:
     try:
         began = datetime.strptime(f"{run_id[:15]}Z", "%Y%m%dT%H%M%S%z")
     except ValueError:
-        return fmt.shortened(f"{project}/{run_id}" if project else run_id, 34)
-    return f"{began:%d %b %H:%M}" + (f" · {fmt.shortened(project, 20)}" if project else "")
+        return fmt.shortened("/".join(filter(None, (project, run_id))), 34)
+    label = f"{began:%d %b %H:%M}"
+    if project:
+        label += f" · {fmt.shortened(project, 20)}"
+    return label
 
 
 def runs_text(numbers: Mapping[str, int]) -> str:
     """Write ``12 training runs, 2 explorations and 1 comparison``, from the number of each kind."""
-    nouns = {EXPLORATION: "exploration", COMPARISON: "comparison"}
     parts = [fmt.plural(numbers.get(TRAINING, 0), "training run")]
-    return joined([*parts, *(fmt.plural(n, noun) for kind, noun in nouns.items() if (n := numbers.get(kind, 0)))])
+    for kind, noun in ((EXPLORATION, "exploration"), (COMPARISON, "comparison")):
+        n_runs = numbers.get(kind, 0)
+        if n_runs:
+            parts.append(fmt.plural(n_runs, noun))
+    return joined(parts)
 
 
 def progress(run: Run) -> str:
@@ -143,16 +158,20 @@ def progress(run: Run) -> str:
     n_steps = summary.counts.steps or 0
     before = run.first_epoch
     if planned_steps is not None:
-        return f"{n_steps:,} of {planned_steps:,} steps{f', {run.first_step:,} before' if run.first_step else ''}"
+        done = f"{n_steps:,} of {planned_steps:,} steps"
+        if run.first_step:
+            done += f", {run.first_step:,} before"
+        return done
     if run.text("loops_seen") == "steps":
         return fmt.plural(n_steps, "step")
-    earlier = f", {before:,} before" if before else ""
+    earlier = ""
+    if before:
+        earlier = f", {before:,} before"
     if planned is not None:
+        done = f"{summary.epochs_done:,} of {planned:,} epochs{earlier}"
         if run.stopped_early_after is not None:
-            stopped = ", stopped early"
-        else:
-            stopped = ""
-        return f"{summary.epochs_done:,} of {planned:,} epochs{earlier}{stopped}"
+            done += ", stopped early"
+        return done
     if not run.epochs:  # which take long to put together, where there are many
         if before:
             return f"no epochs{earlier}"
@@ -166,14 +185,17 @@ def early_stop_sentence(run: Run) -> str:
     planned = run.summary.epochs_planned
     if after is None:
         return ""
+    text = f"stopped early after {after:,}"
     if planned is not None and after <= run.first_epoch + planned:
-        of = f" of {run.first_epoch + planned:,}"
-    else:
-        of = ""
+        text += f" of {run.first_epoch + planned:,}"
+    text += " epochs"
     best = run.text("best_epoch")
+    if best.isdecimal():
+        text += f"; best: epoch {int(best):,}"
     rule = field_text(run, "stopping_rule")
-    best = f"; best: epoch {int(best):,}" if best.isdecimal() else ""
-    return f"stopped early after {after:,}{of} epochs{best}" + (f" ({rule})" if rule else "")
+    if rule:
+        text += f" ({rule})"
+    return text
 
 
 def why_incomplete(summary: RunSummary) -> str:
@@ -189,26 +211,22 @@ def loops_sentence(run: Run) -> str:
     seen = run.text("loops_seen")
     counts = run.summary.counts
     if seen in ("epochs", "steps"):
-        n_steps = fmt.plural(counts.steps or 0, "optimizer step")
+        found = fmt.plural(counts.steps or 0, "optimizer step")
+        known = ""
         if seen == "epochs":
-            found = f"{fmt.plural(run.summary.epochs_done, 'epoch')} and {n_steps}"
-        else:
-            found = n_steps
-        if seen == "epochs":
+            found = f"{fmt.plural(run.summary.epochs_done, 'epoch')} and {found}"
             known = "; no forecast without their number: greenlove run --epochs N"
-        else:
-            known = ""
-        if source := run.text("plan_source"):
+        source = run.text("plan_source")
+        if source:
             known = f"; length from {source}"
         return f"found {found} in the script's PyTorch loop{known}"
     if not seen or run.epochs or run.summary.epochs_done:
         return ""
     if seen == "not looked for":
         return "no epochs are looked for in a command after --: start it as python -m greenlove_tracker train.py"
+    why = "PyTorch made no optimizer step that can be seen"
     if seen == "no torch":
         why = "PyTorch was not used"
-    else:
-        why = "PyTorch made no optimizer step that can be seen"
     return f"no epochs were seen: {why}; a Tracker or a callback of greenlove_tracker.integrations marks them"
 
 
@@ -217,36 +235,35 @@ def wait_sentence(run: Run) -> str:
     wait_s = run.amount("wait_s")
     if wait_s is None:
         return ""
-    before, after = (run.amount(f"intensity_at_{when}_gco2e_per_kwh") for when in ("request", "start"))
-    if before is None or after is None:
-        grid = ""
-    else:
+    if wait_s < 1:
+        return "started without waiting"
+    before = run.amount("intensity_at_request_gco2e_per_kwh")
+    after = run.amount("intensity_at_start_gco2e_per_kwh")
+    grid = ""
+    if before is not None and after is not None:
         grid = f"; the grid went from {before:.0f} to {after:.0f} gCO2e/kWh"
-    if wait_s >= 1:
-        return f"waited {fmt.duration(wait_s)} before the start{grid}"
-    return "started without waiting"
+    return f"waited {fmt.duration(wait_s)} before the start{grid}"
 
 
 def kind_sentence(run: Run) -> str:
     """Say which precision the run computed in, and of which class its model is; empty where neither is known."""
     precision = field_text(run, "precision")
     workload = run.text("workload")
+    parts = []
     if precision:
-        parts = [f"computed in {precision}{_basis(run, 'precision')}"]
-    else:
-        parts = []
-    if workload in WORKLOADS:
-        if workload == "other":
-            what = "a model of another class"
-        else:
-            what = f"a {workload} model"
-        parts.append(f"{what}{_basis(run, 'workload')}")
+        parts.append(f"computed in {precision}{_basis(run, 'precision')}")
+    if workload == "other":
+        parts.append(f"a model of another class{_basis(run, 'workload')}")
+    elif workload in WORKLOADS:
+        parts.append(f"a {workload} model{_basis(run, 'workload')}")
     return "; ".join(parts)
 
 
 def _basis(run: Run, name: str) -> str:
     basis = field_text(run, f"{name}_basis")
-    return f" ({basis})" if basis else ""
+    if basis:
+        return f" ({basis})"
+    return ""
 
 
 # -- How it is known --
@@ -256,9 +273,8 @@ def method(joined_methods: str | None, constant_w: str = "", tdp_w: str = "") ->
     """Put one or more methods joined by ``+`` into words."""
     if not joined_methods:
         return "method not in the log"
-    if not tdp_w:
-        known = _METHODS
-    else:
+    known = _METHODS
+    if tdp_w:
         known = {**_METHODS, Method.TDP_MODEL: f"modelled (by load, {tdp_w} W rated)"}
     text = " and ".join(known.get(name, fmt.shortened(name, 30)) for name in joined_methods.split("+"))
     if constant_w and joined_methods == Method.CONSTANT:
@@ -281,25 +297,30 @@ def measured_sentence(run: Run) -> str:
     """Say how much of the energy hardware measured, and what of the machine could not be; without a full stop."""
     share = run.summary.measured_share
     note = field_text(run, "meter_note")
+    doctor = ". See greenlove doctor"
     if run.text("meter") in SIMULATED_METERS:
         doctor = ""
-    else:
-        doctor = ". See greenlove doctor"
     if run.calibration is not None:
         return f"Calibrated, PUE included: {run.calibration.text}"
     if share is None and run.summary.energy_kwh is not None:
         return f"how much of this energy was measured is not known: {note or 'its log does not say'}"
     if share is None:
-        return f"no energy was measured: {why_no_energy(run)}{'' if _ended_too_soon(run) else doctor}"
+        if _ended_too_soon(run):
+            doctor = ""
+        return f"no energy was measured: {why_no_energy(run)}{doctor}"
     if share == 0:
-        return f"~ Energy is modelled{f': {note}' if note else ''}{doctor}"
+        modelled = "~ Energy is modelled"
+        if note:
+            modelled += f": {note}"
+        return f"{modelled}{doctor}"
+    measured = f"{fmt.percent(share)} of the energy"
+    if run.summary.pue != 1:
+        measured += " before PUE"
+    measured += " was measured"
     missing = [c for c in run.text("unmeasured").split() if c in COMPONENTS]
     if missing:
-        left_out = f"; {joined(missing)} could not be measured"
-    else:
-        left_out = ""
-    whose = "" if run.summary.pue == 1 else " before PUE"
-    return f"{fmt.percent(share)} of the energy{whose} was measured{left_out}"
+        measured += f"; {joined(missing)} could not be measured"
+    return measured
 
 
 def node_text(run: Run) -> str:
@@ -307,10 +328,9 @@ def node_text(run: Run) -> str:
     if run.calibration is not None:
         return "difference to a wall meter"
     factor = run.factor("node_overhead")
+    times = ""
     if factor:
         times = f" ({fmt.significant(factor.value)} × its GPUs)"
-    else:
-        times = ""
     return f"{method(Method.ASSUMED)} for the rest of the node{times}"
 
 
@@ -328,13 +348,11 @@ def beyond_gpus(node_overhead: float | None) -> str:
 
 def intensity(factor: Factor) -> str:
     """Write a carbon intensity with its basis, year and source; the source without its details in brackets."""
-    parts = (
-        "" if factor.basis == "as given" else fmt.shortened(factor.basis, 60),
-        f"{fmt.significant(factor.value)} g/kWh",
-        fmt.shortened(factor.year, 20),
-        fmt.shortened(factor.source, FIELD_WIDTH).partition(" (")[0],
-    )
-    return ", ".join(part for part in parts if part)
+    source = fmt.shortened(factor.source, FIELD_WIDTH).partition(" (")[0]
+    parts = [f"{fmt.significant(factor.value)} g/kWh", fmt.shortened(factor.year, 20), source]
+    if factor.basis != "as given":
+        parts.insert(0, fmt.shortened(factor.basis, 60))
+    return ", ".join(filter(None, parts))
 
 
 def why_no_energy(run: Run) -> str:
@@ -343,7 +361,8 @@ def why_no_energy(run: Run) -> str:
         if run.summary.status == RunStatus.RUNNING:
             return METER_STARTING
         return "the run ended before the meter was up"
-    if note := field_text(run, "meter_note"):
+    note = field_text(run, "meter_note")
+    if note:
         return note
     if Flag.METER_FAILED in run.summary.flags:
         return "the meter failed"
@@ -360,8 +379,10 @@ def _ended_too_soon(run: Run) -> bool:
 
 def why_no_cost(run: Run) -> str:
     """Explain why the cost of a run is not known."""
+    if run.electricity_price is not None and run.lacks_gpus:
+        return "the energy of the GPUs is unknown"
     if run.electricity_price is not None:
-        return f"the energy{' of the GPUs' if run.lacks_gpus else ''} is unknown"
+        return "the energy is unknown"
     country = field_text(run, "country", 40)
     if country:
         return f"no openly licensed electricity price for {country}"
@@ -382,33 +403,36 @@ def unmetered_text(run: Run) -> str:
     unmetered_s = max(0.0, run.summary.duration_s - run.summary.metered_s)
     if Flag.PREDICTED in flags:
         return f"{fmt.duration(unmetered_s)} of epochs that carbontracker predicted"
-    at_start = Flag.METER_STARTING in flags and not flags & {Flag.METER_FAILED, Flag.GPU_UNREAD}
-    return f"{fmt.duration(unmetered_s)} {'before the meter was up' if at_start else 'that was not metered'}"
+    if Flag.METER_STARTING in flags and not flags & {Flag.METER_FAILED, Flag.GPU_UNREAD}:
+        return f"{fmt.duration(unmetered_s)} before the meter was up"
+    return f"{fmt.duration(unmetered_s)} that was not metered"
 
 
 def warnings(run: Run) -> tuple[str, ...]:
     """Return what spoils the figures of a run, one sentence each."""
+    said = []
+    if run.text("meter") in ("simulated", "replay"):
+        said.append("The hardware was simulated: the energy is not this machine's.")
+    said += [text for flag, text in _FLAGS.items() if flag in run.summary.flags]
+    if is_mock(run.intensity_sources):
+        said.append("MOCK: the carbon intensity is invented, and so is the CO2e.")
     fallbacks = [source for source in run.intensity_sources if source.is_fallback]
-    names = " and ".join(dict.fromkeys(source.described for source in fallbacks))
-    why = fmt.shortened(fallbacks[-1].reason, 80) if fallbacks else ""
+    if fallbacks:
+        names = " and ".join(dict.fromkeys(source.described for source in fallbacks))
+        why = fmt.shortened(fallbacks[-1].reason, 80)
+        said.append(f"For a part of the time {names} stood in for the intensity ({why}).")
+    if not run.has_summary and run.summary.status != RunStatus.RUNNING:
+        said.append("No summary was written: the totals are added up from the rows.")
     cut_off = run.cut_off_ranks
-    if len(cut_off) == 1:
-        which = f"Rank {cut_off[0]}"
-    else:
+    if cut_off:
         which = f"{len(cut_off):,} of {run.summary.n_ranks:,} ranks"
-    has_ended = run.summary.status != RunStatus.RUNNING
+        if len(cut_off) == 1:
+            which = f"Rank {cut_off[0]}"
+        said.append(f"{which} recorded no end: the last work is missing from every figure.")
     n_unread = len(run.problems)
-    are = "is" if n_unread == 1 else "are"
-    said = {
-        "The hardware was simulated: the energy is not this machine's.": run.text("meter") in ("simulated", "replay"),
-        **{text: flag in run.summary.flags for flag, text in _FLAGS.items()},
-        "MOCK: the carbon intensity is invented, and so is the CO2e.": is_mock(run.intensity_sources),
-        f"For a part of the time {names} stood in for the intensity ({why}).": fallbacks,
-        "No summary was written: the totals are added up from the rows.": not run.has_summary and has_ended,
-        f"{which} recorded no end: the last work is missing from every figure.": cut_off,
-        f"{fmt.plural(n_unread, 'part')} of the log could not be read and {are} left out.": n_unread,
-    }
-    return tuple(text for text, is_so in said.items() if is_so)
+    if n_unread:
+        said.append(f"{fmt.plural(n_unread, 'part')} of the log could not be read and {are(n_unread)} left out.")
+    return tuple(said)
 
 
 # -- What it took, and in which scope --
@@ -426,17 +450,27 @@ def took(
     duration_s: float, energy_kwh: float | None, kgco2e: float | None, cost_usd: float | None, tilde: str = ""
 ) -> str:
     """Write ``41 min 12 s, 95.9 Wh, 36.6 g of CO2e and $0.04``, with the tilde of a modelled energy."""
-    known = [fmt.duration(duration_s) if duration_s else "an unknown time"]
-    known += [f"{tilde}{fmt.energy(energy_kwh)}" if energy_kwh is not None else "an unknown energy"]
-    known += [f"{tilde}{fmt.mass(kgco2e)} of CO2e"] if kgco2e is not None else []
-    return joined([*known, *([fmt.money(cost_usd)] if cost_usd is not None else [])])
+    time = "an unknown time"
+    if duration_s:
+        time = fmt.duration(duration_s)
+    energy = "an unknown energy"
+    if energy_kwh is not None:
+        energy = f"{tilde}{fmt.energy(energy_kwh)}"
+    known = [time, energy]
+    if kgco2e is not None:
+        known.append(f"{tilde}{fmt.mass(kgco2e)} of CO2e")
+    if cost_usd is not None:
+        known.append(fmt.money(cost_usd))
+    return joined(known)
 
 
 def gpu_hours(value_h: float | None) -> str:
     """Write GPU-hours."""
     if value_h is None:
         return fmt.UNKNOWN
-    return f"{fmt.significant(value_h, 3 if value_h >= 1 else 2)} GPU-h"
+    if value_h < 1:
+        return f"{fmt.significant(value_h, 2)} GPU-h"
+    return f"{fmt.significant(value_h)} GPU-h"
 
 
 def scope_sentence(*, is_rented: bool, coverage: str) -> str:
@@ -464,9 +498,8 @@ def stamp(n_simulated: int, n_runs: int) -> str:
 
 def left_out(n_simulated: int) -> str:
     """Say that simulated runs are in no figure; empty where none was left out."""
-    are = "is" if n_simulated == 1 else "are"
     if n_simulated:
-        return f"{fmt.plural(n_simulated, 'simulated run')} {are} left out"
+        return f"{fmt.plural(n_simulated, 'simulated run')} {are(n_simulated)} left out"
     return ""
 
 
@@ -488,13 +521,14 @@ def sum_cells(totals: Totals) -> tuple[str, str, str, str, str]:
     GPU.
     """
     hours = totals.gpu_hours
-    tilde = TILDE if is_all_modelled(totals) else ""
+    tilde = ""
+    if is_all_modelled(totals):
+        tilde = TILDE
+    hours_text = "–"
     if hours is None:
         hours_text = fmt.UNKNOWN
     elif hours:
         hours_text = fmt.significant(hours)
-    else:
-        hours_text = "–"
     return (
         fmt.duration(totals.duration_s or None),
         _starred(hours_text, hours, totals.n_unknown_gpu_hours),
@@ -524,21 +558,24 @@ def _starred(text: str, value: float | None, n_unknown: int) -> str:
 
 def sum_notes(totals: Totals) -> list[str]:
     """Return what the sums over some runs lack, assume or mix, a sentence each."""
-    lacks = any(cell.endswith(STAR) for cell in sum_cells(totals))
-    placeless = [row["carbon_intensity"] for row in totals.rows if not row["country"]]
+    notes = []
+    if any(cell.endswith(STAR) for cell in sum_cells(totals)):
+        notes.append("* without the runs for which it is unknown.")
+    if is_all_modelled(totals):
+        notes.append(f"{TILDE} Energy is modelled: no hardware measured it.")
+    placeless = [row.carbon_intensity for row in totals.rows if not row.country]
     n_of_world = sum(factor is not None and bool(factor.table_sha256) for factor in placeless)  # as place_sentence
-    mock = (
-        f"! MOCK: the carbon intensity of {fmt.plural(totals.n_mock_intensity, 'run')} is invented, and so is the CO2e."
-    )
-    calibrated = f"The energy of {fmt.plural(totals.n_calibrated, 'run')} is calibrated with a wall meter."
-    said = {
-        "* without the runs for which it is unknown.": lacks,
-        f"{TILDE} Energy is modelled: no hardware measured it.": is_all_modelled(totals),
-        f"{fmt.plural(n_of_world, 'run')} without a country: CO2e at the world's average intensity.": n_of_world,
-        mock: totals.n_mock_intensity,
-        "The CO2e mixes direct and lifecycle carbon intensities.": "+" in totals.intensity_coverage,
-        "The sums hold carbontracker's prediction for epochs that it did not monitor.": totals.n_predicted,
-        calibrated: totals.n_calibrated,
-        "The energy includes an assumed node_overhead.": totals.node_assumed_kwh and not totals.n_calibrated,
-    }
-    return [text for text, is_so in said.items() if is_so]
+    if n_of_world:
+        notes.append(f"{fmt.plural(n_of_world, 'run')} without a country: CO2e at the world's average intensity.")
+    if totals.n_mock_intensity:
+        mocked = fmt.plural(totals.n_mock_intensity, "run")
+        notes.append(f"! MOCK: the carbon intensity of {mocked} is invented, and so is the CO2e.")
+    if "+" in totals.intensity_coverage:
+        notes.append("The CO2e mixes direct and lifecycle carbon intensities.")
+    if totals.n_predicted:
+        notes.append("The sums hold carbontracker's prediction for epochs that it did not monitor.")
+    if totals.n_calibrated:
+        notes.append(f"The energy of {fmt.plural(totals.n_calibrated, 'run')} is calibrated with a wall meter.")
+    elif totals.node_assumed_kwh:
+        notes.append("The energy includes an assumed node_overhead.")
+    return notes

@@ -189,12 +189,14 @@ class HorizonRegression:
         self._ahead = ahead
         rows = np.arange(min(_BEFORE_H, max(48, origin // 3)), origin - ahead + 1)
         clock = np.abs((rows - origin + 12) % 24 - 12)
-        rows = rows[clock <= _NEAR_CLOCK_H]
+        is_near = clock <= _NEAR_CLOCK_H
+        rows = rows[is_near]
+        clock = clock[is_near]
         target = features.targets(rows, ahead)
         whole = np.isfinite(target).all(axis=1)
         rows = rows[whole]
+        clock = clock[whole]
         target = target[whole]
-        clock = np.abs((rows - origin + 12) % 24 - 12)
         near = 1.0 - (clock / (_NEAR_CLOCK_H + 1)) ** 2  # Epanechnikov's kernel
         self.weights: Array = near * 0.5 ** ((origin - rows) / 24 / _RECENT_HALF_LIFE_D)
         self.rows = rows
@@ -282,9 +284,10 @@ class PastFeatures:
 def _usual_at_hour(values: Array) -> Array:
     """Return the mean of each hour and the same hours on the days before, the latest counting most."""
     kept = 0.5 ** (1 / _USUAL_HALF_LIFE_D)
-    days = -(-len(values) // 24)
+    n = len(values)
+    days = -(-n // 24)
     by_day = np.full(days * 24, np.nan)
-    by_day[: len(values)] = values
+    by_day[:n] = values
     known = np.isfinite(by_day).reshape(days, 24)
     filled = np.where(known, by_day.reshape(days, 24), 0.0)
     sums = np.zeros(24)
@@ -294,7 +297,7 @@ def _usual_at_hour(values: Array) -> Array:
         sums = kept * sums + filled[day]
         counts = kept * counts + known[day]
         usual[day] = np.where(counts > 0, sums / np.where(counts > 0, counts, 1.0), np.nan)
-    return usual.ravel()[: len(values)]
+    return usual.ravel()[:n]
 
 
 def _without_short_gaps(values: Array) -> Array:

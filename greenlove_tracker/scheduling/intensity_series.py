@@ -82,7 +82,9 @@ def region_series(
     Raises:
         UsageError: where a region has no source or is no place, or a file cannot be read.
     """
-    names: list[str | None] = [regions] if isinstance(regions, str) else list(dict.fromkeys(regions or ()))
+    if isinstance(regions, str):
+        regions = [regions]
+    names: list[str | None] = list(dict.fromkeys(regions or ()))
     if isinstance(intensity, Mapping):
         missing = [f"{name}" for name in names if name not in intensity]
         if missing or not intensity:
@@ -139,12 +141,10 @@ def _dated(basis: IntensityBasis, hourly: HourlyIntensity, now: datetime) -> Int
     """Return a basis with the number of known hours before now, and the end of the newest."""
     past = hourly.before(int(now.timestamp() // 3600))
     known = np.flatnonzero(np.isfinite(past.values))
+    newest = None
+    age_s = None
     if known.size:
         newest = time_of(past.first_hour + int(known[-1]) + 1)
-    else:
-        newest = None
-    if newest is None or basis.is_mock:
-        age_s = None
-    else:
-        age_s = (now - newest).total_seconds()
+        if not basis.is_mock:
+            age_s = (now - newest).total_seconds()
     return replace(basis, n_hours=int(known.size), newest_utc=newest, age_s=age_s)

@@ -121,13 +121,10 @@ def best_of(planned: Callable[[datetime], Planned], latest_utc_s: float) -> Next
             return Outlook(point, None, "not worth waiting" if is_known else "no provider", why)
         if before is not None and not is_known:  # nothing is known any more: the plan before stands
             return replace(before, point=point, problem=why)
-        is_due = advice.wait_s < 1.0
-        return Outlook(
-            point,
-            min(advice.start_utc.timestamp(), latest_utc_s),
-            "best start" if is_due else None,
-            "no later start is expected to be better any more" if is_due else why,
-        )
+        start_utc_s = min(advice.start_utc.timestamp(), latest_utc_s)
+        if advice.wait_s < 1.0:
+            return Outlook(point, start_utc_s, "best start", "no later start is expected to be better any more")
+        return Outlook(point, start_utc_s, None, why)
 
     return next_start
 

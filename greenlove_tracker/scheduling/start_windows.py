@@ -165,12 +165,13 @@ class PastChoices:
             scale: intensity now, in parts of that which the saving is told against: of a region that is not here.
             level: of the interval.
         """
-        if self.promised.size:
-            width = _NEAR_PROMISE * float(np.std(self.promised))
+        promises = self.promised
+        if promises.size:
+            width = _NEAR_PROMISE * float(np.std(promises))
         else:
             width = 0.0
-        near = np.exp(-0.5 * ((self.promised - promised) / (width or 1.0)) ** 2) + 1e-6
-        excess = (self.saved - self.promised[:, None]).ravel()
+        near = np.exp(-0.5 * ((promises - promised) / (width or 1.0)) ** 2) + 1e-6
+        excess = (self.saved - promises[:, None]).ravel()
         weights = np.repeat(self.weights * near, self.saved.shape[1])
         known = np.isfinite(excess)
         if promised == 0.0 or not known.any():
@@ -250,12 +251,14 @@ def past_choices(
     promises = length.expected_sum(expected, starts)
     best = promises.argmin(axis=1)
     waited = best > 0
+    n = len(best)
     if chosen and waited.sum() < _LEAST_CHOICES:
-        best, waited = np.full(len(best), chosen), np.ones(len(best), bool)
+        best = np.full(n, chosen)
+        waited = np.full(n, True)
     promised_now = promises[:, 0]
-    promised = share_saved(promises[np.arange(len(best)), best], promised_now, _mean_known(promised_now))
+    promised = share_saved(promises[np.arange(n), best], promised_now, _mean_known(promised_now))
     then = length.sums(actual, starts[best])
-    now = length.sums(actual, np.full(len(best), starts[0]))
+    now = length.sums(actual, np.full(n, starts[0]))
     saved = share_saved(then, now, np.array([_mean_known(of_duration) for of_duration in now.T]))
     return PastChoices(promised[waited], saved[waited], weights[waited])
 
@@ -389,13 +392,17 @@ class _Search:
             here_sum: intensity in the first region, summed over a run that starts now.
         """
         mean_h = float(self.length.hours.mean())
-        sums = None if forecast is None else self.expected(forecast)
-        intensity = intensity_now = basis.yearly_gco2e_per_kwh
+        sums = None
+        if forecast is not None:
+            sums = self.expected(forecast)
+        intensity = basis.yearly_gco2e_per_kwh
+        intensity_now = intensity
+        starts = self.starts
         start = 0
         saving = None
         probability = None
         if self.by == "cost" and not math.isnan(self.paid[:, 0].sum()):
-            start, saving, probability = self._cheapest(np.zeros(len(self.starts)) if sums is None else sums)
+            start, saving, probability = self._cheapest(np.zeros(len(starts)) if sums is None else sums)
         elif self.by == "co2e" and forecast is not None and sums is not None:
             start, saving, probability = self._greenest(forecast, sums, here_sum)
         if sums is not None:
@@ -403,10 +410,13 @@ class _Search:
             intensity = float(sums[start]) / mean_h
             if self.by == "co2e" and saving is not None:
                 intensity = intensity_now * (1.0 - saving.point)
-        wait_h = float(self.starts[start] - self.starts[0])
-        start_h = math.floor(hours_since_epoch(self.now)) + float(self.starts[start])
+        wait_h = float(starts[start] - starts[0])
+        now_utc = self.now.astimezone(UTC)
+        start_utc = now_utc
+        if start:
+            start_utc = time_of(math.floor(hours_since_epoch(self.now)) + float(starts[start]))
         return StartAdvice(
-            start_utc=time_of(start_h) if start else self.now.astimezone(UTC),
+            start_utc=start_utc,
             wait_s=wait_h * SECONDS_PER_HOUR,
             region=basis.region,
             emissions_kgco2e=self._kg(intensity),
@@ -418,7 +428,7 @@ class _Search:
             reason="",
             probability_of_saving=probability,
             by=self.by,
-            now_utc=self.now.astimezone(UTC),
+            now_utc=now_utc,
             deadline_utc=self.deadline.astimezone(UTC),
             duration_s=mean_h * SECONDS_PER_HOUR,
             energy_kwh=self.energy_kwh,
@@ -435,17 +445,18 @@ class _Search:
 
     def rank(self, advice: StartAdvice) -> tuple[float, float]:
         """Return what is to be least: of the cheapest starts, which is the same in all regions, the emissions."""
+        saved = 0.0
         if self.by == "cost" and advice.saving:
             saved = advice.saving.point
-        else:
-            saved = 0.0
         intensity = advice.intensity_gco2e_per_kwh
-        return -saved, math.inf if intensity is None else intensity
+        if intensity is None:
+            intensity = math.inf
+        return -saved, intensity
 
     def _greenest(self, forecast: IntensityForecast, sums: Array, here_sum: float) -> tuple[int, Estimate, float]:
         """Return the start that is expected to emit least, what it saves, and the probability of any saving."""
         least = sums <= float(sums.min()) * (1 + 1e-9)  # but for rounding: of days that are alike, the first
-        start = int(np.flatnonzero(least)[0])
+        start = int(least.argmax())
         now = float(sums[0])
         expected = WindowMeans(forecast.past_expected)
         actual = WindowMeans(forecast.past_actual)
@@ -499,16 +510,18 @@ class _Search:
         """Return why waiting is worth it, or not."""
         saving = advice.saving
         wait_h = advice.wait_s / SECONDS_PER_HOUR
+        if saving is None and self.by == "cost":
+            return "the price of a run that starts now is not known."
         if saving is None:
-            why = "; ".join(f"{one.region}: {one.problem}" if len(bases) > 1 else one.problem for one in bases)
-            return f"{'the price of a run that starts now is not known' if self.by == 'cost' else why}."
+            problems = [f"{one.region}: {one.problem}" for one in bases]
+            if len(bases) == 1:
+                problems = [bases[0].problem]
+            return f"{'; '.join(problems)}."
         what = "cost" if self.by == "cost" else "CO2e"
         if wait_h >= 1:
-            wait_text = f"{wait_h:.0f} h"
-        else:
-            wait_text = f"{60 * wait_h:.0f} min"
-        if wait_h:
-            saves = f"waiting {wait_text} saves"
+            saves = f"waiting {wait_h:.0f} h saves"
+        elif wait_h:
+            saves = f"waiting {60 * wait_h:.0f} min saves"
         else:
             saves = "starting elsewhere saves"
         saves += f" {saving.point:z.0%} of the {what} expected ({saving.lower:z.0%} to {saving.upper:z.0%})"

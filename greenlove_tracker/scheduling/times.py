@@ -55,21 +55,25 @@ def parse_when(text: str, now: datetime, zone: tzinfo | None = None) -> datetime
     Raises:
         UsageError: where it is no time.
     """
-    words = text.strip().lower()
+    stripped = text.strip()
+    words = stripped.lower()
     if words == "now":
         return now.astimezone(UTC)
     if words.startswith("+"):
         return now.astimezone(UTC) + timedelta(seconds=parse_span_s(words[1:]))
-    if clock := _CLOCK.fullmatch(words):
+    clock = _CLOCK.fullmatch(words)
+    if clock:
         return _by_clock(text, clock, now, zone)
     try:
-        when = datetime.fromisoformat(text.strip())
+        when = datetime.fromisoformat(stripped)
     except ValueError:
         raise _no_time(text) from None
-    if not re.search(r"[T ]\d", text.strip(), re.IGNORECASE):  # a day alone: its beginning or its end?
-        raise UsageError(f"{text!r} names no hour: give {text.strip()}T08:00")
+    if not re.search(r"[T ]\d", stripped, re.IGNORECASE):  # a day alone: its beginning or its end?
+        raise UsageError(f"{text!r} names no hour: give {stripped}T08:00")
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=zone)
     try:
-        return (when if when.tzinfo else when.replace(tzinfo=zone)).astimezone(UTC)
+        return when.astimezone(UTC)
     except (OverflowError, ValueError, OSError):  # of the years 1 and 9999
         raise _no_time(text) from None
 

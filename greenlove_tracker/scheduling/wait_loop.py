@@ -159,7 +159,8 @@ class Wait:
         self._max_wait_s = max_wait_s
         self._clocks = clocks or WaitClocks()
         self._is_quiet = quiet
-        self._begun_s, self._begun_utc_s = self._clocks.steady_s(), self._clocks.utc_s()
+        self._begun_s = self._clocks.steady_s()
+        self._begun_utc_s = self._clocks.utc_s()
         self._asked_s = -math.inf
         self._is_answered: threading.Event | None = None  # None: nothing is asked
         self._answers: list[Outlook | Exception] = []
@@ -184,15 +185,19 @@ class Wait:
             point = None if self._outlook is None else self._outlook.point
             if is_first:
                 at_request = point
-            if (ending := self._ending()) is not None:
+            ending = self._ending()
+            if ending is not None:
                 result = WaitResult(*ending, self._waited_s, at_request, point)
                 self._say(_end_text(result, now))
                 hand_over_wait(result.fields, self._utc_s, deadline_utc=deadline_utc)
                 return result
             self._ask(now)
-            if self._outlook is not None and (text := self._state_text(self._outlook, now_utc_s)) != self._said:
-                why = "" if self._said else self._outlook.explanation
-                self._say("; ".join(filter(None, (text, why))))
+            outlook = self._outlook
+            if outlook is not None:
+                text = self._state_text(outlook, now_utc_s)
+                why = "" if self._said else outlook.explanation
+                if text != self._said:
+                    self._say("; ".join(filter(None, (text, why))))
                 self._said = text
             self._sleep(now_utc_s)
 
@@ -232,7 +237,8 @@ class Wait:
             finally:
                 is_answered.set()
 
-        if (no_thread := start_thread("greenlove-wait", work)) is not None:
+        no_thread = start_thread("greenlove-wait", work)
+        if no_thread is not None:
             answers.append(no_thread)
             is_answered.set()
 
@@ -274,19 +280,16 @@ class Wait:
 
     @property
     def _next_utc_s(self) -> float | None:
-        if self._outlook is None:
-            planned_utc_s = None
-        else:
-            planned_utc_s = self._outlook.start_utc_s
-        if planned_utc_s is None:
+        if self._outlook is None or self._outlook.start_utc_s is None:
             return self._start_utc_s
-        return planned_utc_s
+        return self._outlook.start_utc_s
 
     def _sleep(self, now_utc_s: float) -> None:
         seconds = [LONGEST_SLEEP_S]
         if self._max_wait_s is not None:
             seconds.append(self._max_wait_s - self._waited_s)
-        if (start_utc_s := self._next_utc_s) is not None:
+        start_utc_s = self._next_utc_s
+        if start_utc_s is not None:
             seconds.append(start_utc_s - now_utc_s)
         self._clocks.sleep(max(0.0, min(seconds)), self._is_answered)
 
@@ -311,16 +314,14 @@ class Wait:
 
 
 def _end_text(result: WaitResult, now: datetime) -> str:
+    text = "starting"
     if result.waited_s >= 1:
-        after = f" after {fmt.duration(round(result.waited_s))}"
-    else:
-        after = ""
+        text += f" after {fmt.duration(round(result.waited_s))}"
+    text += f": {result.explanation}"
     is_said = result.reason in ("below the threshold", "no provider")
-    if is_said or result.at_start is None:
-        at_start = ""
-    else:
-        at_start = f"; now {result.at_start.told(now)}"
-    return f"starting{after}: {result.explanation}{at_start}"
+    if result.at_start is not None and not is_said:
+        text += f"; now {result.at_start.told(now)}"
+    return text
 
 
 UNKNOWN_INTENSITY = "the carbon intensity is not known"
@@ -352,20 +353,20 @@ def below_threshold(threshold_gco2e_per_kwh: float, opened: Callable[[], Intensi
         if before is not None and latest_point(before, answer) is not point:
             return replace(before, problem=failures)
         is_table = point.kind == PointKind.TABLE
+        by = f"by {point.source}"
         if is_table:
-            by = f"by {point.source}, a year's average"
-        else:
-            by = f"by {point.source}"
-        by += f" ({failures})" if is_table and failures else ""
+            by += ", a year's average"
+            if failures:
+                by += f" ({failures})"
         value = f"{point.gco2e_per_kwh:.0f} gCO2e/kWh {by}"
         threshold = f"the threshold of {threshold_gco2e_per_kwh:g}"
         is_low = point.gco2e_per_kwh <= threshold_gco2e_per_kwh
         if not (is_low or is_table):
             return Outlook(point, problem=failures)
-        why = f"{value}, is at or below {threshold}"
-        if not is_low:
-            why = f"{value}, is above {threshold} at all hours, so waiting would gain nothing"
-        return Outlook(point, None, "below the threshold" if is_low else "no provider", why, failures)
+        if is_low:
+            return Outlook(point, None, "below the threshold", f"{value}, is at or below {threshold}", failures)
+        why = f"{value}, is above {threshold} at all hours, so waiting would gain nothing"
+        return Outlook(point, None, "no provider", why, failures)
 
     return next_start
 

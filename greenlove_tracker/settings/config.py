@@ -211,13 +211,16 @@ class Settings:
         for one in fields(self):
             value = getattr(self, one.name)
             must = one.metadata.get("must")
-            if must is not None and value is not None and not must[1](value):
-                raise UsageError(f"{{argument}} must be {must[0]}, not {value!r}", argument=one.name)
+            if must is not None and value is not None:
+                wanted, is_so = must
+                if not is_so(value):
+                    raise UsageError(f"{{argument}} must be {wanted}, not {value!r}", argument=one.name)
         for name, named in (("precision", precision_named), ("workload", workload_named)):
-            if text := getattr(self, name):
+            text = getattr(self, name)
+            if text:
                 object.__setattr__(self, name, named(text))
         for pair in _EITHER_OR:
-            if getattr(self, pair[0]) is not None and getattr(self, pair[1]):
+            if all(getattr(self, name) for name in pair):  # a number that is given is above 0
                 raise UsageError("give {argument} or {argument}, not both", argument=pair)
 
     def stop_for(self, error: UsageError) -> bool:
@@ -243,15 +246,15 @@ def _held_back(source: Source, env: Mapping[str, str]) -> dict[str, str]:
     """Return by name why what a file of the working directory may not set counts for nothing."""
     here = Path.cwd().resolve()
     log_dir = here / os.path.expanduser(source.values.get("log_dir", ""))  # noqa: PTH111
-    names = set(source.values) & set(_ACTS)
-    if log_dir.resolve().is_relative_to(here):
-        names.discard("log_dir")
-    where = f"set it in {config_files.user_file(env)}, as {config_files.PREFIX}{{}} or by an argument"
-    return {
-        name: f"{name} of {source.where} counts for nothing, as it {_ACTS[name]}: {where.format(name.upper())}"
-        for name in source.values
-        if name in names
-    }
+    is_inside = log_dir.resolve().is_relative_to(here)
+    own_file = config_files.user_file(env)
+    found = {}
+    for name in source.values:
+        if name not in _ACTS or (name == "log_dir" and is_inside):
+            continue
+        where = f"set it in {own_file}, as {config_files.PREFIX}{name.upper()} or by an argument"
+        found[name] = f"{name} of {source.where} counts for nothing, as it {_ACTS[name]}: {where}"
+    return found
 
 
 def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None) -> Settings:
@@ -326,10 +329,11 @@ def checked_sources(env: Mapping[str, str]) -> tuple[list[Source], list[str]]:
 def is_strict(arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None) -> bool:
     """Return whether ``strict`` is set anywhere, as far as that can be read: what is asked where settings are bad."""
     found, _ = checked_sources(os.environ if env is None else env)
-    values = [source.values.get("strict") for source in found if not source.is_local]
-    values.append((arguments or {}).get("strict"))
-    last = next((value for value in reversed(values) if value is not None), False)
-    return str(last).strip().lower() in _TRUE
+    strict = False
+    for values in (*(source.values for source in found if not source.is_local), arguments or {}):
+        if values.get("strict") is not None:
+            strict = values["strict"]
+    return str(strict).strip().lower() in _TRUE
 
 
 def setting_names() -> tuple[str, ...]:
@@ -354,12 +358,12 @@ def refuse_unknown(names: Iterable[str], further: Iterable[str] = ()) -> None:
         UsageError: where one is unknown.
     """
     hints = _hints()
-    if unknown := sorted(set(names) - set(hints)):
+    unknown = sorted(set(names) - set(hints))
+    if unknown:
         near = difflib.get_close_matches(unknown[0], [*hints, *further], n=1)
+        hint = "greenlove config show lists all"
         if near:
             hint = f"did you mean {near[0]}?"
-        else:
-            hint = "greenlove config show lists all"
         raise UsageError(f"no such setting: {', '.join(unknown)}; {hint}")
 
 

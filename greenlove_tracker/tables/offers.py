@@ -79,7 +79,8 @@ def read_offers(path: Path | str) -> tuple[Offer, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the prices in {path} cannot be read: {error}") from error
     reader = csv.DictReader(text.splitlines(), restval="")
-    if missing := sorted(OUR_COLUMNS - set(reader.fieldnames or ())):
+    missing = sorted(OUR_COLUMNS - set(reader.fieldnames or ()))
+    if missing:
         raise UsageError(f"{path}: it has no column {', '.join(missing)}: {', '.join(sorted(OUR_COLUMNS))} are needed")
     return tuple(_ours(row, f"{path}, row {number}", path.stem) for number, row in enumerate(reader, 2))
 
@@ -98,20 +99,21 @@ def _ours(row: Mapping[str, str], where: str, provider: str) -> Offer:
     price = read("price", lambda text: _positive(text, _MOST_USD_PER_GPU_HOUR * gpus), _PRICE)
     if not row["gpu"]:
         raise UsageError(f"{where}: the column gpu is empty: write the name of the GPU")
+    cell = row.get
     return Offer(
-        provider=(row.get("provider") or provider).lower(),
+        provider=(cell("provider") or provider).lower(),
         gpu=row["gpu"],
         memory_gb=read("memory_gb", lambda text: _positive(text, _MOST_MEMORY_GB), "that of one GPU in GB"),
-        access=row.get("access") or "on demand",
+        access=cell("access") or "on demand",
         usd_per_gpu_hour=None if price is None else price / gpus,
-        status=row.get("status") or ("list" if price is not None else "contact sales"),
-        spot_status=row.get("spot_status") or "",
+        status=cell("status") or ("list" if price is not None else "contact sales"),
+        spot_status=cell("spot_status") or "",
         gpus_per_instance=sizes,
-        regions=_split(row.get("regions") or ""),
-        country=row.get("country") or "",
+        regions=_split(cell("regions") or ""),
+        country=cell("country") or "",
         price_date=read("date_read", date.fromisoformat, "a date such as 2026-09-28").isoformat(),
-        note=row.get("note") or "",
-        source=row.get("source") or where,
+        note=cell("note") or "",
+        source=cell("source") or where,
     )
 
 

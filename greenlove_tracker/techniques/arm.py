@@ -64,14 +64,14 @@ class Arm:
         loss = loss_of(self.step(batch))
         if isinstance(loss, torch.Tensor):
             loss = loss.detach().float().mean()
-        else:
-            loss = loss
         return next(iter(samples_of(batch)), self.source.batch_size), loss
 
     def counted(self) -> list[str]:
         """Return what the technique and the step counted while they ran, in sentences."""
-        asked = [*self.parts.get("technique_notes", ()), *([self.step.note] if isinstance(self.step, OwnStep) else [])]
-        return [text for ask in asked if (text := ask())]
+        asked = [*self.parts.get("technique_notes", ())]
+        if isinstance(self.step, OwnStep):
+            asked.append(self.step.note)
+        return [text for text in [ask() for ask in asked] if text]
 
 
 def parts_of(task: Task, seed: int) -> Parts:
@@ -114,7 +114,8 @@ def arm_of(parts: Parts, technique: Technique | None = None) -> Arm:
 
 def _step_of(parts: Parts, device: torch.device) -> Callable[[Any], Any]:
     """Return what makes a step on a batch: the task's own ``train_step`` where there is one."""
-    if (own := parts.get("train_step")) is None:
+    own = parts.get("train_step")
+    if own is None:
         return OwnStep(parts, device)
     model, optimizer, criterion = (parts[name] for name in ("model", "optimizer", "criterion"))
     return lambda batch: own(model, batch, optimizer, criterion, device)

@@ -198,7 +198,8 @@ class ArmTraining:
         began_s = self._rested_s()
         source = self.arm.source
         batches = source.first(source.batches_per_epoch or _ENDLESS)
-        if (first := next(batches, None)) is None:
+        first = next(batches, None)
+        if first is None:
             raise UsageError("an epoch of the training data gave no batch")
         self._batches = chain([first], batches)
         self._n_begun += 1

@@ -132,7 +132,8 @@ def techniques_of(given: str | Sequence[str | Technique]) -> list[Technique]:
     if not named:
         raise UsageError("no technique is named: there is nothing to compare the baseline with")
     names = [technique.name for technique in named]
-    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
         raise UsageError(f"{', '.join(twice)}: named twice")
     if BASELINE in names:
         raise UsageError(f"{BASELINE} is the training without any technique, and always compared: leave it out")
@@ -159,7 +160,8 @@ class _ComparisonRun(TrialSession):
         self._method = ""
         self._prepared_s = 0.0
         self._n_positions = 0
-        self._sleep, self._random = sleep, random.Random(seed)  # noqa: S311  # pauses, no secret
+        self._sleep = sleep
+        self._random = random.Random(seed)  # noqa: S311  # pauses, no secret
         try:
             made = [first, parts_of(task, seed)]
             check_is_new(made[1], first)
@@ -227,7 +229,8 @@ class _ComparisonRun(TrialSession):
             arm = arm_of(make() if made is None else made, technique)
             if technique is None and any(arm.parts.get(name) for name in ("total_epochs", "total_steps", "phases")):
                 self._plan = plan_of_parts(arm.parts)
-            self._arms[name] = training = ArmTraining(arm, self.perf_s, self._records[name])
+            training = ArmTraining(arm, self.perf_s, self._records[name])
+            self._arms[name] = training
             with training.running():
                 training.warm_up(until_s)
         except Exception as error:
@@ -238,7 +241,8 @@ class _ComparisonRun(TrialSession):
         while len(self._arms) > 1:
             left_s = self.budget_s - self.spent_s
             costs = [training.cost for training in self._arms.values()]
-            if (plan := schedule.next_block(costs, left_s)) is None:
+            plan = schedule.next_block(costs, left_s)
+            if plan is None:
                 return
             number = schedule.n_blocks
             trials = list[ArmTrial]()
@@ -292,7 +296,8 @@ class _ComparisonRun(TrialSession):
             raise error
         self._records[name].reason = reason_of(error)
         self._trials = [trial for trial in self._trials if trial.arm != name]
-        if (training := self._arms.pop(name, None)) is not None:
+        training = self._arms.pop(name, None)
+        if training is not None:
             training.close()
         error.__traceback__ = None  # its frames hold the arm's tensors
         del training
@@ -310,15 +315,18 @@ class _ComparisonRun(TrialSession):
         time_ratio = _ratio(self._time, name)
         energy_ratio = _ratio(self._energy, name)
         # Of energy where hardware counted any of it.
+        fit = self._energy
         if energy_ratio is None or is_modelled(self._method):
             fit = self._time
-        else:
-            fit = self._energy
-        if name == BASELINE:
-            verdict = Verdict.NO_DIFFERENCE
-        else:
+        verdict = Verdict.NO_DIFFERENCE
+        if name != BASELINE:
             verdict = verdict_of(_ratio(fit, name))
         _, basis = rates.cost(1.0, 1.0, self._session.state.gpu_count)
+        cost_ratio = None
+        if basis == "machine":
+            cost_ratio = time_ratio
+        elif basis == "electricity":
+            cost_ratio = energy_ratio
         times_s = [t.duration_s / t.samples for t in trials]
         peaks = [t.peak_memory_bytes for t in trials if t.peak_memory_bytes is not None]
         is_finite = all(t.loss is None or math.isfinite(t.loss) for t in trials)
@@ -328,7 +336,7 @@ class _ComparisonRun(TrialSession):
             time_ratio=time_ratio,
             energy_ratio=energy_ratio,
             co2e_ratio=energy_ratio,
-            cost_ratio={"machine": time_ratio, "electricity": energy_ratio}.get(basis),
+            cost_ratio=cost_ratio,
             memory_ratio=_ratio(self._memory, name),
             n_trials=len(trials),
             duration_s_per_sample=statistics.geometric_mean(times_s) if times_s else None,
@@ -407,9 +415,7 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
         return "out of memory"
     text = " ".join(str(error).split())
-    if len(text) <= _MOST_REASON:
-        text = text
-    else:
+    if len(text) > _MOST_REASON:
         text = f"{text[:_MOST_REASON]}…"
     if isinstance(error, UsageError):
         return text

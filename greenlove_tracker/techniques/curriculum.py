@@ -68,8 +68,10 @@ class Curriculum(Sampler[int]):  # type: ignore[misc]
             raise UsageError(f"{{argument}} must be one of {', '.join(_PACINGS)}, not {pacing!r}", argument="pacing")
         self.epochs = whole_number("epochs", epochs)
         self.epoch = 0
-        self._pacing, self._start = pacing, _positive_share("start", start)
-        self._full_after, self._seed = _positive_share("full_after", full_after), whole_number("seed", seed, 0)
+        self._pacing = pacing
+        self._start = _positive_share("start", start)
+        self._full_after = _positive_share("full_after", full_after)
+        self._seed = whole_number("seed", seed, 0)
         self._order = torch.argsort(_numbers(difficulty), stable=True)
 
     def set_epoch(self, epoch: int) -> None:

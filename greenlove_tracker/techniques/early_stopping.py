@@ -164,7 +164,8 @@ class EarlyStopping:
         self._values.append(number)
         self._is_restored = False
         if self._is_best(number):
-            self.best_value, self.best_at = number, len(self._values)
+            self.best_value = number
+            self.best_at = len(self._values)
         return self._state.add(number)
 
     def _is_best(self, number: float) -> bool:

@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -53,7 +53,6 @@ _SIGNALS = ("SIGTERM", "SIGUSR1", "SIGINT")  # Python's own SIGINT ends the trai
 LEARNING_RATE = "learning_rate"  # of the first optimizer, and of its groups the largest
 _LOSSES_OF_STEPS = 100  # logged over a training that counts in steps, at most
 _log = logging.getLogger("greenlove_tracker")
-FieldsOf = Callable[[str], Sequence[Field]]  # of the id of a run
 
 
 def train_one(
@@ -136,7 +135,8 @@ def train_one(
             except Exception as error:
                 session.write_fields([Field("failure", mask_secrets(reason_of(error)))])
                 raise
-            if notes := list(filter(None, (arm.note, *arm.counted()))):
+            notes = list(filter(None, (arm.note, *arm.counted())))
+            if notes:
                 session.write_fields([Field("technique_note", "; ".join(notes))])
     run = Run(tracker.run_dir)
     if run.summary.status == RunStatus.FINISHED:  # as the disk has it
@@ -261,7 +261,8 @@ class ArmLoop:
         parts = arm.parts
         self._arm = arm
         self._plan = plan
-        self._model, self._eval_fn = parts["model"], parts.get("eval_fn")
+        self._model = parts["model"]
+        self._eval_fn = parts.get("eval_fn")
         self._stopping = parts.get("early_stopping")
         self._length = plan.steps or plan.epochs or 0
         if plan.steps:
@@ -384,7 +385,8 @@ class ArmLoop:
         if progress.loss is not None:
             self._tracker.log_metric(TRAIN_LOSS, progress.loss)
         groups = getattr(each_of(self._arm.parts["optimizer"])[0], "param_groups", ())
-        if rates := [float(group["lr"]) for group in groups if "lr" in group]:
+        rates = [float(group["lr"]) for group in groups if "lr" in group]
+        if rates:
             self._tracker.log_metric(LEARNING_RATE, max(rates))
 
     def _evaluate(self, epoch: int) -> bool:

@@ -31,7 +31,8 @@ def technique(name: str, value: str | None) -> Technique:
     uuids = list[str]()
 
     def apply(parts: Parts) -> Parts:
-        uuids[:] = _gpus_of(parts)
+        uuids.clear()
+        uuids.extend(_gpus_of(parts))
         return parts
 
     @contextmanager

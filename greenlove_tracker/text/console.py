@@ -140,18 +140,23 @@ def confirm(question: str, default: bool | None = None) -> bool | None:
         question: without the choice, which is added.
         default: what an empty answer means; None: it is asked again.
     """
-    choice = {None: "[y/n]", True: "[Y/n]", False: "[y/N]"}[default]
+    choice = "[y/n]"
+    if default is True:
+        choice = "[Y/n]"
+    elif default is False:
+        choice = "[y/N]"
     if not can_ask():
         return None
     while True:
         _write(sys.stderr, f"{question} {choice} ")
-        answer = sys.stdin.readline()
-        if not answer:
+        line = sys.stdin.readline()
+        if not line:
             return None
-        if not answer.strip() and default is not None:
+        answer = line.strip().lower()
+        if not answer and default is not None:
             return default
-        if answer.strip().lower()[:1] in ("y", "n"):
-            return answer.strip().lower()[0] == "y"
+        if answer.startswith(("y", "n")):
+            return answer.startswith("y")
 
 
 def open_page(uri: str) -> bool:

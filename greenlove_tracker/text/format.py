@@ -25,6 +25,7 @@ _ENERGY_STEPS = ((1e-6, "GWh"), (1e-3, "MWh"), (1, "kWh"), (1e3, "Wh"), (1e6, "m
 _POWER_STEPS = ((1e-6, "MW"), (1e-3, "kW"), (1, "W"), (1e3, "mW"))
 _MASS_STEPS = ((1e-6, "kt"), (1e-3, "t"), (1, "kg"), (1e3, "g"), (1e6, "mg"))
 
+Steps = tuple[tuple[float, str], ...]  # factor and name of each unit, the largest first
 Text = Callable[[float | None], str]  # one of the functions below
 
 
@@ -42,7 +43,7 @@ def _rounded(value: float) -> float:
     return float(f"{value:.2e}")
 
 
-def _scaled(value: float | None, steps: tuple[tuple[float, str], ...]) -> str:
+def _scaled(value: float | None, steps: Steps) -> str:
     """Write ``value`` in the largest unit of ``steps``, (factor, name) each, that shows it as at least 1."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
@@ -151,7 +152,11 @@ def bounds(estimate: Estimate, text: Text, joint: str = " – ") -> str:
 
 def _ends(estimate: Estimate, text: Text) -> tuple[str, str]:
     unit = text(estimate.point).rpartition(" ")[2]
-    steps = {energy: _ENERGY_STEPS, mass: _MASS_STEPS}.get(text, ())
+    steps: Steps = ()
+    if text is energy:
+        steps = _ENERGY_STEPS
+    elif text is mass:
+        steps = _MASS_STEPS
     factor = next((factor for factor, name in steps if name == unit), None)
     if factor is None:
         return text(estimate.lower), text(estimate.upper)
@@ -280,14 +285,15 @@ def plan(planned: TrainingPlan | None) -> str:
 
 def expected_stop(stop: Estimate, most_epochs: int) -> str:
     """Write where early stopping may end a training: ``stops after about 14 of 50 epochs (95%: 9 to 22)``."""
+    whole = plural(most_epochs, "epoch")
     ends = f"{stop.lower:,.0f} to {stop.upper:,.0f}"
     if stop.lower == stop.upper == most_epochs:
-        return f"goes through all {plural(most_epochs, 'epoch')}"
+        return f"goes through all {whole}"
     if stop.lower == stop.upper:
-        return f"stops after {stop.point:,.0f} of {plural(most_epochs, 'epoch')}"
+        return f"stops after {stop.point:,.0f} of {whole}"
     if stop.point >= most_epochs:
-        return f"may stop early, and more likely after all {plural(most_epochs, 'epoch')} ({stop.level:.0%}: {ends})"
-    return f"stops after about {stop.point:,.0f} of {plural(most_epochs, 'epoch')} ({stop.level:.0%}: {ends})"
+        return f"may stop early, and more likely after all {whole} ({stop.level:.0%}: {ends})"
+    return f"stops after about {stop.point:,.0f} of {whole} ({stop.level:.0%}: {ends})"
 
 
 def phase_name(phase: Phase) -> str:
@@ -362,7 +368,7 @@ class Scale:
         return text
 
 
-def _scale(formatter: Callable[[float], str], steps: tuple[tuple[float, str], ...], reference: float) -> Scale:
+def _scale(formatter: Callable[[float], str], steps: Steps, reference: float) -> Scale:
     number, _, unit = formatter(reference).rpartition(" ")
     return Scale(unit, next(float(factor) for factor, name in steps if name == unit), len(number.partition(".")[2]))
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 
+from greenlove_tracker.logs.run_fields import exported_names
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.totals import Ending, merge_epochs, summarise
 from greenlove_tracker.machine.forks import forks_wait, start_thread
@@ -23,38 +24,6 @@ from greenlove_tracker.vocabulary.records import Row, RunStatus
 
 _DELIVER_S = 1.0
 _MOST_PENDING = 10_000  # events that wait for the exporters
-# Lines of run.csv that are shown to a service: nothing of the user, the command, the host or the job.
-_FACTS = (
-    "greenlove_version",
-    "tags",
-    "epochs_planned",
-    "total_steps_planned",
-    "first_epoch",
-    "first_step",
-    "phases",
-    "stopping_rule",
-    "continues",
-    "world_size",
-    "country",
-    "pue",
-    "node_overhead",
-    "precision",
-    "workload",
-    "carbon_intensity",
-    "carbon_intensity.source",
-    "carbon_intensity.year",
-    "intensity_order",
-    "electricity_price",
-    "electricity_price.source",
-    "electricity_tariff",
-    "price_usd_per_gpu_hour",
-    "meter",
-    "cpu_model",
-    "cpu_threads",
-    "gpu_models",
-    "gpu_count",
-    "gpu_power_limit_w",
-)
 _BY_NAME = "greenlove_tracker.integrations.exporters"  # it stands above the tracker, and is loaded for a name
 
 
@@ -217,7 +186,7 @@ class RunExporters(RunPart):
     def _describe(self) -> ExportedRun:
         state = self._state
         fields = self._writer.fields
-        facts = {n.replace(".", "_"): fields[n].value for n in _FACTS if n in fields and fields[n].value}
+        facts = {n.replace(".", "_"): fields[n].value for n in exported_names() if n in fields and fields[n].value}
         if "intensity_order" in facts:  # what stands in run.csv then counts only where no service answers
             facts = {name: value for name, value in facts.items() if not name.startswith("carbon_intensity")}
         return ExportedRun(state.run_dir, state.factors.project, state.started_utc_s, _is_in_steps(state), facts)

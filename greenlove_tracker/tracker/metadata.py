@@ -9,7 +9,8 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from greenlove_tracker.logs.schema import SCHEMA_VERSION, cell, factor_fields
+from greenlove_tracker.logs.run_fields import factor_fields
+from greenlove_tracker.logs.schema import SCHEMA_VERSION, cell
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.machine.job import Ranks, job_fields, user_name
 from greenlove_tracker.settings.config import Settings

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 
+from greenlove_tracker.logs.run_fields import check_declared
 from greenlove_tracker.machine.devices import has_cuda_started
 from greenlove_tracker.meter import GpuEnergy, MeterInfo, NullMeter
 from greenlove_tracker.tracker.events import RunEnded
@@ -42,7 +43,10 @@ class MeterStarter(RunPart):
     def _start(self) -> None:
         info = MeterInfo(())
         try:
-            info = self._meter.start()
+            found = self._meter.start()
+            for field in found.fields:
+                check_declared(field.name)
+            info = found
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             self._has_failed = True
             self._recorder.detach_meter(Flag.METER_FAILED)

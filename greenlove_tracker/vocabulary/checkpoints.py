@@ -112,7 +112,6 @@ class CheckpointAction(StrEnum):
 
     SAVED = "saved"
     FAILED = "failed"  # the one before stays
-    SKIPPED = "skipped"  # it was due while the one before was still being written
     RESTORED = "restored"  # this run goes on from it
     DAMAGED = "damaged"  # it was found so, and passed over
     NOTICED = "noticed"  # a signal said that the job or the machine is about to end

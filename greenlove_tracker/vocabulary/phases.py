@@ -68,7 +68,8 @@ class Phase:
         for name in _COUNTS:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, _count(name, getattr(self, name)))
-        if len(works := [name for name in _WORKS if getattr(self, name) is not None]) > 1:
+        works = [name for name in _WORKS if getattr(self, name) is not None]
+        if len(works) > 1:
             raise UsageError(f"{' and '.join(works)} of one phase: give the one that its cost goes by")
         for name in ("work_per_step", "data_share", "eval_s"):
             value = getattr(self, name)
@@ -137,7 +138,8 @@ class Phase:
             word = next(word for word, field in _FIELDS.items() if field == self.measure)
             text += f"x{_number(getattr(self, self.measure))}{'' if word == 'tokens' else word}"
         for name in _OPTIONS:
-            if (value := getattr(self, name)) is not None:
+            value = getattr(self, name)
+            if value is not None:
                 text += f",{name}={quote(value, safe='') if name == 'name' else _number(value)}"
         return text
 
@@ -221,7 +223,8 @@ def _phases_of(given: Sequence[object]) -> Iterator[Phase]:
             yield from map(Phase.from_text, item.split())
         elif isinstance(item, Mapping):
             known = {field.name for field in fields(Phase)}
-            if unknown := [str(name) for name in item if name not in known]:
+            unknown = [str(name) for name in item if name not in known]
+            if unknown:
                 raise UsageError(f"a phase has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
             yield Phase(**item)
         else:
@@ -231,7 +234,8 @@ def _phases_of(given: Sequence[object]) -> Iterator[Phase]:
 def _check(phases: Sequence[Phase]) -> None:
     if len({phase.unit for phase in phases}) > 1:
         raise UsageError("some phases are in steps and some in epochs: give all in one of the two")
-    if len(measures := {phase.measure for phase in phases} - {None}) > 1:
+    measures = {phase.measure for phase in phases} - {None}
+    if len(measures) > 1:
         raise UsageError(f"work is given as {' and '.join(sorted(map(str, measures)))}: give all in one of them")
     for (_, end), phase in zip(spans(phases), phases, strict=True):
         if phase.eval_from is not None and phase.eval_from > end:
@@ -373,7 +377,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "total_steps"):
-            if (value := getattr(self, name)) is not None:
+            value = getattr(self, name)
+            if value is not None:
                 object.__setattr__(self, name, whole_number(name, value))
         if self.phases:
             length = length_by_phases(self.phases, self.epochs, self.total_steps)
@@ -440,9 +445,11 @@ class Plan:
                 "the number of all, those that are done included"
             )
         if self.is_in_epochs:
-            done, whole = (done_epochs, epochs)
+            done = done_epochs
+            whole = epochs
         else:
-            done, whole = (done_steps, steps)
+            done = done_steps
+            whole = steps
         if done == whole:  # the loop of the script has nothing to do either
             return Plan(first_epoch=done_epochs, first_step=done_steps)
         return Plan(

@@ -172,6 +172,9 @@ def _add_counts(a: int | None, b: int | None) -> int | None:
     return a + b
 
 
+RATES = "rates"  # columns that a file of rows has only where a run asked for the rates of its time
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row of ``epochs-<rank>.csv``; it never changes once written.
@@ -206,15 +209,19 @@ class Row:
     carbon_intensity_gco2e_per_kwh: Annotated[
         float | None,
         "that was in force, the last known when the row ends; the row's energies count with it",
+        0.0,
+        RATES,
     ] = None
     carbon_intensity_source: Annotated[
         str,
         "who gave it, measured, estimated or forecast, direct or lifecycle, how old it was when it was asked for, and "
         "why it stands in for what was asked for: `neso measured direct, 12 min old`, "
         "`table lifecycle (fallback: neso: it did not answer)`, `mock`; several with `;` between them",
+        0.0,
+        RATES,
     ] = ""
     electricity_price_usd_per_kwh: Annotated[
-        float | None, "of a tariff, mean over the same time; empty where the tariff does not say", -math.inf
+        float | None, "of a tariff, mean over the same time; empty where the tariff does not say", -math.inf, RATES
     ] = None
 
 

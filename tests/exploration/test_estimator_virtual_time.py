@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler  # no
 
 from greenlove_tracker import Estimator, Tracker, read_logs  # noqa: E402
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # noqa: E402
+from greenlove_tracker.logs.explorations import explored_plan  # noqa: E402
 from greenlove_tracker.logs.run import Run  # noqa: E402
-from greenlove_tracker.logs.trials import explored_plan  # noqa: E402
 from greenlove_tracker.logs.uncertainty import forecast_with_meter_error  # noqa: E402
 from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
 from greenlove_tracker.text import format as fmt  # noqa: E402

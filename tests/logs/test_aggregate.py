@@ -7,8 +7,11 @@ import pytest
 from conftest import epoch_row
 from foreign_samples import write_rows
 
+from greenlove_tracker.logs import run_rows
 from greenlove_tracker.logs.aggregate import Totals, aggregate
 from greenlove_tracker.logs.directory import read_logs
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run_rows import run_row
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.records import Energy, Factor, Method
 
@@ -207,3 +210,12 @@ def test_simulated_runs_count_where_there_are_no_others_unless_refused(make_run)
     alone, refused = aggregate(path), aggregate(path, simulated=False)
     assert (alone.total.n_runs, alone.total.n_simulated, alone.n_left_out) == (1, 1, 0)
     assert (refused.total.n_runs, refused.n_left_out) == (0, 1)
+
+
+def test_a_further_fact_of_run_csv_is_one_line(make_run, monkeypatch):
+    facts_of = run_rows._facts_of
+    runs = [Run(make_run(f"run-{n}", fields={"cluster": name})) for n, name in enumerate(("alps", "jura", "alps"))]
+    assert len({run_row(run).intensity for run in runs}) == 1
+    monkeypatch.setattr(run_rows, "_facts_by_lines", run_rows._FactsByLines())
+    monkeypatch.setattr(run_rows, "_facts_of", lambda run: facts_of(run) | {"intensity": run.text("cluster")})
+    assert [run_row(run).intensity for run in runs] == ["alps", "jura", "alps"]

@@ -72,7 +72,7 @@ def test_runs_are_read_anew_and_belong_to_their_groups(logs):
     assert found.runs[1].run_id == "run-4" and [r.run_id for r in found.runs[:2]] == ["run-1", "run-4"]
     assert found.runs[0] is not found.runs[0]
     by_training = aggregate(logs).by("training")
-    assert [row["run"] for row in by_training["run-2",].rows] == ["run-2", "run-3"]
+    assert [row.run for row in by_training["run-2",].rows] == ["run-2", "run-3"]
 
 
 @pytest.mark.slow
@@ -154,7 +154,7 @@ def test_the_report_of_many_runs_tells_of_those_that_matter(tmp_path):
     top = next(table for table in tables if table.columns[0].title == "run")
     further, total = top.rows[-2], top.rows[-1]
     every = aggregate(tmp_path / "logs")
-    rest = Totals(sorted(every.total.rows, key=lambda row: (-row["emissions_kgco2e"], row["run"]))[10:])
+    rest = Totals(sorted(every.total.rows, key=lambda row: (-row.emissions_kgco2e, row.run))[10:])
     assert further[4:7] == sum_cells(rest)[2:] and total[4:7] == sum_cells(every.total)[2:]
 
 

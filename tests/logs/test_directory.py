@@ -43,7 +43,7 @@ def dead(run_dir):
 def test_a_run_reads_back(make_run):
     run_dir = make_run(rows=ROWS, fields={"project": "digits"})
     (run,) = read_logs(run_dir.parent).runs
-    assert (run.run_id, run.text("project"), run.text("nothing", "-")) == (run_dir.name, "digits", "-")
+    assert (run.run_id, run.text("project"), run.text("user", "-")) == (run_dir.name, "digits", "-")
     assert [e.epoch for e in run.epochs] == [1, 2, 3] and run.epochs_of(7) == []
     assert run.summary.energy_kwh == pytest.approx(0.003) and run.added_up() == run.summary
     assert (run.carbon_intensity.value, run.electricity_price, run.problems) == (400.0, None, [])
@@ -114,9 +114,9 @@ def test_binary_garbage_costs_no_more_than_its_line(make_run, garbage, name):
         lines = data.splitlines(keepends=True)
         return b"".join([*lines[:2], garbage, *lines[2:]])
 
-    run = broken(make_run(rows=ROWS, fields={"project": "p", "z": 'q, "r"'}), name, change)
+    run = broken(make_run(rows=ROWS, fields={"project": "p", "tags": 'q, "r"'}), name, change)
     assert len(run.rows[0]) >= 2 and list(run.rows[0])[-1] == ROWS[-1]
-    assert (run.text("z"), run.carbon_intensity.value) == ('q, "r"', 400.0)
+    assert (run.text("tags"), run.carbon_intensity.value) == ('q, "r"', 400.0)
     assert problems(run) and all(p.startswith((f"{name}: line ", f"{name}: {NOT_UTF_8}")) for p in problems(run))
 
 

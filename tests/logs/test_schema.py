@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenlove_tracker.logs.run_fields import factor_fields, factor_in
 from greenlove_tracker.logs.schema import (
     EPOCHS,
     cell,
     contradiction,
-    factor_fields,
-    factor_in,
     flat_values,
     log_lines,
     read_totals,

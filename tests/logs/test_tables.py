@@ -163,7 +163,7 @@ def test_a_further_column_is_one_line_of_its_record():
         duration_s: Annotated[float, "of the sample"]
         temperature_c: Annotated[float | None, "of the hottest GPU", -math.inf] = None
 
-    table = LogTable(Sample, "samples-{}.csv", n_later=1)
+    table = LogTable(Sample, "samples-{}.csv", last_of_first="duration_s")
     assert table.lines([Sample(1.5, -3.0), Sample(2.0)]) == b"duration_s,temperature_c\n1.5,-3.0\n2.0,\n"
     assert list(table.read(b"duration_s\n1.5\n", pytest.fail)) == [Sample(1.5)]
     assert [column.meaning for column in table.described] == ["of the sample", "of the hottest GPU"]

@@ -1,19 +1,23 @@
 import errno
+import math
 import multiprocessing
 import os
 import re
 import shutil
 import time
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from conftest import epoch_row
 
+from greenlove_tracker.logs import schema
 from greenlove_tracker.logs import writer as writer_module
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.schema import LogTable
 from greenlove_tracker.logs.writer import (
     RunWriter,
     claim_run_id,
@@ -23,7 +27,7 @@ from greenlove_tracker.logs.writer import (
 )
 from greenlove_tracker.machine.files import write_atomically
 from greenlove_tracker.vocabulary.errors import LogDirError, UsageError
-from greenlove_tracker.vocabulary.records import Field
+from greenlove_tracker.vocabulary.records import Field, Row
 
 UTC_S = 1_793_534_400.0  # 2026-11-01 12:00
 FIELDS = [Field("schema_version", "1"), Field("project", "digits"), Field("carbon_intensity", "400.0", "gCO2e/kWh")]
@@ -195,14 +199,45 @@ def test_trackers_of_one_command_do_not_write_over_one_another(run_dir, errors):
     assert run.problems == []
 
 
+@dataclass(frozen=True, slots=True)
+class WarmRow(Row):
+    """A row with one column more: one line."""
+
+    gpu_temperature_c: Annotated[float | None, "of the hottest GPU", -math.inf] = None
+
+
+@pytest.mark.parametrize("has_rates", [False, True])
+def test_a_further_column_is_written_without_further_ado_and_older_logs_are_read_as_before(
+    run_dir, errors, monkeypatch, has_rates
+):
+    RunWriter(run_dir, 0, FIELDS, errors.append, has_rates=has_rates).write_row(ROWS[0])
+    monkeypatch.setattr(schema, "EPOCHS", LogTable(WarmRow, "epochs-{}.csv", last_of_first="flags"))
+    values = {field.name: getattr(ROWS[1], field.name) for field in fields(Row)}
+    warm = WarmRow(**values, gpu_temperature_c=71.5)
+    RunWriter(run_dir, 1, [], errors.append, has_rates=has_rates).write_row(warm)
+    run = Run(run_dir)
+    (old,) = run.rows[0]
+    assert (old.duration_s, old.energy, old.gpu_temperature_c) == (ROWS[0].duration_s, ROWS[0].energy, None)
+    assert run.rows[1] == [warm] and run.problems == [] and errors == []
+
+
+def test_a_later_column_that_older_logs_could_not_lack_is_refused():
+    @dataclass(frozen=True)
+    class CountedRow(Row):
+        n_gpus: Annotated[int, "that were metered"] = 0
+
+    with pytest.raises(TypeError, match="n_gpus: older files lack it"):
+        LogTable(CountedRow, last_of_first="flags")
+
+
 def test_texts_of_a_run_come_back_on_one_line(run_dir, errors):
     odd = 'a, "b"\nc\r\nd\re\u2028f\x0bg\x85h\x1ci é漢🙂'
     writer = RunWriter(run_dir, 0, [*FIELDS, Field("command", odd)], errors.append)
-    writer.write_fields([Field("note", "\udcff and \x00")])
+    writer.write_fields([Field("tags", "\udcff and \x00")])
     writer.close(None)
     run = Run(run_dir)
     on_one_line = odd.replace("\n", " ").replace("\r", " ")
-    assert (run.text("command"), run.text("note"), run.problems) == (on_one_line, "? and ", [])
+    assert (run.text("command"), run.text("tags"), run.problems) == (on_one_line, "? and ", [])
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import date, timedelta
 
 import pytest
 from html_samples import HOSTILE, Skeleton
@@ -92,3 +93,12 @@ def test_a_hostile_name_is_data(hostile: str):
     text = screen(rows, hostile, "forecast")
     assert max(map(len, text.splitlines())) <= 100
     assert all(c.isprintable() or c == "\n" for c in text)
+
+
+def test_the_age_of_prices_is_never_negative():
+    rows = projected()
+    dates = [row.offer.price_date for row in rows if row.offer is not None and row.offer.usd_per_gpu_hour is not None]
+    before = projection_document(rows, today=date.fromisoformat(min(dates)) - timedelta(days=119))
+    on_the_day = projection_document(rows, today=date.fromisoformat(min(dates)))
+    assert f"Prices of Crusoe Cloud, read {min(dates)};" in " ".join(texts_of(before.blocks))
+    assert "Prices of Crusoe Cloud, at most 0 days old;" in " ".join(texts_of(on_the_day.blocks))

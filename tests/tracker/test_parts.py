@@ -5,6 +5,8 @@ from __future__ import annotations
 from fakes import make_tracker, session, train
 
 from greenlove_tracker import read_logs
+from greenlove_tracker.logs.run_fields import FIELDS, RunField
+from greenlove_tracker.logs.schema import amount
 from greenlove_tracker.tracker import session as session_module
 from greenlove_tracker.tracker.part import RunPart
 from greenlove_tracker.vocabulary.records import Field, RowKind
@@ -20,7 +22,7 @@ class LongestEpoch(RunPart):
             self.longest_s = max(self.longest_s, row.duration_s)
 
     def ending(self):
-        self._writer.write_fields([Field("longest_epoch_s", f"{self.longest_s:g}", "s")])
+        self._writer.write_fields([Field("longest_epoch_s", f"{self.longest_s:g}")])
 
 
 class Failing(RunPart):
@@ -38,6 +40,7 @@ class Failing(RunPart):
 
 
 def with_parts(monkeypatch, *kinds):
+    monkeypatch.setitem(FIELDS, "longest_epoch_s", RunField("the time of the longest epoch", amount))
     monkeypatch.setattr(session_module, "PARTS", (*kinds, *session_module.PARTS))  # the one line
 
 

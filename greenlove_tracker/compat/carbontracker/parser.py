@@ -10,7 +10,6 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from greenlove_tracker.logs.foreign.base import ForeignLog, ForeignRun
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.tables.equivalents import equivalents
 from greenlove_tracker.text.format import plural
-from greenlove_tracker.vocabulary.records import Energy, Flag, RunStatus, RunSummary
+from greenlove_tracker.vocabulary.records import EpochRecord, Flag, RunStatus, RunSummary
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, w_from_kwh_s
 
 __all__ = ["parse_all_logs", "print_aggregate"]
@@ -57,30 +56,35 @@ def print_aggregate(log_dir: PathText) -> None:
     Raises:
         UsageError: where there is no such directory.
     """
-    found = [_counted(actual_of(run), predicted_of(run), is_stopped_early(run)) for run in _readable(log_dir)]
+    found = [_counted(run) for run in _readable(log_dir)]
     sums = []
     n_lacking = 0
     for key in (_ENERGY, _GRAMS):
         known = [entry[key] for entry in found if entry.get(key) is not None]
-        sums.append(math.fsum(known) if known or not found else math.nan)
-        n_lacking = max(n_lacking, len(found) - len(known) if known else 0)
-    kilometres = math.fsum((entry.get("equivalents") or {}).get(_CAR, 0.0) for entry in found)
-    as_much = f", as much as {kilometres:.6g} {_CAR}" if kilometres else ""
+        if found and not known:
+            sums.append(math.nan)
+        else:
+            sums.append(math.fsum(known))
+            n_lacking = max(n_lacking, len(found) - len(known))
+    as_much = ""
+    if sums[1] > 0:
+        as_much = f", as much as {_car_km(sums[1]):.6g} {_CAR}"
+    without = ""
     if n_lacking:
         without = f", without {n_lacking:,} of {plural(len(found), 'run')}, of which it is unknown"
-    else:
-        without = ""
     print(  # noqa: T201  # what it is for
         f"Training the models of this work took {_amount(sums[0], 'kWh')} of electricity and emitted "
         f"{_amount(sums[1] / GRAMS_PER_KG, 'kg')} of CO2e{as_much}{without} (greenlove_tracker)."
     )
 
 
-def _counted(actual: dict[str, Any] | None, predicted: dict[str, Any] | None, is_early: bool) -> dict[str, Any]:
+def _counted(run: Run) -> dict[str, Any]:
     """Return the actual or predicted consumption that counts; empty where nothing is known."""
+    actual = actual_of(run)
+    predicted = predicted_of(run)
     if actual is None or predicted is None:
         return actual or predicted or {}
-    if is_early or actual["epochs"] == predicted["epochs"]:
+    if is_stopped_early(run) or actual["epochs"] == predicted["epochs"]:
         return actual
     return predicted
 
@@ -96,7 +100,7 @@ def _readable(path: PathText) -> Sequence[Run]:
     logs = read_logs(path)
     runs = list(logs.readable())
     for problem in logs.problems:
-        warnings.warn(str(problem), UserWarning, stacklevel=3)
+        warnings.warn(str(problem), stacklevel=3)
     return runs
 
 
@@ -104,8 +108,12 @@ def _readable(path: PathText) -> Sequence[Run]:
 
 
 def _entry(run: Run) -> dict[str, Any]:
+    log = _logged(run)
+    output = run.place
+    if log:
+        output = log.output
     return {
-        "output_filename": log.output if (log := _logged(run)) else run.place,
+        "output_filename": output,
         "standard_filename": run.place,
         "components": _components(run),
         "early_stop": is_stopped_early(run),
@@ -121,8 +129,8 @@ def actual_of(run: Run) -> dict[str, Any] | None:
     """
     summary = run.summary
     log = _logged(run)
-    if log and (own := log.consumed.get("Actual")):
-        return _amounts(summary.epochs_done, summary.epochs_duration_s, *own[1:])
+    if log and "Actual" in log.consumed:
+        return _amounts(summary.epochs_done, summary.epochs_duration_s, *log.consumed["Actual"][1:])
     if Flag.PREDICTED in summary.flags:  # in its last row, for what was not monitored
         summary = run.replace(rows={0: run.rows[0][:-1]}).added_up()
     if summary.energy_kwh is None and not summary.epochs_done:
@@ -134,8 +142,8 @@ def predicted_of(run: Run) -> dict[str, Any] | None:
     """Return the prediction of the run; None where none was made."""
     summary = run.summary
     log = _logged(run)
-    if log and (own := log.consumed.get("Predicted")):
-        return _amounts(summary.epochs_planned, *own)
+    if log and "Predicted" in log.consumed:
+        return _amounts(summary.epochs_planned, *log.consumed["Predicted"])
     if Flag.PREDICTED in summary.flags:
         return _totals(summary, summary.epochs_planned)
     return _forecast(run)
@@ -143,13 +151,16 @@ def predicted_of(run: Run) -> dict[str, Any] | None:
 
 def _forecast(run: Run) -> dict[str, Any] | None:
     """Return a run's first forecast of its energy from ``epochs_before_pred`` on."""
-    text = run.text("epochs_before_pred")
     intensity = run.carbon_intensity.value
-    n_before = int(text) if text.isdecimal() else 1
+    n_before = run.amount("epochs_before_pred")
+    if n_before is None:
+        n_before = 1.0
     for issued in run.forecasts:
         if n_before and issued.epochs_done >= n_before and "energy_kwh" in issued.estimates:
             energy_kwh = issued.estimates["energy_kwh"].point
-            grams = energy_kwh * intensity if math.isfinite(intensity) else None
+            grams = None
+            if math.isfinite(intensity):
+                grams = energy_kwh * intensity
             return _amounts(issued.planned, issued.estimates["duration_s"].point, energy_kwh, grams)
     return None
 
@@ -159,9 +170,12 @@ def is_stopped_early(run: Run) -> bool:
     if _logged(run):
         return run.summary.status != RunStatus.FINISHED
     planned = run.summary.epochs_planned
-    text = run.text("monitor_epochs")
-    monitored = int(text) if text.isdecimal() else planned
-    return planned is not None and monitored is not None and run.summary.epochs_done < min(planned, monitored)
+    if planned is None:
+        return False
+    monitored = run.amount("monitor_epochs")
+    if monitored is None:
+        monitored = planned
+    return run.summary.epochs_done < min(planned, monitored)
 
 
 def _logged(run: Run) -> ForeignLog | None:
@@ -172,64 +186,71 @@ def _logged(run: Run) -> ForeignLog | None:
 
 
 def _totals(summary: RunSummary, epochs: int | None) -> dict[str, Any]:
-    return _amounts(
-        epochs,
-        summary.duration_s,
-        summary.energy_kwh,
-        None if summary.emissions_kgco2e is None else summary.emissions_kgco2e * GRAMS_PER_KG,
-    )
+    grams = None
+    if summary.emissions_kgco2e is not None:
+        grams = summary.emissions_kgco2e * GRAMS_PER_KG
+    return _amounts(epochs, summary.duration_s, summary.energy_kwh, grams)
 
 
 def _amounts(epochs: int | None, duration_s: float, energy_kwh: float | None, grams: float | None) -> dict[str, Any]:
+    as_much = None
+    if grams is not None:
+        as_much = {_CAR: _car_km(grams)}
     return {
         "epochs": epochs,
         "duration (s)": duration_s,
         _ENERGY: energy_kwh,
         _GRAMS: grams,
-        "equivalents": None if grams is None else {_CAR: grams / GRAMS_PER_KG / _car_kgco2e_per_km()},
+        "equivalents": as_much,
     }
 
 
-@cache
-def _car_kgco2e_per_km() -> float:
-    return next(e.kgco2e_per_unit for e in equivalents() if e.key == "car_eu_new_2024_km")
+def _car_km(grams: float) -> float:
+    """Return how far a car goes for so much CO2e."""
+    car = next(e for e in equivalents() if e.key == "car_eu_new_2024_km")
+    return grams / GRAMS_PER_KG / car.kgco2e_per_unit
 
 
 def _components(run: Run) -> dict[str, dict[str, Any]]:
-    if log := _logged(run):
+    log = _logged(run)
+    if log:
         durations = [row.duration_s for row in log.rows if row.epoch is not None]
         return {c: _arrays(log.powers_w[c], durations, devices) for c, devices in log.devices.items() if devices}
     found = {}
     durations = [epoch.duration_s for epoch in run.epochs]
     for component, name in (("gpu", "gpu_models"), ("cpu", "cpu_model")):
-        energies = [_energy_kwh(epoch.energy, component) for epoch in run.epochs]
+        powers = [(_power_w(epoch, component),) for epoch in run.epochs]
         device = run.text(name)
-        if device or any(kwh is not None for kwh in energies):
-            powers = [
-                (None if kwh is None else w_from_kwh_s(kwh, seconds),)
-                for kwh, seconds in zip(energies, durations, strict=True)
-            ]
-            found[component] = _arrays(powers, durations, [device] if device else [])
+        if device:
+            found[component] = _arrays(powers, durations, [device])
+        elif any(power_w is not None for (power_w,) in powers):
+            found[component] = _arrays(powers, durations, [])
     return found
 
 
-def _energy_kwh(energy: Energy, component: str) -> float | None:
+def _power_w(epoch: EpochRecord, component: str) -> float | None:
+    energy_kwh = epoch.energy.gpu_kwh
     if component == "cpu":
-        return replace(energy, gpu_kwh=None).total_kwh
-    return energy.gpu_kwh
+        energy_kwh = replace(epoch.energy, gpu_kwh=None).total_kwh
+    if energy_kwh is None:
+        return None
+    return w_from_kwh_s(energy_kwh, epoch.duration_s)
 
 
 def _arrays(
     powers: Sequence[Sequence[float | None]], durations: Sequence[float], devices: Sequence[str]
 ) -> dict[str, Any]:
     """Return the arrays of carbontracker; None where there are no epochs, NaN where nothing was measured."""
-    watts = np.full((len(durations), max(1, *map(len, powers), 1)), np.nan)
-    for row, values in zip(watts, powers, strict=True):
-        row[: len(values)] = [math.nan if value is None else value for value in values]
-    seconds = np.array(durations)
+    watts = joules = seconds = None
+    if durations:
+        seconds = np.array(durations)
+        watts = np.full((len(durations), max(1, *map(len, powers))), np.nan)
+        for row, values in zip(watts, powers, strict=True):
+            row[: len(values)] = values  # of None NaN
+        joules = watts * seconds[:, None]
     return {
-        "avg_power_usages (W)": watts if durations else None,
-        "avg_energy_usages (J)": watts * seconds[:, None] if durations else None,
-        "epoch_durations (s)": seconds if durations else None,
+        "avg_power_usages (W)": watts,
+        "avg_energy_usages (J)": joules,
+        "epoch_durations (s)": seconds,
         "devices": list(devices),
     }

@@ -75,34 +75,55 @@ class CarbonTracker:
         sim_gpu_util: float = 0.5,
         **ours: Any,
     ) -> None:
-        given_values: tuple[Any, ...] = (update_interval, interpretable, stop_and_confirm, ignore_errors, components)
-        given_values += (devices_by_pid, decimal_precision, api_keys or None)
+        given_values = (
+            update_interval,
+            interpretable,
+            stop_and_confirm,
+            ignore_errors,
+            components,
+            devices_by_pid,
+            decimal_precision,
+            api_keys or None,
+        )
         pairs = zip(_WITHOUT_EFFECT.items(), given_values, strict=True)
-        if others := [name for (name, usual), value in pairs if value != usual]:
-            warnings.warn(f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} no effect", stacklevel=2)
+        others = [name for (name, usual), value in pairs if value != usual]
+        if len(others) == 1:
+            warnings.warn(f"{others[0]} has no effect", stacklevel=2)
+        elif others:
+            warnings.warn(f"{', '.join(others)} have no effect", stacklevel=2)
         if monitor_epochs == 0:
             raise UsageError("monitor_epochs cannot be 0; leave it out, or give -1, to monitor all epochs")
-        self._monitored = epochs if monitor_epochs == -1 else monitor_epochs
-        if monitor_epochs != -1 and monitor_epochs < epochs_before_pred:
+        self._monitored = monitor_epochs
+        if monitor_epochs == -1:
+            self._monitored = epochs
+            if epochs_before_pred > epochs:
+                epochs_before_pred = 0
+        elif monitor_epochs < epochs_before_pred:
             raise UsageError(
                 f"monitor_epochs ({monitor_epochs}) cannot be less than epochs_before_pred ({epochs_before_pred})"
             )
         given: dict[str, Any] = {
-            "log_dir": None if log_dir is None else os.fspath(log_dir),
+            "log_dir": log_dir,
             "project": log_file_prefix or None,
             "verbose": min(max(verbose, 0), 2),
-            "epochs_before_pred": epochs_before_pred if monitor_epochs != -1 or epochs_before_pred <= epochs else 0,
+            "epochs_before_pred": epochs_before_pred,
         }
         if sim_cpu:
-            given |= {"sim_cpu_tdp_w": _power_w("sim_cpu", sim_cpu_tdp, "sim_cpu_tdp"), "sim_cpu_util": sim_cpu_util}
+            if sim_cpu_tdp is None:
+                raise UsageError("sim_cpu needs its power in W: give sim_cpu_tdp")
+            given |= {"sim_cpu_tdp_w": sim_cpu_tdp, "sim_cpu_util": sim_cpu_util}
         if sim_gpu:
-            given |= {"sim_gpu_w": _power_w("sim_gpu", sim_gpu_watts, "sim_gpu_watts"), "sim_gpu_util": sim_gpu_util}
-        self._is_open = self._is_over = False
+            if sim_gpu_watts is None:
+                raise UsageError("sim_gpu needs its power in W: give sim_gpu_watts")
+            given |= {"sim_gpu_w": sim_gpu_watts, "sim_gpu_util": sim_gpu_util}
+        self._is_open = False
+        self._is_over = False
         self._n_done = 0
         self.tracker = Tracker(epochs, **{**given, **ours})
-        run = open_run() if self.tracker.run_dir is not None else None
-        if run is not None:
-            run.write_fields([Field("monitor_epochs", str(self._monitored))])
+        if self.tracker.run_dir is not None:
+            run = open_run()
+            if run is not None:
+                run.write_fields([Field("monitor_epochs", str(self._monitored))])
 
     def epoch_start(self) -> None:
         """Begin an epoch; where one is still open, as after ``continue`` in the loop, that one ends first."""
@@ -117,7 +138,7 @@ class CarbonTracker:
         if not self._is_open or self._is_over:
             return
         self._is_open = False
-        self._n_done = self._n_done + 1
+        self._n_done += 1
         self.tracker.epoch_end()
         if self._n_done == self._monitored:
             self.tracker.wait_ready(_READY_S)
@@ -128,9 +149,3 @@ class CarbonTracker:
         """Close the run, early or not: what was measured is kept; it may be called again."""
         self._is_over = True
         self.tracker.stop()
-
-
-def _power_w(name: str, power_w: float | None, argument: str) -> float:
-    if power_w is None:
-        raise UsageError(f"{name} needs its power in W: give {argument}")
-    return power_w

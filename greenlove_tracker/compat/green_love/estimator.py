@@ -108,28 +108,37 @@ class GreenLoveEstimator:
             tasks = ", ".join(BENCHMARK_TASKS)
             raise UsageError(f"benchmark_task must be one of {tasks}, or None for all, not {benchmark_task!r}")
         speedups = {recognise(CANONICAL.get(name, name)).name: x for name, x in (custom_speedup or {}).items()}
-        visible = devices.select_gpus(devices.nvml_gpus() or (), os.environ).gpus
-        gpu = visible[0] if visible else None
+        gpu = next(iter(devices.select_gpus(devices.nvml_gpus() or (), os.environ).gpus), None)
         is_on_gpu = any(parameter.is_cuda for parameter in model.parameters())
-        limit_w = gpu.power_limit_w if gpu else None
-        # As the original, count a GPU of the given power where NVML shows none to measure.
-        self._given_load = manual_gpu_utilization if gpu is None and manual_tdp_watts is not None else None
+        self._tdp_w = manual_tdp_watts
+        self._given_load: float | None = None
         simulated: dict[str, Any] = {}
-        if self._given_load is not None:
-            simulated = {"sim_gpu_w": manual_tdp_watts, "sim_gpu_util": self._given_load}
-        self._tdp_w = manual_tdp_watts if limit_w is None else limit_w
-        own = gpu if is_on_gpu and not gpu_name else None
+        if gpu is not None:
+            if gpu.power_limit_w is not None:
+                self._tdp_w = gpu.power_limit_w
+        elif manual_tdp_watts is not None:  # as the original, count a GPU of this power where NVML shows none
+            self._given_load = manual_gpu_utilization
+            simulated = {"sim_gpu_w": manual_tdp_watts, "sim_gpu_util": manual_gpu_utilization}
+        own_tdp_w = self._tdp_w
+        local_gpu = CANONICAL.get(gpu_name or "", gpu_name)
+        memory_gb = None
+        if gpu is not None and not is_on_gpu:  # it is idle: its limit is none of the training's
+            own_tdp_w = None
+        if gpu is not None and not gpu_name:
+            gpu_name = gpu.name
+            if is_on_gpu:
+                local_gpu = gpu.name
+                memory_gb = gpu.memory_gb
         comparison = ProjectionOptions(
-            local_gpu=own.name if own else CANONICAL.get(gpu_name or "", gpu_name),
-            local_memory_gb=own.memory_gb if own else None,
+            local_gpu=local_gpu,
+            local_memory_gb=memory_gb,
             gpus=tuple(speedups),
             provider="crusoe",
             custom_speedup=speedups or None,
             workload=_WORKLOAD_OF.get(benchmark_task or ""),
             precision=precision,
             utilization=self._given_load,
-            # GPUs beside a training on the CPU are idle: their limit is none of its own.
-            manual_tdp_watts=self._tdp_w if gpu is None or is_on_gpu else None,
+            manual_tdp_watts=own_tdp_w,
         )
         if isinstance(train_dataset, list | tuple) and train_dataset:  # of samples; to ours it would be one of batches
             train_dataset = DataLoader(train_dataset, batch_size=batch_size, shuffle=True)
@@ -151,20 +160,23 @@ class GreenLoveEstimator:
             **simulated,
             **{"comparison": comparison, **ours},
         )
-        without_effect = {
-            **{name: value != _SCHEDULE_DEFAULTS[name] for name, value in trials.items()},
-            "electricity_maps_api_key": electricity_maps_api_key,
-            "gpu_index": gpu_index,
-            "power_poll_interval": power_poll_interval != 1.0,
-        }
-        if given := [name for name, is_given in without_effect.items() if is_given]:
-            message = f"no effect here: {', '.join(given)}; docs/coming-from-green-love.md says what to do instead"
-            warnings.warn(message, UserWarning, stacklevel=2)
+        without_effect = [name for name, value in trials.items() if value != _SCHEDULE_DEFAULTS[name]]
+        if electricity_maps_api_key:
+            without_effect.append("electricity_maps_api_key")
+        if gpu_index:
+            without_effect.append("gpu_index")
+        if power_poll_interval != 1.0:
+            without_effect.append("power_poll_interval")
+        if without_effect:
+            said = (
+                f"no effect here: {', '.join(without_effect)}; docs/coming-from-green-love.md says what to do instead"
+            )
+            warnings.warn(said, stacklevel=2)
         self._echoed: dict[str, Any] = {
             "total_epochs": total_epochs,
             "precision": precision,
             "benchmark_task": benchmark_task or None,
-            "gpu_name": gpu_name or (gpu.name if gpu else None),
+            "gpu_name": gpu_name or None,
             "gpu_tdp_w": self._tdp_w,
         }
         self._report_dir = Path(report_dir)
@@ -183,7 +195,7 @@ class GreenLoveEstimator:
         """
         self._report_dir.mkdir(parents=True, exist_ok=True)  # before the exploration, and not in vain after it
         estimation = self.estimation = self._estimator.estimate()
-        results = self.results = self._results_of(estimation)
+        self.results = self._results_of(estimation)
         page = self._report_dir / f"green_love_report_{estimation.run_dir.name}.html"
         shutil.copyfile(estimation.page, page)
         if not self._is_silent:
@@ -191,14 +203,17 @@ class GreenLoveEstimator:
         if self._auto_open_report and can_ask():  # a batch job may have inherited a display with nobody before it
             open_page(page.absolute().as_uri())
         answer = confirm("Continue training locally?", default=False)
-        if answer is None:
-            self.user_chose_continue = estimation.continues
-        else:
+        if answer is not None:
             self.user_chose_continue = answer
-        if answer is None and not self._is_silent:
-            verb = "goes on" if estimation.continues else "does not go on"
+            return self.results
+        self.user_chose_continue = estimation.continues
+        if not self._is_silent:
+            if estimation.continues:
+                verb = "goes on"
+            else:
+                verb = "does not go on"
             say(f"nobody answers here: training {verb}, as on_no_terminal says")
-        return results
+        return self.results
 
     def cleanup(self) -> None:
         """Do nothing: nothing is left open after ``estimate()``; here for scripts that call it."""
@@ -228,7 +243,9 @@ CrusoeEstimator = GreenLoveEstimator
 
 def _loss_of_first_two(model: Any, batch: Any, criterion: Any) -> Any:
     """Return the loss of the original, which takes no more of a batch than inputs and targets."""
-    return loss_of_pair(model, batch[:2] if isinstance(batch, list | tuple) else batch, criterion)
+    if isinstance(batch, list | tuple):
+        batch = batch[:2]
+    return loss_of_pair(model, batch, criterion)
 
 
 def sample_dataset(dataset: Dataset[Any], sample_pct: float = 10.0, seed: int = 42) -> Subset[Any]:

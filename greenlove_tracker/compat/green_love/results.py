@@ -82,15 +82,25 @@ def times(forecast: Forecast, trials: Sequence[Trial]) -> dict[str, Any]:
     """
     total = forecast.duration_s
     rest_s = forecast.one_off_s.point
-    rest_s += forecast.between_s.point if forecast.between_s else 0.0
-    n_epochs = forecast.plan.n_epochs if forecast.plan else 1
-    epoch_s, lower_s, upper_s = (max(0.0, t - rest_s) / n_epochs for t in (total.point, total.lower, total.upper))
+    if forecast.between_s:
+        rest_s += forecast.between_s.point
+    n_epochs = 1.0
+    if forecast.plan:
+        n_epochs = forecast.plan.n_epochs
+    ends = (total.point, total.lower, total.upper)
+    epoch_s, lower_s, upper_s = (max(0.0, end_s - rest_s) / n_epochs for end_s in ends)
     first_s = [forecast.one_off_s.point + epoch_s]
     warm_s = _warm_at_full_size(forecast, trials, epoch_s)
-    std_s = statistics.stdev(warm_s) if len(warm_s) > 1 else None
-    cv = std_s / epoch_s if std_s is not None and epoch_s > 0 else None
+    std_s = None
+    cv = None
+    rating = None
+    if len(warm_s) > 1:
+        std_s = statistics.stdev(warm_s)
+        if epoch_s > 0:
+            cv = std_s / epoch_s
+            rating = next(name for limit, name in _RATINGS if cv < limit)
     return {
-        "warmup_epochs": len(first_s),
+        "warmup_epochs": 1,
         "warmup_epoch_estimates": first_s,
         "warmup_times": first_s,
         "steady_epoch_estimate": epoch_s,
@@ -105,11 +115,11 @@ def times(forecast: Forecast, trials: Sequence[Trial]) -> dict[str, Any]:
         "est_total_time_upper_s": total.upper,
         "spearman_rho": _spearman_rho(trials),
         "epoch_times": warm_s,
-        "median_epoch_time": statistics.median(warm_s) if warm_s else epoch_s,
+        "median_epoch_time": statistics.median(warm_s or [epoch_s]),
         "steady_epoch_std": std_s,
         "std_epoch_time": std_s,
         "cv_epoch_time": cv,
-        "variance_rating": None if cv is None else next(name for limit, name in _RATINGS if cv < limit),
+        "variance_rating": rating,
     }
 
 
@@ -119,10 +129,14 @@ def _warm_at_full_size(forecast: Forecast, trials: Sequence[Trial], epoch_s: flo
     per_batch = forecast.per_batch_s
     if plan is None or per_batch is None:
         return []
-    fixed_s = forecast.per_epoch_s.point if forecast.per_epoch_s else 0.0
-    scales = [epoch_s / (fixed_s + per_batch.point * t.sample_size / t.batch_size) for t in trials]
-    warm_s = observe(trials, plan).warm_s
-    return [d * x for durations, x in zip(warm_s, scales, strict=True) for d in durations]
+    fixed_s = 0.0
+    if forecast.per_epoch_s:
+        fixed_s = forecast.per_epoch_s.point
+    scaled_s = []
+    for trial, durations_s in zip(trials, observe(trials, plan).warm_s, strict=True):
+        scale = epoch_s / (fixed_s + per_batch.point * trial.sample_size / trial.batch_size)
+        scaled_s += [duration_s * scale for duration_s in durations_s]
+    return scaled_s
 
 
 def _spearman_rho(trials: Sequence[Trial]) -> float | None:
@@ -139,12 +153,15 @@ def _spearman_rho(trials: Sequence[Trial]) -> float | None:
 def amounts(forecast: Forecast, trials: Sequence[Trial], pue: float) -> dict[str, Any]:
     """Return the fields about energy and what follows; powers are the machine's, without the ``pue`` in the energy."""
     energy_kwh = _point(forecast.energy_kwh)
+    mean_w = None
+    if energy_kwh is not None:
+        mean_w = w_from_kwh_s(energy_kwh / pue, forecast.duration_s.point)
     powers_w = [w_from_kwh_s(t.energy_kwh, t.total_s) for t in trials if t.energy_kwh is not None]
     return {
         "est_total_energy_kwh": energy_kwh,
         "est_total_co2_kg": _point(forecast.emissions_kgco2e),
         "est_total_cost_usd": _point(forecast.cost_usd),
-        "mean_power_w": None if energy_kwh is None else w_from_kwh_s(energy_kwh / pue, forecast.duration_s.point),
+        "mean_power_w": mean_w,
         "power_samples": powers_w,
     }
 
@@ -153,11 +170,16 @@ def factors(run: Run) -> dict[str, Any]:
     """Return the factors that energy was multiplied with, and their sources."""
     intensity = run.carbon_intensity
     price = run.electricity_price
+    price_usd = None
+    price_source = None
+    if price:
+        price_usd = price.value
+        price_source = f"{price.source} {price.year}".strip()
     return {
         "carbon_intensity_gco2_kwh": intensity.value,
         "carbon_intensity_source": f"{intensity.source} {intensity.year}".strip(),
-        "electricity_price_kwh": price.value if price else None,
-        "electricity_price_source": f"{price.source} {price.year}".strip() if price else None,
+        "electricity_price_kwh": price_usd,
+        "electricity_price_source": price_source,
         "country_code": run.text("country") or None,
     }
 
@@ -166,19 +188,21 @@ def comparison_fields(rows: Sequence[Projection], local_s: float) -> dict[str, A
     """Return the results' fields about other GPUs; empty ones and a warning where they cannot be compared."""
     if not rows:
         _log.warning("greenlove: no comparison with Crusoe's GPUs: the exploration's screen says why (verbose=1)")
-        names = ("gpu_benchmark_key", "co2_savings_kg")
-        return {**dict.fromkeys(names), "crusoe_estimates": [], "co2_equivalences": []}
-    rented = [row for row in without_spot([row for row in rows if row.is_compared]) if row.is_rented]
-    own_kg = rows[0].emissions_kgco2e
-    least_kg = [row.emissions_kgco2e.point for row in rented if row.emissions_kgco2e]
-    if own_kg and least_kg:
-        saved_kg = own_kg.point - min(least_kg)
-    else:
-        saved_kg = None
-    estimates = [e for row in rows if (e := _estimate(row, local_s)) is not None]
+        return {"gpu_benchmark_key": None, "co2_savings_kg": None, "crusoe_estimates": [], "co2_equivalences": []}
+    here = rows[0]
+    compared = without_spot([row for row in rows if row.is_compared])
+    rented_kg = [row.emissions_kgco2e.point for row in compared if row.is_rented and row.emissions_kgco2e]
+    saved_kg = None
+    if here.emissions_kgco2e and rented_kg:
+        saved_kg = here.emissions_kgco2e.point - min(rented_kg)
+    every = [_estimate(row, local_s) for row in rows]
+    estimates = [estimate for estimate in every if estimate is not None]
     _flag(estimates)
+    key = None
+    if here.gpu:
+        key = here.gpu.name
     return {
-        "gpu_benchmark_key": rows[0].gpu.name if rows[0].gpu else None,
+        "gpu_benchmark_key": key,
         "crusoe_estimates": estimates,
         "co2_savings_kg": saved_kg,
         "co2_equivalences": _equivalences(saved_kg),
@@ -190,12 +214,24 @@ def _estimate(row: Projection, local_s: float) -> CrusoeGPUEstimate | None:
     time = row.duration_s
     cost = row.cost_usd
     gpu = row.gpu
-    if not (row.is_compared and row.is_rented) or time is None or cost is None or gpu is None or row.speedup is None:
+    if not (row.is_compared and row.is_rented):
         return None
+    if time is None or cost is None or gpu is None or row.speedup is None:
+        return None
+    memory_gb = None
+    if gpu.memory_gb is not None:
+        memory_gb = round(gpu.memory_gb)
+    energy_kwh = _point(row.energy_kwh)
+    power_w = None
+    if energy_kwh is not None:
+        power_w = w_from_kwh_s(energy_kwh, time.point)
     hours_saved = h_from_s(local_s - time.point)
+    value_score = math.inf
+    if hours_saved > 0:
+        value_score = cost.point / hours_saved
     return CrusoeGPUEstimate(
         name=_ORIGINAL_NAMES.get(row.name, row.name),
-        vram_gb=None if gpu.memory_gb is None else round(gpu.memory_gb),
+        vram_gb=memory_gb,
         speedup=local_s / time.point,
         est_time_s=time.point,
         est_time_lower_s=time.lower,
@@ -205,12 +241,12 @@ def _estimate(row: Projection, local_s: float) -> CrusoeGPUEstimate | None:
         on_demand_cost_upper=cost.upper,
         on_demand_rate=cost.point / h_from_s(time.point),
         est_co2_kg=_point(row.emissions_kgco2e),
-        est_energy_kwh=_point(row.energy_kwh),
-        cloud_power_w=None if row.energy_kwh is None else w_from_kwh_s(row.energy_kwh.point, time.point),
+        est_energy_kwh=energy_kwh,
+        cloud_power_w=power_w,
         benchmark_key=gpu.name,
         scale_factor=row.gain,
         scale_note="; ".join((row.speedup.known_from, *row.assumptions, *row.warnings)),
-        value_score=cost.point / hours_saved if hours_saved > 0 else math.inf,
+        value_score=value_score,
     )
 
 
@@ -225,6 +261,8 @@ def _flag(estimates: Sequence[CrusoeGPUEstimate]) -> None:
 
 def _equivalences(saved_kg: float | None) -> list[CO2Equivalence]:
     """Return everyday amounts of what is saved; none where nothing is."""
+    if saved_kg is None or saved_kg <= 0:
+        return []
     return [
         CO2Equivalence(
             icon=_ICONS.get(e.family, ""),
@@ -234,9 +272,10 @@ def _equivalences(saved_kg: float | None) -> list[CO2Equivalence]:
             description=f"{e.source}; {e.vintage}",
         )
         for e in equivalents()
-        if saved_kg is not None and saved_kg > 0
     ]
 
 
 def _point(estimate: Estimate | None) -> float | None:
-    return None if estimate is None else estimate.point
+    if estimate is None:
+        return None
+    return estimate.point

@@ -100,7 +100,8 @@ class HttpClient:
                     how = "cannot be reached, or the connection broke"
                 sent.set_exception(RequestFailed(f"{host} {how}"))
 
-        if (no_thread := start_thread("greenlove-http", work)) is not None:
+        no_thread = start_thread("greenlove-http", work)
+        if no_thread is not None:
             raise RequestFailed(f"{host} cannot be asked: {no_thread}")
         try:
             status, text = sent.result(timeout_s)

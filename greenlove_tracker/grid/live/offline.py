@@ -102,8 +102,8 @@ class TableIntensity(_AnyHour):
         return (IntensityPoint(factor.value, since, until, self.name, source, scope, kind, self._now()),)
 
 
-_TROUGH_H = 3.0
-_PEAK_H = 18.0
+_TROUGH_H = 3.0  # hour of the day of the mock's least intensity,
+_PEAK_H = 18.0  # and of its greatest
 
 
 def mock_gco2e_per_kwh(when: datetime) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from greenlove_tracker.logs.csvio import Line, ProblemLog
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import factor_fields
+from greenlove_tracker.logs.run_fields import factor_fields
 from greenlove_tracker.logs.totals import Ending
 from greenlove_tracker.text.format import escape_formula
 from greenlove_tracker.vocabulary.records import COMPONENTS, Factor, Field, Row, RunSummary

@@ -1,0 +1,69 @@
+"""A run that was an exploration: what it explored for, and what it timed and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from greenlove_tracker.logs.csvio import Line
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run_fields import value_of
+from greenlove_tracker.logs.trials import PLAN_NAMES, RECORD, ExplorationRecord
+from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import TrainingPlan
+from greenlove_tracker.vocabulary.phases import phases_from
+from greenlove_tracker.vocabulary.stopping import ExpectedStop
+
+_DEFAULTS = {"cold_start_s": "0", "method": "wls"}
+
+
+def plan_of(lines: Mapping[str, Line]) -> TrainingPlan | None:
+    """Return the training that was explored for; None where the run was no exploration.
+
+    Raises:
+        UsageError: where it is damaged.
+    """
+    numbers = {name: n for name in PLAN_NAMES if (n := value_of(lines, f"plan_{name}")).isdecimal()}
+    if not numbers:
+        return None
+    stop = value_of(lines, "plan_stop")
+    phases = value_of(lines, "phases")
+    return TrainingPlan(
+        **{name: int(n) for name, n in numbers.items()},
+        phases=phases_from(phases) if phases else (),
+        stop=ExpectedStop.parse(stop) if stop else None,
+    )
+
+
+def has_trials(run: Run) -> bool:
+    """Return True where an exploration left what can be forecast from; a damaged one is refused by name."""
+    try:
+        return bool(run.trials) and plan_of(run.lines) is not None
+    except (UsageError, ValueError) as error:
+        run.refuse(error)
+        return False
+
+
+def explored_plan(run: Run) -> TrainingPlan:
+    """Return the training that was explored for.
+
+    Raises:
+        UsageError: where the run was no exploration.
+    """
+    plan = plan_of(run.lines)
+    if plan is None:
+        raise UsageError(f"{run.path} holds no exploration")
+    return plan
+
+
+def exploration_of(run: Run) -> ExplorationRecord:
+    """Return the trials of an exploration, and what else it measured.
+
+    Raises:
+        UsageError: where its log is damaged.
+    """
+    try:
+        record = RECORD.record([run.text(name, _DEFAULTS.get(name, "")) for name in RECORD.columns])
+    except ValueError as error:
+        raise UsageError(f"{run.path}: run.csv is damaged: {error}") from error
+    return replace(record, trials=tuple(run.trials))
