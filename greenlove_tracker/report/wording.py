@@ -525,7 +525,7 @@ def _starred(text: str, value: float | None, n_unknown: int) -> str:
 def sum_notes(totals: Totals) -> list[str]:
     """Return what the sums over some runs lack, assume or mix, a sentence each."""
     lacks = any(cell.endswith(STAR) for cell in sum_cells(totals))
-    placeless = [row.carbon_intensity for row in totals.rows if not row.country]
+    placeless = [row.facts.carbon_intensity for row in totals.rows if not row.facts.country]
     n_of_world = sum(factor is not None and bool(factor.table_sha256) for factor in placeless)  # as place_sentence
     mock = (
         f"! MOCK: the carbon intensity of {fmt.plural(totals.n_mock_intensity, 'run')} is invented, and so is the CO2e."
