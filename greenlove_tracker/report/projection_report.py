@@ -405,7 +405,6 @@ def projection_values(row: Projection) -> dict[str, Any]:
         "gpus_billed": row.billed_gpus,
         "usd_per_gpu_hour": offer.usd_per_gpu_hour if offer else None,
         "price_date": offer.price_date if offer else None,
-        "price_date_is_of_file": False if offer else None,
         **interval_fields("speedup", "", speedup.estimate if speedup else None),
         "speedup_known_from": speedup.known_from if speedup else None,
         "gain_of_gpus": row.gain,

@@ -563,7 +563,7 @@ def sum_notes(totals: Totals) -> list[str]:
         notes.append("* without the runs for which it is unknown.")
     if is_all_modelled(totals):
         notes.append(f"{TILDE} Energy is modelled: no hardware measured it.")
-    placeless = [row.carbon_intensity for row in totals.rows if not row.country]
+    placeless = [row.facts.carbon_intensity for row in totals.rows if not row.facts.country]
     n_of_world = sum(factor is not None and bool(factor.table_sha256) for factor in placeless)  # as place_sentence
     if n_of_world:
         notes.append(f"{fmt.plural(n_of_world, 'run')} without a country: CO2e at the world's average intensity.")
