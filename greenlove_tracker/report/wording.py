@@ -11,7 +11,7 @@ from greenlove_tracker.logs.aggregate import Totals
 from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import SIMULATED_METERS, Run
 from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, TRAINING
-from greenlove_tracker.rendering.document import Column, KeyFigure
+from greenlove_tracker.rendering.document import Column, KeyFigure, Table
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.records import COMPONENTS, Factor, Flag, Method, RunStatus, RunSummary
@@ -93,6 +93,11 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     for key, value in pairs:
         found.setdefault(key, []).append(value)
     return found
+
+
+def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
+    """Return a table without a head: what is said of, and what is said."""
+    return Table((Column("", 1), Column("", 4)), tuple(rows))
 
 
 def field_text(run: Run, name: str, width: int = FIELD_WIDTH) -> str:
