@@ -130,6 +130,14 @@ def tile(
     return KeyFigure(label, f"{tilde}{text(value)}", note, fmt.bounds(known, text), at)
 
 
+def forecast_tile(quantity: str, estimate: Estimate | None, missing: str, tilde: str = "") -> KeyFigure:
+    """Return a quantity that is forecast as a key figure; ``missing`` is why it is not."""
+    value = None
+    if estimate is not None:
+        value = estimate.point
+    return tile(quantity, value, estimate, "forecast", missing, tilde)
+
+
 # -- Runs --
 
 
