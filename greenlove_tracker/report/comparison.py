@@ -13,7 +13,17 @@ from greenlove_tracker.extrapolation.run_comparison import compare_runs, saving_
 from greenlove_tracker.logs.comparisons import read_comparison
 from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
-from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.rendering.document import (
+    Block,
+    ChartRow,
+    Column,
+    Document,
+    Heading,
+    MarkChart,
+    MarkedPoint,
+    Paragraph,
+    Table,
+)
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.metric_report import final_value, is_learning_rate, number_text, rank_of_metric
 from greenlove_tracker.text import format as fmt
@@ -80,7 +90,7 @@ _EACH = (
 )
 
 
-def comparison_document(comparison: Comparison, groups: Groups = ()) -> doc.Document:
+def comparison_document(comparison: Comparison, groups: Groups = ()) -> Document:
     """Return the page of a comparison.
 
     Args:
@@ -94,7 +104,7 @@ def comparison_document(comparison: Comparison, groups: Groups = ()) -> doc.Docu
     footer = wording.footer()
     if comparison.run_dir:
         footer = wording.footer(comparison.run_dir.name)
-    return doc.Document(
+    return Document(
         title=title,
         subtitle=f"{names or 'nothing'} against {comparison.baseline.name}",
         footer=footer,
@@ -103,7 +113,7 @@ def comparison_document(comparison: Comparison, groups: Groups = ()) -> doc.Docu
     )
 
 
-def compared_blocks(run: Run) -> tuple[str, tuple[doc.Block, ...]]:
+def compared_blocks(run: Run) -> tuple[str, tuple[Block, ...]]:
     """Return the verdict and the result of a comparison, from its log; the reason where it cannot be read."""
     try:
         comparison = read_comparison(cast("Path", run.path))  # one of a store is read alike
@@ -115,19 +125,19 @@ def compared_blocks(run: Run) -> tuple[str, tuple[doc.Block, ...]]:
     return f"{headline(comparison)}.", comparison_blocks(comparison)
 
 
-def comparison_blocks(comparison: Comparison, groups: Groups = ()) -> tuple[doc.Block, ...]:
+def comparison_blocks(comparison: Comparison, groups: Groups = ()) -> tuple[Block, ...]:
     """Return the changes and what each takes, what differed, and how it was measured."""
     sides = [side_of(name, runs) for name, runs in groups]
     return (
         *_answer([comparison], sides),
-        *(doc.Paragraph(f"! Not put back: {text}.") for text in comparison.left_changed),
+        *(Paragraph(f"! Not put back: {text}.") for text in comparison.left_changed),
         *_not_run((row.name, row.reason) for row in comparison.rows if row.verdict is Verdict.NOT_RUN),
         *_details([comparison], sides),
         *_method(comparison),
     )
 
 
-def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[doc.Block, ...]:
+def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[Block, ...]:
     """Return the table of changes, that of totals, and what has to be known to read them."""
     blocks = [*_marks(sides), *_changes(comparisons)]
     if sides:
@@ -135,16 +145,16 @@ def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[d
     else:
         blocks += _took_whole(comparisons)
     if any(map(_has_model, comparisons)):
-        blocks.append(doc.Paragraph(_MODEL_NOTE))
+        blocks.append(Paragraph(_MODEL_NOTE))
     unlike = [label for label, *_ in _unlike(sides) if label in _OF_MACHINE]
     if unlike:
-        blocks.append(doc.Paragraph(f"! The runs also differ in {wording.joined(unlike, _MOST_SAID)}."))
+        blocks.append(Paragraph(f"! The runs also differ in {wording.joined(unlike, _MOST_SAID)}."))
     if any(is_mock(run.intensity_sources) for side in sides for run in side.runs):
-        blocks.append(doc.Paragraph("! MOCK: the carbon intensity is invented, and so is the CO2e."))
+        blocks.append(Paragraph("! MOCK: the carbon intensity is invented, and so is the CO2e."))
     return tuple(blocks)
 
 
-def _details(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[doc.Block, ...]:
+def _details(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[Block, ...]:
     notes = list[tuple[str, str]]()
     for comparison in comparisons:
         notes += _notes(comparison)
@@ -154,7 +164,7 @@ def _details(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[
             notes.append((side.name, f"{run.run_id} is left out: {run.summary.status}, {wording.progress(run)}"))
     blocks = _differences(sides)
     if notes:
-        blocks += [doc.Heading("Notes"), wording.facts_table(dict.fromkeys(notes))]
+        blocks += [Heading("Notes"), wording.facts_table(dict.fromkeys(notes))]
     return tuple(blocks)
 
 
@@ -259,14 +269,14 @@ def _has_model(comparison: Comparison) -> bool:
     return any(map(is_modelled, methods)) and any(row.energy_ratio for row in comparison.rows)
 
 
-def _not_run(reasons: Iterable[tuple[str, str]]) -> list[doc.Block]:
-    return [doc.Paragraph(f"! {name} not run: {reason}.") for name, reason in reasons]
+def _not_run(reasons: Iterable[tuple[str, str]]) -> list[Block]:
+    return [Paragraph(f"! {name} not run: {reason}.") for name, reason in reasons]
 
 
 # -- The tables --
 
 
-def _changes(comparisons: Sequence[Comparison]) -> list[doc.Block]:
+def _changes(comparisons: Sequence[Comparison]) -> list[Block]:
     """Return the changes of each arm that ran; quantities that change alike share a column, unknown ones have none."""
     ran = [row for comparison in comparisons for row in rows_that_ran(comparison)]
     alike: dict[tuple[str, ...], list[str]] = {}
@@ -279,15 +289,15 @@ def _changes(comparisons: Sequence[Comparison]) -> list[doc.Block]:
     if not alike:  # nothing ran, or the budget held too few trials for any ratio
         return []
     baselines = wording.joined([comparison.baseline.name for comparison in comparisons], _MOST_SAID)
-    columns = [doc.Column(f"against {baselines}", 1.5), doc.Column("", 1)]
-    columns += [doc.Column(", ".join(names), 1.6, is_number=True) for names in alike.values()]
+    columns = [Column(f"against {baselines}", 1.5), Column("", 1)]
+    columns += [Column(", ".join(names), 1.6, is_number=True) for names in alike.values()]
     names = [row.name for row in ran]
     verdicts = [_SHORT_VERDICTS.get(row.verdict, str(row.verdict)) for row in ran]
     rows = tuple(zip(names, verdicts, *alike, strict=True))
-    return [doc.Table(tuple(columns), rows[:_MOST_ROWS])]
+    return [Table(tuple(columns), rows[:_MOST_ROWS])]
 
 
-def _took_whole(comparisons: Sequence[Comparison]) -> list[doc.Block]:
+def _took_whole(comparisons: Sequence[Comparison]) -> list[Block]:
     """Return what the whole training takes by each arm that ran, after the baseline; nothing that is not known."""
     rows = [row for comparison in comparisons for row in (comparison.baseline, *rows_that_ran(comparison))]
     columns: dict[str, list[str]] = {}
@@ -301,8 +311,8 @@ def _took_whole(comparisons: Sequence[Comparison]) -> list[doc.Block]:
         columns["loss"] = [number_text(row.final_loss) for row in rows]
     if len(rows) < 2 or not columns:
         return []
-    heads = (doc.Column("the whole training", 1.6), *(doc.Column(title, 1.3, is_number=True) for title in columns))
-    return [doc.Table(heads, tuple(zip([row.name for row in rows], *columns.values(), strict=True)))]
+    heads = (Column("the whole training", 1.6), *(Column(title, 1.3, is_number=True) for title in columns))
+    return [Table(heads, tuple(zip([row.name for row in rows], *columns.values(), strict=True)))]
 
 
 def _whole_cell(estimate: Estimate | None, text: fmt.Text) -> str:
@@ -384,18 +394,18 @@ def shared_metrics(sides: Sequence[Side]) -> list[str]:
     return [metric.name for metric in sorted(learnt, key=rank_of_metric)]
 
 
-def _took_by_runs(sides: Sequence[Side]) -> list[doc.Block]:
+def _took_by_runs(sides: Sequence[Side]) -> list[Block]:
     """Return what the runs of each side took on average, and what they learnt."""
     if not any(side.runs for side in sides):
         return []
     metrics = shared_metrics(sides)[:_MOST_METRICS]
-    return [doc.Table(_side_columns(metrics), tuple(side.cells(metrics) for side in sides[:_MOST_ROWS]))]
+    return [Table(_side_columns(metrics), tuple(side.cells(metrics) for side in sides[:_MOST_ROWS]))]
 
 
-def _side_columns(metrics: Sequence[str]) -> tuple[doc.Column, ...]:
+def _side_columns(metrics: Sequence[str]) -> tuple[Column, ...]:
     """Return the columns of ``Side.cells``."""
     numbers = [*(name for name, _ in fmt.QUANTITIES.values()), *(f"final {fmt.shortened(m, 24)}" for m in metrics)]
-    return (doc.Column("", 1.8), doc.Column("trained", 1.2), *(doc.Column(title, 1.2, True) for title in numbers))
+    return (Column("", 1.8), Column("trained", 1.2), *(Column(title, 1.2, True) for title in numbers))
 
 
 def learnt_differences(groups: Groups) -> Mapping[str, str]:
@@ -418,7 +428,7 @@ def _learnt_text(side: Side, baseline: Side, metrics: Sequence[str]) -> str:
     return f"its final {name} is {own} instead of {before}"
 
 
-def _marks(sides: Sequence[Side]) -> list[doc.Block]:
+def _marks(sides: Sequence[Side]) -> list[Block]:
     """Draw the first metric against the energy, a point a side with the ranges of its runs."""
     metrics = shared_metrics(sides)
     if not metrics:
@@ -435,16 +445,16 @@ def _marks(sides: Sequence[Side]) -> list[doc.Block]:
     if len(found) < 2:
         return []
     scale = fmt.energy_scale(most_kwh)
-    marks: list[doc.MarkedPoint] = []
+    marks: list[MarkedPoint] = []
     for name, pairs in found.items():
         energies = [scale.value(energy_kwh) for energy_kwh, _ in pairs]
         values = [value for _, value in pairs]
         point = (fmt.shortened(name, 24), statistics.fmean(energies), statistics.fmean(values))
         ranges = ((min(energies), max(energies)), (min(values), max(values)))
-        marks.append(doc.MarkedPoint(*point, *ranges, is_named=len(found) <= _MOST_NAMED, is_here=not marks))
+        marks.append(MarkedPoint(*point, *ranges, is_named=len(found) <= _MOST_NAMED, is_here=not marks))
     name = f"final {fmt.shortened(metrics[0], 24)}"
-    chart = doc.MarkChart(f"{name} against energy", f"energy, {scale.unit}", name, tuple(marks), is_from_0=False)
-    return [doc.ChartRow((chart,))]
+    chart = MarkChart(f"{name} against energy", f"energy, {scale.unit}", name, tuple(marks), is_from_0=False)
+    return [ChartRow((chart,))]
 
 
 def _unlike(sides: Sequence[Side]) -> list[tuple[str, ...]]:
@@ -458,13 +468,13 @@ def _settings_text(runs: Sequence[Run], name: str) -> str:
     return wording.joined(sorted({wording.field_text(run, name, 60) for run in runs}), _MOST_SAID) or _DASH
 
 
-def _differences(sides: Sequence[Side]) -> list[doc.Block]:
+def _differences(sides: Sequence[Side]) -> list[Block]:
     rows = _unlike(sides)
     if not rows:
         return []
     names = [fmt.shortened(side.name, _NAME_WIDTH) for side in sides if side.runs]
-    columns = (doc.Column("", 1.2), *(doc.Column(name, 2.0) for name in names))
-    return [doc.Heading("What differed between the runs"), doc.Table(columns, tuple(rows))]
+    columns = (Column("", 1.2), *(Column(name, 2.0) for name in names))
+    return [Heading("What differed between the runs"), Table(columns, tuple(rows))]
 
 
 # -- Details --
@@ -478,7 +488,7 @@ def _notes(comparison: Comparison) -> list[tuple[str, str]]:
     return [*notes, *(("all", note) for note in comparison.notes)]
 
 
-def _method(comparison: Comparison) -> list[doc.Block]:
+def _method(comparison: Comparison) -> list[Block]:
     """Say how it was measured: ``12 trials of 5.2 s · residual 1.8% · energy: counter``."""
     if not comparison.trials:
         return []
@@ -497,8 +507,8 @@ def _method(comparison: Comparison) -> list[doc.Block]:
         parts.append("energy: not measured")
     if comparison.budget_s is not None:
         parts.append(f"took {fmt.duration(comparison.spent_s)} of {fmt.duration(comparison.budget_s)}")
-    said = doc.Paragraph(f"{' · '.join(parts)}.")
-    return [doc.Heading("How we know"), said, doc.Paragraph(f"{method} {_EACH}", is_note=True)]
+    said = Paragraph(f"{' · '.join(parts)}.")
+    return [Heading("How we know"), said, Paragraph(f"{method} {_EACH}", is_note=True)]
 
 
 # -- An experiment --
@@ -531,7 +541,7 @@ class ExperimentRecord:
         return tuple(run for _, runs in self.groups for run in runs)
 
 
-def experiment_document(record: ExperimentRecord) -> doc.Document:
+def experiment_document(record: ExperimentRecord) -> Document:
     """Return the page of an experiment: what was saved and learnt, every training, and what was asked for."""
     sides = [side_of(name, runs) for name, runs in record.groups]
     comparisons = _comparisons(sides)
@@ -543,18 +553,18 @@ def experiment_document(record: ExperimentRecord) -> doc.Document:
     if begun:
         parts.append(f"begun {begun[:16].replace('T', ' ')} UTC")
     blocks = [*_answer(comparisons, sides), *_not_run(record.not_run)]
-    blocks += [doc.Paragraph(f"! {note}.") for note in record.notes]
+    blocks += [Paragraph(f"! {note}.") for note in record.notes]
     for quantity, (used, limit) in record.budget.items():
         name, text = fmt.QUANTITIES[quantity]
         if limit:
-            blocks.append(doc.Paragraph(f"{text(used)} of the budget of {text(limit)} used."))
+            blocks.append(Paragraph(f"{text(used)} of the budget of {text(limit)} used."))
         else:
-            blocks.append(doc.Paragraph(f"Budget of {name}: {text(used)} used."))
+            blocks.append(Paragraph(f"Budget of {name}: {text(used)} used."))
     blocks += _trainings(record, shared_metrics(sides)[:_MOST_METRICS])
     blocks += _details(comparisons, sides)
     if comparisons:
         blocks += _method(comparisons[0])
-    return doc.Document(
+    return Document(
         title=f"Experiment {record.name}",
         subtitle=" · ".join(parts),
         footer=wording.footer(fmt.shortened(record.name, 40), f"file {record.sha256[:12]}"),
@@ -604,7 +614,7 @@ def _experiment_verdict(sides: Sequence[Side], comparisons: Sequence[Comparison]
     return f"{'; '.join(filter(None, (row_sentence(comparison, row), learnt)))}."
 
 
-def _trainings(record: ExperimentRecord, metrics: Sequence[str]) -> list[doc.Block]:
+def _trainings(record: ExperimentRecord, metrics: Sequence[str]) -> list[Block]:
     """Return every training by itself."""
     rows = []
     for name, runs in record.groups:
@@ -621,8 +631,8 @@ def _trainings(record: ExperimentRecord, metrics: Sequence[str]) -> list[doc.Blo
             rows.append((*Side(own, (run,)).cells(metrics), status))
     if not rows:
         return []
-    columns = (*_side_columns(metrics), doc.Column("status", 1.0))
-    blocks: list[doc.Block] = [doc.Heading("The trainings"), doc.Table(columns, tuple(rows[:_MOST_ROWS]))]
+    columns = (*_side_columns(metrics), Column("status", 1.0))
+    blocks: list[Block] = [Heading("The trainings"), Table(columns, tuple(rows[:_MOST_ROWS]))]
     if len(rows) > _MOST_ROWS:
-        blocks.append(doc.Paragraph(f"and {len(rows) - _MOST_ROWS:,} more"))
+        blocks.append(Paragraph(f"and {len(rows) - _MOST_ROWS:,} more"))
     return blocks

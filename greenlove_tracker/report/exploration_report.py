@@ -9,7 +9,17 @@ from collections.abc import Iterator, Sequence
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
 from greenlove_tracker.projection.types import Projection
-from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.rendering.document import (
+    Block,
+    ChartRow,
+    Column,
+    Document,
+    Heading,
+    KeyFigure,
+    KeyFigures,
+    Paragraph,
+    Table,
+)
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.forecast_report import narrowing_chart
 from greenlove_tracker.report.projection_report import projection_blocks
@@ -36,7 +46,7 @@ def exploration_document(
     notes: Sequence[str] = (),
     next_steps: Sequence[str] = (),
     tilde: str = "",
-) -> doc.Document:
+) -> Document:
     """Return the report of an exploration.
 
     Args:
@@ -51,14 +61,14 @@ def exploration_document(
         tilde: what stands before an energy that no hardware measured, as ``wording.tilde`` gives it.
     """
     said = (*_when(forecast, now_utc_s, fit), *_said(forecast, trials), *notes)
-    return doc.Document(
+    return Document(
         title=title or "What this training will take",
         subtitle=fmt.plan(forecast.plan),
         footer=wording.footer(),
         verdict=_verdict(forecast),
         blocks=(
-            doc.KeyFigures(_figures(forecast, tilde)),
-            *map(doc.Paragraph, said),
+            KeyFigures(_figures(forecast, tilde)),
+            *map(Paragraph, said),
             *_details(forecast, trials),
             *projection_blocks(projections, {}),
         ),
@@ -66,7 +76,7 @@ def exploration_document(
     )
 
 
-def explored_blocks(run: Run) -> tuple[str, tuple[doc.Block, ...]]:
+def explored_blocks(run: Run) -> tuple[str, tuple[Block, ...]]:
     """Return the verdict and the result of an exploration, from its log; why where it cannot be forecast again."""
     from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
 
@@ -77,20 +87,20 @@ def explored_blocks(run: Run) -> tuple[str, tuple[doc.Block, ...]]:
     return _verdict(forecast), exploration_blocks(forecast, run.trials, wording.tilde(run))
 
 
-def exploration_blocks(forecast: Forecast, trials: Sequence[Trial], tilde: str) -> tuple[doc.Block, ...]:
+def exploration_blocks(forecast: Forecast, trials: Sequence[Trial], tilde: str) -> tuple[Block, ...]:
     """Return the forecast of a training, its parts, and the trials behind it."""
     return (
-        doc.KeyFigures(_figures(forecast, tilde)),
-        *map(doc.Paragraph, _said(forecast, trials)),
+        KeyFigures(_figures(forecast, tilde)),
+        *map(Paragraph, _said(forecast, trials)),
         *_details(forecast, trials),
     )
 
 
-def forecast_document(forecast: Forecast, projections: Sequence[Projection] = ()) -> doc.Document:
+def forecast_document(forecast: Forecast, projections: Sequence[Projection] = ()) -> Document:
     """Return a forecast by itself, without the trials that it is from."""
-    warnings = map(doc.Paragraph, _warnings(forecast))
-    blocks = (doc.KeyFigures(_figures(forecast)), *warnings, *projection_blocks(projections, {}))
-    return doc.Document("A forecast", fmt.plan(forecast.plan), "", blocks, verdict=_verdict(forecast))
+    warnings = map(Paragraph, _warnings(forecast))
+    blocks = (KeyFigures(_figures(forecast)), *warnings, *projection_blocks(projections, {}))
+    return Document("A forecast", fmt.plan(forecast.plan), "", blocks, verdict=_verdict(forecast))
 
 
 def _verdict(forecast: Forecast) -> str:
@@ -106,7 +116,7 @@ def progress_line(spent_s: float, budget_s: float, sample_size: int, relative_wi
     return line
 
 
-def _figures(forecast: Forecast, tilde: str = "") -> tuple[doc.KeyFigure, ...]:
+def _figures(forecast: Forecast, tilde: str = "") -> tuple[KeyFigure, ...]:
     missing = "not measured, or no factor known"
     return (
         wording.forecast_tile("duration_s", forecast.duration_s, missing),
@@ -159,13 +169,13 @@ def _trials_text(trials: Sequence[Trial]) -> str:
     return f"{fmt.plural(len(trials), 'trial')} of {fmt.plural(len({t.batches for t in trials}), 'size')}"
 
 
-def _details(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ...]:
+def _details(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
     timed = []
     for size in sorted({trial.sample_size for trial in trials}):
         alike = [trial for trial in trials if trial.sample_size == size]
         median_s = statistics.median(s for trial in alike for s in trial.epoch_durations_s)
         timed.append((f"{size:,}", f"{len(alike)}", fmt.duration(median_s)))
-    columns = tuple(doc.Column(title, 1, True) for title in ("samples", "trials", "median epoch"))
+    columns = tuple(Column(title, 1, True) for title in ("samples", "trials", "median epoch"))
     took = fmt.duration(sum(trial.total_s for trial in trials))
     method = [
         ("trials", f"{_trials_text(trials)}, {took} of the training itself"),
@@ -178,14 +188,14 @@ def _details(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ..
     return (
         *_narrowing(forecast, trials),
         *_parts(forecast.without_stop or forecast),
-        doc.Heading("The trials"),
-        doc.Table(columns, tuple(timed)),
-        doc.Heading("How the forecast was made"),
+        Heading("The trials"),
+        Table(columns, tuple(timed)),
+        Heading("How the forecast was made"),
         wording.facts_table(method),
     )
 
 
-def _parts(forecast: Forecast) -> tuple[doc.Block, ...]:
+def _parts(forecast: Forecast) -> tuple[Block, ...]:
     """Return the time of each part, and of each phase of the plan where it has several."""
     plan = forecast.plan
     if plan is None or forecast.per_batch_s is None:
@@ -201,8 +211,8 @@ def _parts(forecast: Forecast) -> tuple[doc.Block, ...]:
             rows.append((f"phase {i}: {fmt.phase_name(part.phase)}", part.duration_s, 1))
     cells = tuple((name, fmt.duration(e.point), _ends(e), fmt.repetitions(n)) for name, e, n in rows if e is not None)
     interval = f"{forecast.per_batch_s.level:.0%} {forecast.per_batch_s.kind} interval"
-    heads = (doc.Column("what", 2.4), doc.Column("takes", 1, True), doc.Column(interval, 2, True))
-    return (doc.Heading("Breakdown"), doc.Table((*heads, doc.Column("times", 1, True)), cells))
+    heads = (Column("what", 2.4), Column("takes", 1, True), Column(interval, 2, True))
+    return (Heading("Breakdown"), Table((*heads, Column("times", 1, True)), cells))
 
 
 def _ends(estimate: Estimate) -> str:
@@ -213,7 +223,7 @@ def _ends(estimate: Estimate) -> str:
     return "none seen"
 
 
-def _narrowing(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ...]:
+def _narrowing(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
     """Draw the forecast after each trial, up to the one that is given."""
     from greenlove_tracker.extrapolation.extrapolate import extrapolate  # statsmodels: over a second, loaded by now
 
@@ -229,4 +239,4 @@ def _narrowing(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, 
     if len(found) < 3:
         return ()
     tallest_s = min(_TALLEST * whole.duration_s.point, max(e.upper for _, e in found))
-    return (doc.ChartRow((narrowing_chart("The forecast after each trial", "trial", found, tallest_s),)),)
+    return (ChartRow((narrowing_chart("The forecast after each trial", "trial", found, tallest_s),)),)

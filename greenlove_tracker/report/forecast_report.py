@@ -13,8 +13,19 @@ from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.logs.tables import QUANTITIES, IssuedForecast
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.logs.uncertainty import with_meter_error
-from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import MAX_POINTS
+from greenlove_tracker.rendering.document import (
+    Block,
+    ChartRow,
+    Column,
+    Document,
+    Heading,
+    KeyFigures,
+    Line,
+    LineChart,
+    Paragraph,
+    Table,
+)
 from greenlove_tracker.report import wording
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.forecasting import Estimate, Position, TimeFit
@@ -190,7 +201,7 @@ def outcome_sentence(run: Run) -> str:
     return f"forecast {issued_after(scored.issued)}: {fmt.interval(scored.estimate, fmt.duration)}, {error}"
 
 
-def forecast_blocks(run: Run) -> tuple[doc.Block, ...]:
+def forecast_blocks(run: Run) -> tuple[Block, ...]:
     """Return a forecast of each quantity with its outcome, and all those of the time as a chart."""
     lines = dict[str, ForecastOutcome]()
     for quantity in QUANTITIES:
@@ -219,20 +230,20 @@ def forecast_blocks(run: Run) -> tuple[doc.Block, ...]:
         name, write = fmt.QUANTITIES[quantity]
         rows.append((name, *line.cells(write)))
     return (
-        doc.Heading("Forecast and outcome"),
-        doc.Paragraph(f"{text} {chosen}"),
-        doc.Table((doc.Column("", 0.9), *_columns([of_time], "forecast")), tuple(rows)),
+        Heading("Forecast and outcome"),
+        Paragraph(f"{text} {chosen}"),
+        Table((Column("", 0.9), *_columns([of_time], "forecast")), tuple(rows)),
         *_forecast_chart(run.forecasts, outcome_s),
     )
 
 
-def _columns(outcomes: Sequence[ForecastOutcome], name: str) -> tuple[doc.Column, ...]:
+def _columns(outcomes: Sequence[ForecastOutcome], name: str) -> tuple[Column, ...]:
     level = next((f"{o.estimate.level:.0%} " for o in outcomes if o.estimate.has_interval), "")
     heads = ((name, 1.2), (f"{level}interval", 2.2), ("actual", 1.2), ("error", 0.9), ("held", 0.9))
-    return tuple(doc.Column(head, weight, True) for head, weight in heads)
+    return tuple(Column(head, weight, True) for head, weight in heads)
 
 
-def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> tuple[doc.Block, ...]:
+def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> tuple[Block, ...]:
     """Draw the forecasts of the time one after the other, with the outcome where that is known."""
     if all(forecast.epochs_done for forecast in issued):
         unit = "epoch"
@@ -245,15 +256,15 @@ def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -
     chosen = sorted(found.items())[:: math.ceil(len(found) / MAX_POINTS)]
     tallest_s = _TALLEST * max([e.point for _, e in chosen[len(chosen) // 2 :]] + [outcome_s or 0.0])
     title = f"Forecast of the whole time, with its {chosen[0][1].level:.0%} interval"
-    blocks: list[doc.Block] = [doc.ChartRow((narrowing_chart(title, unit, chosen, tallest_s, outcome_s),))]
+    blocks: list[Block] = [ChartRow((narrowing_chart(title, unit, chosen, tallest_s, outcome_s),))]
     if any(estimate.upper > tallest_s for _, estimate in chosen):
-        blocks.append(doc.Paragraph(f"Cut off at {fmt.duration(tallest_s)}.", is_note=True))
+        blocks.append(Paragraph(f"Cut off at {fmt.duration(tallest_s)}.", is_note=True))
     return tuple(blocks)
 
 
 def narrowing_chart(
     title: str, x_label: str, found: Sequence[tuple[float, Estimate]], tallest_s: float, outcome_s: float | None = None
-) -> doc.LineChart:
+) -> LineChart:
     """Draw how forecasts of a time narrowed; what is wider than ``tallest_s`` is cut off, or it would flatten the rest.
 
     Args:
@@ -271,11 +282,11 @@ def narrowing_chart(
     def height(value_s: float) -> float:
         return scale.value(min(value_s, tallest_s))
 
-    return doc.LineChart(
+    return LineChart(
         title,
         x_label,
         scale.unit,
-        (doc.Line("", tuple((x, height(e.point)) for x, e in found)),),
+        (Line("", tuple((x, height(e.point)) for x, e in found)),),
         band=tuple((x, height(e.lower), height(e.upper)) for x, e in found),
         level=level,
         is_from_0=False,
@@ -287,7 +298,7 @@ def narrowing_chart(
 
 def forecasts_document(
     outcomes: Sequence[ForecastOutcome], quantity: str, n_without: int, time_limits: Sequence[str] = ()
-) -> doc.Document:
+) -> Document:
     """Return all runs that made forecasts, and how far these can be trusted together.
 
     Args:
@@ -306,15 +317,15 @@ def forecasts_document(
         if score and score.estimate.has_interval:
             scored.append((score.error, score.has_held, score.estimate.level))
     verdict = f"No forecasts of {name}: give epochs= or total_steps= to get them."
-    blocks: list[doc.Block] = []
+    blocks: list[Block] = []
     if outcomes:
         verdict = coverage_sentence(scored)
-        columns = (doc.Column("run", 2.4), doc.Column("forecast after", 1.4), *_columns(outcomes, name))
-        blocks.append(doc.Table(columns, tuple(rows), is_whole=True))
+        columns = (Column("run", 2.4), Column("forecast after", 1.4), *_columns(outcomes, name))
+        blocks.append(Table(columns, tuple(rows), is_whole=True))
     if n_without:
-        blocks.append(doc.Paragraph(f"{fmt.plural(n_without, 'run')} without forecasts."))
-    blocks += map(doc.Paragraph, time_limits[-_MOST_TIME_LIMITS:])
-    return doc.Document(
+        blocks.append(Paragraph(f"{fmt.plural(n_without, 'run')} without forecasts."))
+    blocks += map(Paragraph, time_limits[-_MOST_TIME_LIMITS:])
+    return Document(
         title="Forecasts and outcomes",
         subtitle="",
         footer="",
@@ -344,7 +355,7 @@ def sweep_document(
     n_observed: int,
     warnings: Sequence[str],
     project: str | None = None,
-) -> doc.Document:
+) -> Document:
     """Return the forecast of a sweep of ``n_runs``.
 
     Args:
@@ -367,10 +378,10 @@ def sweep_document(
         figures.append(wording.forecast_tile(quantity, estimate, missing))
         if estimate is None:
             said.append(f"Not summed: {missing}.")
-    return doc.Document(
+    return Document(
         title="A sweep",
         subtitle="",
         footer="",
         verdict=f"{n_runs:,} runs like the {fmt.plural(n_observed, 'run')} of {whose}.",
-        blocks=(doc.KeyFigures(tuple(figures)), *map(doc.Paragraph, said)),
+        blocks=(KeyFigures(tuple(figures)), *map(Paragraph, said)),
     )

@@ -5,7 +5,18 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
-from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.rendering.document import (
+    Block,
+    ChartRow,
+    Column,
+    Document,
+    Heading,
+    Line,
+    LineChart,
+    Paragraph,
+    ShadedSpan,
+    Table,
+)
 from greenlove_tracker.report.wording import footer
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.forecasting import Estimate
@@ -21,7 +32,7 @@ _MOST_LINES = 5  # regions of a chart; the table holds them all
 _MOST_TICKS = 9  # of its hours
 
 
-def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = None) -> doc.Document:
+def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = None) -> Document:
     """Return when and where to start, and what that saves.
 
     Args:
@@ -36,11 +47,9 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
     rows = figures(advice, zone)
     titles = ("", f"now, {when_text(_now(advice), _now(advice), zone)}", start_title(advice, zone))
     n = 3 if titles[2] else 2
-    now_and_then = doc.Table(
-        tuple(doc.Column(title, 1, bool(title)) for title in titles[:n]), tuple(row[:n] for row in rows)
-    )
-    regions = doc.Table(
-        tuple(doc.Column(title, 1.0, title not in REGION_COLUMNS[:2]) for title in REGION_COLUMNS),
+    now_and_then = Table(tuple(Column(title, 1, bool(title)) for title in titles[:n]), tuple(row[:n] for row in rows))
+    regions = Table(
+        tuple(Column(title, 1.0, title not in REGION_COLUMNS[:2]) for title in REGION_COLUMNS),
         tuple(region_cells(row, advice, zone) for row in advice.alternatives),
     )
     is_choice = len(advice.alternatives) > 1
@@ -51,7 +60,7 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
     )
     sources = ((one.region or "here", source_text(one, is_left_out=bool(advice.hours))) for one in advice.sources)
     chance = advice.probability_of_saving if titles[2] else None
-    return doc.Document(
+    return Document(
         title="When to start",
         subtitle=" · ".join(filter(None, (about, deadline, f"given {_dated(_now(advice), zone)}"))),
         footer=footer(),
@@ -60,12 +69,12 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
         blocks=(
             regions if is_choice else now_and_then,
             *(_curve(advice, zone) if advice.hours else ()),
-            *map(doc.Paragraph, filter(None, said)),
-            *((doc.Heading("Now and then"), now_and_then) if is_choice else ()),
-            doc.Heading("How we know"),
-            doc.Table((doc.Column("region", 1), doc.Column("source", 5)), tuple(sources)),
-            *((doc.Paragraph(f"Any saving at all is {fmt.chance(chance)} likely."),) if chance is not None else ()),
-            *(doc.Paragraph(f"{note}.", is_note=True) for note in advice.notes),
+            *map(Paragraph, filter(None, said)),
+            *((Heading("Now and then"), now_and_then) if is_choice else ()),
+            Heading("How we know"),
+            Table((Column("region", 1), Column("source", 5)), tuple(sources)),
+            *((Paragraph(f"Any saving at all is {fmt.chance(chance)} likely."),) if chance is not None else ()),
+            *(Paragraph(f"{note}.", is_note=True) for note in advice.notes),
         ),
     )
 
@@ -229,29 +238,29 @@ def _dated(when: datetime, zone: tzinfo | None) -> str:
     return f"{when.astimezone(zone):%Y-%m-%d %H:%M %Z}"
 
 
-def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[doc.Block]:
+def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[Block]:
     """Return the chart of the hours: what is expected with its interval, the run's window, and the other regions."""
     first = advice.hours[0].utc
     known = _points(advice.hours, first)
     if not known:
-        return [doc.Paragraph("No hour is known.")]
+        return [Paragraph("No hour is known.")]
     begin = (advice.start_utc - first).total_seconds() / SECONDS_PER_HOUR
     end = begin + (advice.duration_s or 0.0) / SECONDS_PER_HOUR
     if advice.saving is not None:
         saved = f", {saving_text(advice.saving, 'CO2e').partition(' (')[0]}"
     else:
         saved = ""
-    window = doc.ShadedSpan(begin, end, f"the run{saved}")
-    others = [doc.Line(row.region or "", _points(row.hours, first)) for row in advice.alternatives]
+    window = ShadedSpan(begin, end, f"the run{saved}")
+    others = [Line(row.region or "", _points(row.hours, first)) for row in advice.alternatives]
     others = [line for line in others if line.points and line.name != advice.region][: _MOST_LINES - 1]
     bounds = ((x, hour.lower, hour.upper) for x, hour in enumerate(advice.hours))
     step_h = next((step for step in (3, 6, 12, 24) if len(advice.hours) / step <= _MOST_TICKS), 48)
     clocks = ((float(x), hour.utc.astimezone(zone)) for x, hour in enumerate(advice.hours))
-    chart = doc.LineChart(
+    chart = LineChart(
         title="Carbon intensity as expected, with its 90% interval",
         x_label="local time",
         y_label="gCO2e/kWh",
-        lines=(doc.Line(advice.region or "expected", known), *others),
+        lines=(Line(advice.region or "expected", known), *others),
         band=tuple((x, low, high) for x, low, high in bounds if low is not None and high is not None),
         spans=(window,) if end > begin else (),
         x_names=tuple(
@@ -260,7 +269,7 @@ def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[doc.Block]:
     )
     n_unknown = sum(hour.expected is None for hour in advice.hours)
     text = f"The last {fmt.plural(n_unknown, 'hour')} until the deadline are unknown: a week is forecast at most."
-    return [doc.ChartRow((chart,)), *([doc.Paragraph(text, is_note=True)] if n_unknown else [])]
+    return [ChartRow((chart,)), *([Paragraph(text, is_note=True)] if n_unknown else [])]
 
 
 def _points(hours: tuple[IntensityHour, ...], first: datetime) -> tuple[tuple[float, float], ...]:

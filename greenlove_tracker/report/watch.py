@@ -11,7 +11,7 @@ from greenlove_tracker.logs.csvio import Problem
 from greenlove_tracker.logs.directory import is_readable
 from greenlove_tracker.logs.run import SILENT_AFTER_S, Run
 from greenlove_tracker.logs.storage import LogPath, forget_listings
-from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.rendering.document import Block, Column, Document, Paragraph, Table
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.run_report import ranks_sentence
 from greenlove_tracker.text import format as fmt
@@ -185,7 +185,7 @@ def look(path: LogPath, n_read: int) -> Sighting:
     return Sighting(path, is_there, running, ended, problems)
 
 
-def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None) -> doc.Document:
+def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None) -> Document:
     """Return what is shown of a log directory: the runs that go on, and those that ended last.
 
     Args:
@@ -205,16 +205,16 @@ def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None)
     notes = [ranks for run, _ in running if (ranks := ranks_sentence(run))]
     notes += [f"! {run.title(34)}: {progress.doubt}" for run, progress in (*running, *ended) if progress.doubt]
     notes += [f"! {fmt.shortened(str(problem), 90)}" for problem in seen.problems[:_MOST_PROBLEMS]]
-    return doc.Document(
+    return Document(
         title="Runs",
         subtitle="",
         footer="",
         verdict=f"greenlove watch  {fmt.shortened(str(seen.path), 34)}  {' · '.join([*counts, clock])}",
         blocks=(
-            *(_running_blocks(seen, running, now_utc_s) if running else [doc.Paragraph(_why_empty(seen))]),
+            *(_running_blocks(seen, running, now_utc_s) if running else [Paragraph(_why_empty(seen))]),
             *([_ended_table(ended)] if ended else []),
-            *([doc.Paragraph(f"and {n_more:,} more that ended")] if n_more else []),
-            *map(doc.Paragraph, notes),
+            *([Paragraph(f"and {n_more:,} more that ended")] if n_more else []),
+            *map(Paragraph, notes),
         ),
     )
 
@@ -227,19 +227,19 @@ def _why_empty(seen: Sighting) -> str:
     return "There is no run in it yet. One is shown as soon as it begins."
 
 
-def _running_blocks(seen: Sighting, running: Sequence[tuple[Run, RunProgress]], now_utc_s: float) -> list[doc.Block]:
+def _running_blocks(seen: Sighting, running: Sequence[tuple[Run, RunProgress]], now_utc_s: float) -> list[Block]:
     n_more = len(seen.running) - len(running)
     rows = tuple(_row(run, progress, now_utc_s) for run, progress in running)
     heads = ("running", "done", "left", "ends", "so far")
-    columns = tuple(doc.Column(head, is_number=head in heads[2:]) for head in heads)
+    columns = tuple(Column(head, is_number=head in heads[2:]) for head in heads)
     if n_more:
-        more = [doc.Paragraph(f"and {n_more:,} more that run")]
+        more = [Paragraph(f"and {n_more:,} more that run")]
     else:
         more = []
-    return [doc.Table(columns, rows, is_whole=True), *more]
+    return [Table(columns, rows, is_whole=True), *more]
 
 
-def _ended_table(ended: Sequence[tuple[Run, RunProgress]]) -> doc.Table:
+def _ended_table(ended: Sequence[tuple[Run, RunProgress]]) -> Table:
     rows = []
     for run, progress in ended:
         summary = run.summary
@@ -251,4 +251,4 @@ def _ended_table(ended: Sequence[tuple[Run, RunProgress]]) -> doc.Table:
         figures = (fmt.duration(summary.duration_s), *(f"{_tilde(run)}{text}" for text in used))
         rows.append((run.title(34), f"{progress.status}{code}", done, *figures))
     heads = ("ended, latest first", "", "", "time", "energy", "CO2e")
-    return doc.Table(tuple(doc.Column(head, is_number=head in heads[3:]) for head in heads), tuple(rows), is_whole=True)
+    return Table(tuple(Column(head, is_number=head in heads[3:]) for head in heads), tuple(rows), is_whole=True)
