@@ -40,10 +40,10 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
         about: the run in words.
         zone: of the clock; default: the machine's.
     """
-    if advice.deadline_utc is None:
-        deadline = ""
-    else:
-        deadline = f"by {_dated(advice.deadline_utc, zone)}"
+    subtitle = [about]
+    if advice.deadline_utc is not None:
+        subtitle.append(f"by {_dated(advice.deadline_utc, zone)}")
+    subtitle.append(f"given {_dated(_now(advice), zone)}")
     rows = figures(advice, zone)
     titles = ("", f"now, {when_text(_now(advice), _now(advice), zone)}", start_title(advice, zone))
     n = 3 if titles[2] else 2
@@ -53,45 +53,53 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
         tuple(region_cells(row, advice, zone) for row in advice.alternatives),
     )
     is_choice = len(advice.alternatives) > 1
-    said = (
-        _MOCK if advice.is_mock else "",
-        f"The run: {about}." if about else "",
-        _waiting_text(advice, _now(advice), zone) if advice.wait_s > 0 and advice.duration_s is not None else "",
-    )
+    blocks: list[Block] = [now_and_then]
+    if is_choice:
+        blocks = [regions]
+    if advice.hours:
+        blocks += _curve(advice, zone)
+    stamp = ""
+    if advice.is_mock:
+        stamp = "MOCK"
+        blocks.append(Paragraph(_MOCK))
+    if about:
+        blocks.append(Paragraph(f"The run: {about}."))
+    if advice.wait_s > 0 and advice.duration_s is not None:
+        blocks.append(Paragraph(_waiting_text(advice, _now(advice), zone)))
+    if is_choice:
+        blocks += [Heading("Now and then"), now_and_then]
     sources = ((one.region or "here", source_text(one, is_left_out=bool(advice.hours))) for one in advice.sources)
-    chance = advice.probability_of_saving if titles[2] else None
+    blocks += [Heading("How we know"), Table((Column("region", 1), Column("source", 5)), tuple(sources))]
+    chance = advice.probability_of_saving
+    if titles[2] and chance is not None:
+        blocks.append(Paragraph(f"Any saving at all is {fmt.chance(chance)} likely."))
+    blocks += [Paragraph(f"{note}.", is_note=True) for note in advice.notes]
     return Document(
         title="When to start",
-        subtitle=" · ".join(filter(None, (about, deadline, f"given {_dated(_now(advice), zone)}"))),
+        subtitle=" · ".join(filter(None, subtitle)),
         footer=footer(),
         verdict=f"{headline(advice, zone)}.",
-        stamp="MOCK" if advice.is_mock else "",
-        blocks=(
-            regions if is_choice else now_and_then,
-            *(_curve(advice, zone) if advice.hours else ()),
-            *map(Paragraph, filter(None, said)),
-            *((Heading("Now and then"), now_and_then) if is_choice else ()),
-            Heading("How we know"),
-            Table((Column("region", 1), Column("source", 5)), tuple(sources)),
-            *((Paragraph(f"Any saving at all is {fmt.chance(chance)} likely."),) if chance is not None else ()),
-            *(Paragraph(f"{note}.", is_note=True) for note in advice.notes),
-        ),
+        stamp=stamp,
+        blocks=tuple(blocks),
     )
 
 
 def headline(advice: StartAdvice, zone: tzinfo | None = None) -> str:
     """Return the advice in one sentence: when and where to start, and what that saves; or why not to wait."""
-    if not advice.is_worth_waiting or advice.saving is None:
-        return ("No advice: " if advice.saving is None else "") + advice.reason.removesuffix(".")
+    reason = advice.reason.removesuffix(".")
+    if advice.saving is None:
+        return f"No advice: {reason}"
+    if not advice.is_worth_waiting:
+        return reason
     start = "Start now"
     if advice.wait_s > 0:
         start = f"Start at {when_text(advice.start_utc, _now(advice), zone)} (in {fmt.brief_duration(advice.wait_s)})"
     if len(advice.alternatives) > 1 and advice.region is not None:
-        elsewhere = f" in {advice.region}"
-    else:
-        elsewhere = ""
-    saved = saving_text(advice.saving, "cost" if advice.by == "cost" else "CO2e")
-    return f"{start}{elsewhere}: {saved}"
+        start += f" in {advice.region}"
+    quantity = "CO2e"
+    if advice.by == "cost":
+        quantity = "cost"
+    return f"{start}: {saving_text(advice.saving, quantity)}"
 
 
 def when_text(when: datetime, now: datetime, zone: tzinfo | None = None) -> str:
@@ -116,9 +124,10 @@ def when_text(when: datetime, now: datetime, zone: tzinfo | None = None) -> str:
 
 def saving_text(saving: Estimate, quantity: str) -> str:
     """Write a saving with its interval: ``47% less CO2e (46% to 48%)``; a tariff is known, and has none."""
+    text = f"{saving.point:z.0%} less {quantity}"
     if quantity == "cost" and saving.lower == saving.upper:
-        return f"{saving.point:z.0%} less {quantity}"
-    return f"{saving.point:z.0%} less {quantity} ({saving.lower:z.0%} to {saving.upper:z.0%})"
+        return text
+    return f"{text} ({saving.lower:z.0%} to {saving.upper:z.0%})"
 
 
 def intensity_text(value: float | None) -> str:
@@ -147,8 +156,10 @@ def figures(advice: StartAdvice, zone: tzinfo | None = None) -> list[tuple[str, 
     if advice.duration_s is not None:
         duration = timedelta(seconds=advice.duration_s)
         rows.append(("ends", when_text(now + duration, now, zone), when_text(advice.start_utc + duration, now, zone)))
-    known = (row for row in rows if row[1:] != (fmt.UNKNOWN, fmt.UNKNOWN))
-    return [(label, here, there if is_later else "") for label, here, there in known]
+    known = [row for row in rows if row[1:] != (fmt.UNKNOWN, fmt.UNKNOWN)]
+    if is_later:
+        return known
+    return [(label, here, "") for label, here, _ in known]
 
 
 def start_title(advice: StartAdvice, zone: tzinfo | None = None) -> str:
@@ -170,7 +181,10 @@ def _waiting_text(advice: StartAdvice, now: datetime, zone: tzinfo | None) -> st
     text = f"It ends at {when_text(end, now, zone)} instead of {when_text(end_now, now, zone)}"
     if advice.deadline_utc is not None:
         left_s = (advice.deadline_utc - end).total_seconds()
-        text += ", at the deadline" if left_s < 60 else f", {fmt.brief_duration(left_s)} before the deadline"
+        if left_s < 60:
+            text += ", at the deadline"
+        else:
+            text += f", {fmt.brief_duration(left_s)} before the deadline"
     return f"{text}."
 
 
@@ -201,25 +215,19 @@ def source_text(source: IntensityBasis, *, is_left_out: bool = True) -> str:
         source: of a region.
         is_left_out: whether a region with a problem is left out among others; else the advice itself says why.
     """
-    yearly = source.yearly_gco2e_per_kwh
+    parts = [source.source or "no service answered"]
+    if source.provider in _OFFLINE and not source.failures:
+        parts.append("no network used")
+    parts.append(source.basis)
+    if source.age_s is not None:
+        parts.append(f"newest figure {fmt.brief_duration(source.age_s)} old")
+    parts.append(source.forecast)
+    if source.yearly_gco2e_per_kwh is not None:
+        parts.append(f"{intensity_text(source.yearly_gco2e_per_kwh)}, of a year")
     if source.problem and is_left_out:
-        problem = f"left out: {source.problem}"
-    else:
-        problem = ""
+        parts.append(f"left out: {source.problem}")
     if source.failures and not source.problem:
-        in_vain = f"asked in vain: {'; '.join(source.failures)}"
-    else:
-        in_vain = ""
-    parts = (
-        source.source or "no service answered",
-        "no network used" if source.provider in _OFFLINE and not source.failures else "",
-        source.basis,
-        "" if source.age_s is None else f"newest figure {fmt.brief_duration(source.age_s)} old",
-        source.forecast,
-        "" if yearly is None else f"{intensity_text(yearly)}, of a year",
-        problem,
-        in_vain,
-    )
+        parts.append(f"asked in vain: {'; '.join(source.failures)}")
     return " · ".join(filter(None, parts))
 
 
