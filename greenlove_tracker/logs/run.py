@@ -256,7 +256,10 @@ class Run(RunFiles):
         """
         own = self.own_lines
         further = self.lines_by_stream.values()
-        fields = _merge_fields([own, *further]) if further or "role" in own else own
+        if further or "role" in own:
+            fields: Mapping[str, Line] = _merge_fields([own, *further])
+        else:
+            fields = own
         self._check_version(fields)
         return fields
 
@@ -387,11 +390,17 @@ class Run(RunFiles):
             started_at=self.started_at,
             epochs_planned=self._epochs_planned(),
             carbon_intensity=self._constant_intensity,
-            pue=pue.value if (pue := self.factor("pue")) else 1.0,
+            pue=self._factor_value("pue") or 1.0,
             electricity_price=None if self.lacks_gpus else self.factor("electricity_price"),
-            price_usd_per_gpu_hour=price.value if (price := self.factor("price_usd_per_gpu_hour")) else None,
-            node_overhead=overhead.value if (overhead := self.factor("node_overhead")) else None,
+            price_usd_per_gpu_hour=self._factor_value("price_usd_per_gpu_hour"),
+            node_overhead=self._factor_value("node_overhead"),
         )
+
+    def _factor_value(self, name: str) -> float | None:
+        factor = self.factor(name)
+        if factor is None:
+            return None
+        return factor.value
 
     def _epochs_planned(self) -> int | None:
         """Return the epochs of the run itself, or of all trainings that joined it; None where one did not say."""

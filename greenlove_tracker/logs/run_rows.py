@@ -100,7 +100,6 @@ class RunFacts(RunTexts):
         market_intensity: the contractual carbon intensity.
         carbon_intensity: that it was counted with; None where the log does not say.
         intensity: the same in words.
-        scope: of the GHG Protocol.
         simulated: ``simulated``, or empty.
     """
 
