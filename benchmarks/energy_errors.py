@@ -32,10 +32,11 @@ from scoring import coverage, markdown, told
 
 from greenlove_tracker.logs import totals
 from greenlove_tracker.logs.aggregate import Totals
+from greenlove_tracker.logs.measurement_errors import LEVEL, error_of
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import run_row
 from greenlove_tracker.logs.schema import SUMMARY_FILE
-from greenlove_tracker.logs.uncertainty import LEVEL, error_of, run_interval
+from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.meter.wall import add_measurement, measured_at_the_wall
 from greenlove_tracker.vocabulary.records import Counts, Energy, Factor, Method, Row, RowKind, RunStatus
 from greenlove_tracker.vocabulary.units import kwh_from_w_s

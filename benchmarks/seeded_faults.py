@@ -226,7 +226,7 @@ FAULTS = (
     ),
     Fault(
         "logs",
-        "logs/uncertainty.py",
+        "logs/measurement_errors.py",
         "return energy_kwh * below, energy_kwh * math.hypot(self.upper - 1, sampling)",
         "return energy_kwh * below, 0.0",
         "the upper side of every range is lost",

@@ -296,7 +296,7 @@ class Aggregate:
         for row in total.rows:
             first = _chain_start(row.run, continues)
             for part in row.parts.get(unit, [row]):
-                values = tuple(first if key == "training" else getattr(part, key) for key in keys)
+                values = tuple(first if key == "training" else part.text(key) for key in keys)
                 groups.setdefault(values, []).append(part)
         return {values: Totals(groups[values]) for values in sorted(groups)}
 

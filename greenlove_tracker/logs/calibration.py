@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from greenlove_tracker.logs.measurement_errors import measurement_errors
 from greenlove_tracker.logs.schema import CALIBRATION_FILE, LogTable
 from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s
-from greenlove_tracker.logs.uncertainty import measurement_errors
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.records import RunSummary
-
-if TYPE_CHECKING:
-    from greenlove_tracker.logs.run import Run
 
 _PLAUSIBLE = (0.2, 10.0)  # of the wall's energy in that metered
 
@@ -74,14 +71,6 @@ class Calibration:
 
     measurements: Sequence[WallMeasurement]
     is_own: bool
-
-    @classmethod
-    def of(cls, measurements: Sequence[WallMeasurement], run_id: str) -> Calibration | None:
-        """Return that of a run from the measurements of its machine; None without any."""
-        own = [one for one in measurements if one.run_id == run_id]
-        if measurements:
-            return cls(own or measurements, bool(own))
-        return None
 
     @property
     def host(self) -> str:
@@ -157,10 +146,22 @@ def metered_before_pue_kwh(summary: RunSummary) -> float | None:
 # -- The file --
 
 
-def calibration_of(run: Run, measurements: Iterable[WallMeasurement]) -> Calibration | None:
-    """Return the calibration of a run; None where its machine has none, and for several machines."""
-    machine = set(run.hosts), run.text("gpu_models")
-    return Calibration.of([one for one in measurements if machine == ({one.host}, one.gpu_models)], run.run_id)
+def calibration_of(
+    measurements: Sequence[WallMeasurement], hosts: Collection[str], gpu_models: str, run_id: str
+) -> Calibration | None:
+    """Return the calibration of a run; None where its machine has none, and for several machines.
+
+    Args:
+        measurements: of any machines and runs.
+        hosts: that the run ran on.
+        gpu_models: its GPUs, as it logs them.
+        run_id: of the run.
+    """
+    of_machine = [one for one in measurements if {one.host} == set(hosts) and one.gpu_models == gpu_models]
+    own = [one for one in of_machine if one.run_id == run_id]
+    if of_machine:
+        return Calibration(own or of_machine, bool(own))
+    return None
 
 
 def is_uncalibrated(directory: str) -> bool:

@@ -60,15 +60,26 @@ class IntensitySource:
     def described(self) -> str:
         """The same for people: ``the offline table (lifecycle)``, ``neso (measured, direct)``."""
         details = ", ".join(filter(None, (self.kind, self.coverage)))
-        named = {TABLE: "the offline table", MOCK: "the mock"}.get(self.provider, self.provider)
-        return f"{named} ({details})" if details else named
+        if self.provider == TABLE:
+            named = "the offline table"
+        elif self.provider == MOCK:
+            named = "the mock"
+        else:
+            named = self.provider
+        if details:
+            return f"{named} ({details})"
+        return named
 
     @property
     def text(self) -> str:
         """The words of a cell."""
-        age = f", {self.age_min} min old" if self.age_min else ""
+        text = self.name
+        if self.age_min:
+            text += f", {self.age_min} min old"
         reason = mask_secrets(" ".join(self.reason.replace(";", ",").split()))
-        return f"{self.name}{age}" + (f" (fallback: {shortened(reason, _LONGEST_REASON)})" if reason else "")
+        if reason:
+            text += f" (fallback: {shortened(reason, _LONGEST_REASON)})"
+        return text
 
 
 def sources_text(sources: Iterable[IntensitySource]) -> str:
@@ -111,16 +122,20 @@ def mean_factor(gco2e_per_kwh: float, sources: Sequence[IntensitySource]) -> Fac
     """
     in_order = sorted(sources, key=lambda source: source.is_fallback)
     names = ", ".join(dict.fromkeys(map(_described, in_order)))
+    text = f"mean over the energy of what was in force: {names}"
     if is_mock(sources):
-        mock = "MOCK: invented figures, of no grid; "
-    else:
-        mock = ""
+        text = f"MOCK: invented figures, of no grid; {text}"
+    basis = "location-based"
     coverages = {source.coverage for source in sources}
-    basis = ", ".join(["location-based", *filter(None, coverages if len(coverages) == 1 else ())])
-    source = f"{mock}mean over the energy of what was in force: {names}"
-    return Factor("carbon_intensity", gco2e_per_kwh, "gCO2e/kWh", source, basis=basis)
+    if len(coverages) == 1:
+        basis = ", ".join(filter(None, (basis, *coverages)))
+    return Factor("carbon_intensity", gco2e_per_kwh, "gCO2e/kWh", text, basis=basis)
 
 
 def _described(source: IntensitySource) -> str:
-    age = f", up to {source.age_min} min old" if source.age_min else ""
-    return f"{source.name}{age}" + (f" as fall-back ({source.reason})" if source.is_fallback else "")
+    text = source.name
+    if source.age_min:
+        text += f", up to {source.age_min} min old"
+    if source.is_fallback:
+        text += f" as fall-back ({source.reason})"
+    return text

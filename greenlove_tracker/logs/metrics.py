@@ -12,7 +12,6 @@ from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.settings.secret_masking import mask_secrets
 from greenlove_tracker.vocabulary.records import MetricSummary
 
-MAX_ROWS = 500_000  # of a file: what is drawn of it is all in memory
 MAX_NAMES = 1000  # which stand in summary.csv
 _LONGEST_NAME = 200
 

@@ -256,14 +256,24 @@ class Run(RunFiles):
         """
         own = self.own_lines
         further = self.lines_by_stream.values()
-        fields = _merge_fields([own, *further]) if further or "role" in own else own
-        version = value_of(fields, "schema_version")
-        if version.isdecimal() and int(version) > schema.SCHEMA_VERSION:
+        if further or "role" in own:
+            fields: Mapping[str, Line] = _merge_fields([own, *further])
+        else:
+            fields = own
+        self._check_version(fields)
+        return fields
+
+    def check_version(self) -> None:
+        """Raise LogError where a newer version of this package wrote the run."""
+        self._check_version(self.lines)
+
+    def _check_version(self, fields: Mapping[str, Line]) -> None:
+        version = count_in(fields, "schema_version")
+        if version is not None and version > schema.SCHEMA_VERSION:
             raise LogError(
                 f"{self.path}: written with log schema {version}, newer than the {schema.SCHEMA_VERSION} that this "
                 "version of greenlove_tracker reads: pip install -U greenlove-tracker"
             )
-        return fields
 
     def text(self, name: str, default: str = "") -> str:
         """Return the value of one field of ``run.csv``.
@@ -380,11 +390,17 @@ class Run(RunFiles):
             started_at=self.started_at,
             epochs_planned=self._epochs_planned(),
             carbon_intensity=self._constant_intensity,
-            pue=pue.value if (pue := self.factor("pue")) else 1.0,
+            pue=self._factor_value("pue") or 1.0,
             electricity_price=None if self.lacks_gpus else self.factor("electricity_price"),
-            price_usd_per_gpu_hour=price.value if (price := self.factor("price_usd_per_gpu_hour")) else None,
-            node_overhead=overhead.value if (overhead := self.factor("node_overhead")) else None,
+            price_usd_per_gpu_hour=self._factor_value("price_usd_per_gpu_hour"),
+            node_overhead=self._factor_value("node_overhead"),
         )
+
+    def _factor_value(self, name: str) -> float | None:
+        factor = self.factor(name)
+        if factor is None:
+            return None
+        return factor.value
 
     def _epochs_planned(self) -> int | None:
         """Return the epochs of the run itself, or of all trainings that joined it; None where one did not say."""
@@ -444,7 +460,7 @@ class Run(RunFiles):
     @property
     def _row_streams(self) -> Iterator[tuple[int, Iterator[Row]]]:
         """The same to be gone through once, of which no more than a row is held."""
-        _ = self.lines  # knows the version
+        self.check_version()
         found = sorted((int(name[1]), name[0]) for name in filter(None, map(_RANK_FILE.fullmatch, self.file_names)))
         return ((rank, self._read(name, schema.EPOCHS)) for rank, name in found)
 
@@ -513,7 +529,9 @@ class Run(RunFiles):
         except UsageError as error:  # named, and everything else of the run is as good as before
             self._problem_log.add(self.log_dir / schema.CALIBRATION_FILE, f"no run is calibrated: {error}")
             return None
-        return calibration_of(self, measured) if measured else None
+        if not measured:
+            return None
+        return calibration_of(measured, self.hosts, self.text("gpu_models"), self.run_id)
 
     @property
     def log_dir(self) -> LogPath:
@@ -579,8 +597,7 @@ class Run(RunFiles):
         Raises:
             LogError: where a newer version of this package wrote the run.
         """
-        # knows the version
-        _ = self.lines
+        self.check_version()
         stated = self.stated
         if stated is not None and self._has_own_totals:
             return schema.summary_of(stated)

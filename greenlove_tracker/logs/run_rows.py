@@ -70,7 +70,7 @@ KEYS = (
 )
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunTexts:
     """The fields of ``run.csv`` that a row has as they are; a further one is a line here."""
 
@@ -87,42 +87,48 @@ class RunTexts:
     tags: str
 
 
-@dataclass(slots=True, kw_only=True)
-class RunTotals(RunTexts):
-    """The columns of ``summary.csv`` that a row has as they are; a further one is a line here."""
-
-    duration_s: float
-    energy_kwh: float | None
-    cpu_kwh: float | None
-    gpu_kwh: float | None
-    ram_kwh: float | None
-    unmetered_estimate_kwh: float | None
-    node_assumed_kwh: float | None
-    cost_usd: float | None
-    pue: float
-    epochs_done: int
-    epochs_planned: int | None
-    steps: int | None
-    samples: int | None
-    tokens: int | None
-
-
 _TEXTS = tuple(RunTexts.__annotations__)
-_TOTALS = tuple(RunTotals.__annotations__)
 
 
-@dataclass(slots=True, kw_only=True)
-class RunRow(RunTotals):
-    """A run, or its part of a day or month, as one flat row.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts(RunTexts):
+    """What a row says of a run beside its times, its job and its totals; rows of runs that are alike share it.
 
     Attributes:
-        device: its GPUs, or its CPU.
+        host: all machines that it ran on.
         contract: the source of its contractual carbon intensity; empty without one.
         market_intensity: the contractual carbon intensity.
         carbon_intensity: that it was counted with; None where the log does not say.
         intensity: the same in words.
-        scope: of the GHG Protocol.
         simulated: ``simulated``, or empty.
+    """
+
+    host: str
+    contract: str
+    market_intensity: Factor | None
+    carbon_intensity: Factor | None
+    intensity: str
+    kind: str
+    has_gpu_count: bool
+    is_rented: bool
+    simulated: str
+
+    @property
+    def device(self) -> str:
+        """Its GPUs, or its CPU."""
+        return self.gpu_models or self.cpu_model
+
+    @property
+    def scope(self) -> str:
+        """The scope of the GHG Protocol."""
+        return "3" if self.is_rented else "2"
+
+
+@dataclass(slots=True, kw_only=True)
+class RunRow:
+    """A run, or its part of a day or month.
+
+    Attributes:
         parts: its parts by ``DAY`` and ``MONTH``, where there are several.
         measured_of_kwh: the energy before PUE that ``measured_kwh`` is a part of.
         methods: of the metering of CPU, GPUs and memory.
@@ -133,10 +139,9 @@ class RunRow(RunTotals):
         forecast: with ``DETAILS``: error, whether the interval held, and its level, of the one that stands for all.
     """
 
+    facts: RunFacts
     run: str
     path: str
-    device: str
-    host: str
     job: str
     job_id: str
     status: str
@@ -144,23 +149,29 @@ class RunRow(RunTotals):
     day: str
     month: str
     continues: str
-    contract: str
-    market_intensity: Factor | None
-    carbon_intensity: Factor | None
-    intensity: str
-    kind: str
-    scope: str
-    simulated: str
     has_end: bool
-    has_gpu_count: bool
+    duration_s: float
     gpu_hours: float | None
+    energy_kwh: float | None
+    cpu_kwh: float | None
+    gpu_kwh: float | None
+    ram_kwh: float | None
     measured_kwh: float | None
     measured_of_kwh: float | None
+    unmetered_estimate_kwh: float | None
+    node_assumed_kwh: float | None
     emissions_kgco2e: float | None
     market_kgco2e: float | None
+    cost_usd: float | None
     methods: tuple[str | None, str | None, str | None]
     cost_basis: str
     coverage: str
+    pue: float
+    epochs_done: int
+    epochs_planned: int | None
+    steps: int | None
+    samples: int | None
+    tokens: int | None
     metrics: Sequence[MetricSummary]
     whole_kwh: float | None
     n_simulated: bool
@@ -174,6 +185,12 @@ class RunRow(RunTotals):
     parts: dict[str, list[RunRow]] = field(default_factory=dict)
     factors: Sequence[Factor] = ()
     forecast: tuple[float, bool, float] | None = None
+
+    def text(self, name: str) -> str:
+        """Return a text of the row, or of its facts: one of ``KEYS``, but for ``training``, which other runs decide."""
+        of = self.facts if hasattr(self.facts, name) else self
+        value: str = getattr(of, name)
+        return value
 
 
 @dataclass(slots=True)
@@ -258,26 +275,21 @@ def _shared(value: Shared) -> Shared:
     return value
 
 
-def _facts_of(run: Run) -> dict[str, Any]:
+def _facts_of(run: Run) -> RunFacts:
     """Return what a row says of a run beside its times, its job and its totals."""
     contract = run.market_intensity
-    facts: dict[str, Any] = {name: run.text(name) for name in _TEXTS}
-    is_rented = run.text("is_rented") == "yes"
-    is_simulated = run.is_simulated
-    return facts | {
-        "device": facts["gpu_models"] or facts["cpu_model"],
-        "host": ", ".join(sorted(run.hosts)),
-        "contract": "" if contract is None else contract.source,
-        "market_intensity": contract,
-        "carbon_intensity": run.carbon_intensity if run.knows_carbon_intensity else None,
-        "intensity": intensity_of(run),
-        "kind": kind_of(run),
-        "has_gpu_count": run.text("gpu_count").isdecimal(),
-        "n_simulated": is_simulated,
-        "n_rented": is_rented,
-        "scope": "3" if is_rented else "2",
-        "simulated": "simulated" if is_simulated else "",
-    }
+    return RunFacts(
+        **{name: run.text(name) for name in _TEXTS},
+        host=", ".join(sorted(run.hosts)),
+        contract="" if contract is None else contract.source,
+        market_intensity=contract,
+        carbon_intensity=run.carbon_intensity if run.knows_carbon_intensity else None,
+        intensity=intensity_of(run),
+        kind=kind_of(run),
+        has_gpu_count=run.text("gpu_count").isdecimal(),
+        is_rented=run.text("is_rented") == "yes",
+        simulated="simulated" if run.is_simulated else "",
+    )
 
 
 class _NotedLines(Mapping[str, Line]):
@@ -306,9 +318,9 @@ class _FactsByLines:
 
     def __init__(self) -> None:
         self._asked: tuple[str, ...] = ()
-        self._known: dict[Any, dict[str, Any]] = {}
+        self._known: dict[Any, RunFacts] = {}
 
-    def of(self, run: Run) -> dict[str, Any]:
+    def of(self, run: Run) -> RunFacts:
         """Return the facts of a run; those of another one with the same lines."""
         lines = run.lines
         asked = self._asked
@@ -332,7 +344,7 @@ _MOST_FACTS = 1024
 _facts_by_lines = _FactsByLines()
 
 
-def _facts(run: Run) -> dict[str, Any]:
+def _facts(run: Run) -> RunFacts:
     if run.lines_by_stream or "intensity_order" in run.lines or isinstance(run, ForeignRun):
         return _facts_of(run)
     return _facts_by_lines.of(run)
@@ -358,13 +370,12 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
     whole_v = v if whole is None else whole.values
     has_end = cut is None or cut.has_end
     started_at = run.started_at
-    intensity = facts["carbon_intensity"]
+    intensity = facts.carbon_intensity
     energy_kwh = v["energy_kwh"]
     energy_before_kwh = before_pue_kwh(v)
     emissions_kgco2e = None if intensity is None else v["emissions_kgco2e"]
     row = RunRow(
-        **facts,
-        **{name: v[name] for name in _TOTALS},
+        facts=facts,
         run=run.run_id,
         path=run.place,
         job=job_of(run),
@@ -375,16 +386,32 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         month=started_at[:7],
         continues=run.text("continues"),
         has_end=has_end,
-        gpu_hours=v["gpu_hours"] if v["gpu_count"] or facts["has_gpu_count"] else None,
+        duration_s=v["duration_s"],
+        gpu_hours=v["gpu_hours"] if v["gpu_count"] or facts.has_gpu_count else None,
+        energy_kwh=energy_kwh,
+        cpu_kwh=v["cpu_kwh"],
+        gpu_kwh=v["gpu_kwh"],
+        ram_kwh=v["ram_kwh"],
         measured_kwh=None if energy_before_kwh is None else v["measured_kwh"],
         measured_of_kwh=None if v["measured_kwh"] is None else energy_before_kwh,
+        unmetered_estimate_kwh=v["unmetered_estimate_kwh"],
+        node_assumed_kwh=v["node_assumed_kwh"],
         emissions_kgco2e=emissions_kgco2e,
-        market_kgco2e=market_kgco2e(facts["market_intensity"], energy_kwh),
+        market_kgco2e=market_kgco2e(facts.market_intensity, energy_kwh),
+        cost_usd=v["cost_usd"],
         methods=(v["cpu_method"], v["gpu_method"], v["ram_method"]),
         cost_basis="" if v["cost_usd"] is None else v["cost_basis"],
-        coverage="" if emissions_kgco2e is None else intensity.coverage,
+        coverage="" if intensity is None or emissions_kgco2e is None else intensity.coverage,
+        pue=v["pue"],
+        epochs_done=v["epochs_done"],
+        epochs_planned=v["epochs_planned"],
+        steps=v["steps"],
+        samples=v["samples"],
+        tokens=v["tokens"],
         metrics=whole_v["metrics"] if has_end else (),
         whole_kwh=whole_v["energy_kwh"],
+        n_simulated=bool(facts.simulated),
+        n_rented=facts.is_rented,
         n_calibrated=run.calibration is not None,
         n_predicted=Flag.PREDICTED in v["flags"],
         n_mock_intensity=emissions_kgco2e is not None and is_mock(run.intensity_sources),

@@ -379,9 +379,7 @@ def _part(run: Run, timed: Mapping[int | str, Sequence[_Timed]], from_s: float, 
 
 def _estimated(part: RunSummary, whole: RunSummary) -> RunSummary:
     """Return the totals of a part whose time without a meter counts as in the whole run, so that parts add up to it."""
-    if whole.measured_kwh is not None:
-        part = part
-    else:
+    if whole.measured_kwh is None:
         part = replace(part, measured_kwh=None)
     unmetered_s = whole.duration_s - whole.metered_s
     metered_kwh = whole.energy.total_kwh

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.schema import LogColumn, LogTable, Part, amount, any_cell, any_number, cell, finite
@@ -30,10 +30,14 @@ def _estimates(meanings: Mapping[str, str], bounds: str, kind: Kind, level: str 
         level: meaning of the level.
     """
     is_forecast = kind == Kind.PREDICTION  # so that it is no NaN, and of all but a cost no less than zero
-    write = cell if is_forecast else any_cell
+    write: Callable[[Any], str] = any_cell
+    read_most: Callable[[str], float] = any_number
+    if is_forecast:
+        write = cell
+        read_most = amount
     columns = [LogColumn("level", level, amount, True)]
     for quantity, meaning in meanings.items():
-        read = (finite if quantity == "cost_usd" else amount) if is_forecast else any_number
+        read = finite if is_forecast and quantity == "cost_usd" else read_most
         name, _, unit = quantity.rpartition("_")
         columns.append(LogColumn(quantity, meaning, read, True, write))
         for end in ("lower", "upper"):

@@ -177,10 +177,12 @@ class RowTotals:
 
     def __init__(self, mean: MeanRates) -> None:
         self.mean = mean
-        self.n_rows = self.epochs_done = 0
+        self.n_rows = 0
+        self.epochs_done = 0
         self.counts = Counts()
         self.is_metered = False
-        self.flags, self.sources = set[str](), dict[str, None]()
+        self.flags = set[str]()
+        self.sources = dict[str, None]()
         self.terms: defaultdict[str, list[float]] = defaultdict(list)
         self._methods: dict[str, set[str | None]] = {component: set() for component in COMPONENTS}
 
@@ -210,7 +212,8 @@ class RowTotals:
         self.counts += row.counts
         self.flags |= row.flags
         self.is_metered = self.is_metered or Flag.NO_METER not in row.flags
-        self.epochs_done += row.kind is RowKind.EPOCH and Flag.UNFINISHED not in row.flags
+        if row.kind is RowKind.EPOCH and Flag.UNFINISHED not in row.flags:
+            self.epochs_done += 1
         if row.carbon_intensity_source:
             self.sources.setdefault(row.carbon_intensity_source)
         self.n_rows += 1

@@ -169,7 +169,8 @@ class RunWriter:
         self.fields: dict[str, Field] = {}
         self._rank = rank = _free_stream(run_dir, rank)
         self._columns = schema.EPOCHS.columns_with((RATES,) if has_rates else ())
-        self._info, self._epochs = _info_name(run_dir, rank), schema.epochs_file(rank)
+        self._info = _info_name(run_dir, rank)
+        self._epochs = schema.epochs_file(rank)
         self._files: dict[str, AppendFile] = {}
         self.write_fields(fields)
         self._append(self._epochs, self._columns, [])

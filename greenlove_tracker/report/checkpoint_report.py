@@ -15,7 +15,7 @@ from pathlib import Path
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.selection import part_of
 from greenlove_tracker.logs.totals import utc_s
-from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.rendering.document import Block, Heading, Paragraph
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind
 from greenlove_tracker.vocabulary.records import RunStatus
@@ -97,14 +97,14 @@ def restored_from(run: Run) -> CheckpointEvent | None:
 # -- In words --
 
 
-def checkpoint_blocks(run: Run) -> tuple[doc.Block, ...]:
+def checkpoint_blocks(run: Run) -> tuple[Block, ...]:
     """Return what became of a run's checkpoints, and what interrupted its training; nothing without either."""
     found = training_interruptions(run)
     said = _told_of_checkpoints(run)
     if found:  # work is lost where a run did it after the checkpoint that the next one resumed
         said.append(f"{_interruptions_cost(found)}.")
     if said:
-        return (doc.Heading("Checkpoints and restarts"), *map(doc.Paragraph, said))
+        return (Heading("Checkpoints and restarts"), *map(Paragraph, said))
     return ()
 
 

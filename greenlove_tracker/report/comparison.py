@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -14,7 +14,17 @@ from greenlove_tracker.logs.comparisons import read_comparison
 from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.logs.run_fields import names_by
-from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.rendering.document import (
+    Block,
+    ChartRow,
+    Column,
+    Document,
+    Heading,
+    MarkChart,
+    MarkedPoint,
+    Paragraph,
+    Table,
+)
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.metric_report import final_value, is_learning_rate, number_text, rank_of_metric
 from greenlove_tracker.text import format as fmt
@@ -60,7 +70,7 @@ _EACH = (
 )
 
 
-def comparison_document(comparison: Comparison, groups: Groups = ()) -> doc.Document:
+def comparison_document(comparison: Comparison, groups: Groups = ()) -> Document:
     """Return the page of a comparison.
 
     Args:
@@ -68,16 +78,22 @@ def comparison_document(comparison: Comparison, groups: Groups = ()) -> doc.Docu
         groups: the logged runs that were compared; none of trials.
     """
     names = wording.joined([row.name for row in comparison.rows], _MOST_SAID)
-    return doc.Document(
-        title="How the runs compare" if comparison.is_of_runs else "What saves time and energy in this training",
+    title = "What saves time and energy in this training"
+    if comparison.is_of_runs:
+        title = "How the runs compare"
+    footer = wording.footer()
+    if comparison.run_dir:
+        footer = wording.footer(comparison.run_dir.name)
+    return Document(
+        title=title,
         subtitle=f"{names or 'nothing'} against {comparison.baseline.name}",
-        footer=wording.footer(comparison.run_dir.name if comparison.run_dir else ""),
+        footer=footer,
         verdict=f"{headline(comparison)}.",
         blocks=comparison_blocks(comparison, groups),
     )
 
 
-def compared_blocks(run: Run) -> tuple[str, tuple[doc.Block, ...]]:
+def compared_blocks(run: Run) -> tuple[str, tuple[Block, ...]]:
     """Return the verdict and the result of a comparison, from its log; the reason where it cannot be read."""
     try:
         comparison = read_comparison(cast("Path", run.path))  # one of a store is read alike
@@ -89,45 +105,47 @@ def compared_blocks(run: Run) -> tuple[str, tuple[doc.Block, ...]]:
     return f"{headline(comparison)}.", comparison_blocks(comparison)
 
 
-def comparison_blocks(comparison: Comparison, groups: Groups = ()) -> tuple[doc.Block, ...]:
+def comparison_blocks(comparison: Comparison, groups: Groups = ()) -> tuple[Block, ...]:
     """Return the changes and what each takes, what differed, and how it was measured."""
     sides = [side_of(name, runs) for name, runs in groups]
     return (
         *_answer([comparison], sides),
-        *(doc.Paragraph(f"! Not put back: {text}.") for text in comparison.left_changed),
+        *(Paragraph(f"! Not put back: {text}.") for text in comparison.left_changed),
         *_not_run((row.name, row.reason) for row in comparison.rows if row.verdict is Verdict.NOT_RUN),
         *_details([comparison], sides),
         *_method(comparison),
     )
 
 
-def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[doc.Block, ...]:
+def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[Block, ...]:
     """Return the table of changes, that of totals, and what has to be known to read them."""
-    took = _took_by_runs(sides) if sides else _took_whole(comparisons)
-    invented = any(is_mock(run.intensity_sources) for side in sides for run in side.runs)
-    differing = {label for label, *_ in _unlike(sides)}
-    unlike = [label for label in _OF_MACHINE if label in differing]
-    return (
-        *_marks(sides),
-        *_changes(comparisons),
-        *took,
-        *((doc.Paragraph(_MODEL_NOTE),) if any(map(_has_model, comparisons)) else ()),
-        *((doc.Paragraph(f"! The runs also differ in {wording.joined(unlike, _MOST_SAID)}."),) if unlike else ()),
-        *((doc.Paragraph("! MOCK: the carbon intensity is invented, and so is the CO2e."),) if invented else ()),
-    )
+    blocks = [*_marks(sides), *_changes(comparisons)]
+    if sides:
+        blocks += _took_by_runs(sides)
+    else:
+        blocks += _took_whole(comparisons)
+    if any(map(_has_model, comparisons)):
+        blocks.append(Paragraph(_MODEL_NOTE))
+    unlike = [label for label, *_ in _unlike(sides) if label in _OF_MACHINE]
+    if unlike:
+        blocks.append(Paragraph(f"! The runs also differ in {wording.joined(unlike, _MOST_SAID)}."))
+    if any(is_mock(run.intensity_sources) for side in sides for run in side.runs):
+        blocks.append(Paragraph("! MOCK: the carbon intensity is invented, and so is the CO2e."))
+    return tuple(blocks)
 
 
-def _details(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[doc.Block, ...]:
-    notes = [note for comparison in comparisons for note in _notes(comparison)]
-    notes += [(side.name, text) for side in sides for text in _side_notes(side)]
-    return (
-        *_differences(sides),
-        *(
-            (doc.Heading("Notes"), doc.Table((doc.Column("", 1), doc.Column("", 4)), tuple(dict.fromkeys(notes))))
-            if notes
-            else ()
-        ),
-    )
+def _details(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[Block, ...]:
+    notes = list[tuple[str, str]]()
+    for comparison in comparisons:
+        notes += _notes(comparison)
+    for side in sides:
+        notes += [(side.name, run.text("technique_note")) for run in side.runs if run.text("technique_note")]
+        for run in side.left_out:
+            notes.append((side.name, f"{run.run_id} is left out: {run.summary.status}, {wording.progress(run)}"))
+    blocks = _differences(sides)
+    if notes:
+        blocks += [Heading("Notes"), wording.facts_table(dict.fromkeys(notes))]
+    return tuple(blocks)
 
 
 # -- The answer --
@@ -141,50 +159,59 @@ def headline(comparison: Comparison) -> str:
     if not ran:
         return f"{wording.joined([row.name for row in comparison.rows], _MOST_SAID)} could not be run"
     saving = [row for row in ran if row.verdict is Verdict.SAVES]
-    if len(ran) > 1 and not saving:
-        return ". ".join(["Nothing shows a saving", *(row_sentence(comparison, row) for row in ran[:_MOST_SAID])])
-    return row_sentence(comparison, (saving or ran)[0])
+    if saving:
+        return row_sentence(comparison, saving[0])
+    if len(ran) == 1:
+        return row_sentence(comparison, ran[0])
+    return ". ".join(["Nothing shows a saving", *(row_sentence(comparison, row) for row in ran[:_MOST_SAID])])
 
 
 def row_sentence(comparison: Comparison, row: ComparisonRow) -> str:
     """Return what an arm does: ``amp-bf16 saves 31% of the energy [27 – 35] and 38% of the time [36 – 40]``."""
-    learnt = f"; {row.learns_otherwise}" if row.learns_otherwise else ""
+    learnt = ""
+    if row.learns_otherwise:
+        learnt = f"; {row.learns_otherwise}"
     if row.verdict is Verdict.TOO_SHORT:
-        if row.budget_s is None:
-            budget = ""
-        else:
-            budget = f": --budget {math.ceil(row.budget_s)} would show more"
+        advice = ""
         if comparison.is_of_runs:
             advice = ": more runs of each may tell"
-        else:
-            advice = budget
+        elif row.budget_s is not None:
+            advice = f": --budget {math.ceil(row.budget_s)} would show more"
         return f"{row.name}: {Verdict.TOO_SHORT}{advice}{learnt}"
-    model = "modelled " if is_modelled(comparison.energy_method) else ""
-    named = {f"{model}energy": row.energy_ratio, "time": row.time_ratio}
-    known = {name: ratio for name, ratio in named.items() if ratio is not None}
-    saved = [share_text(ratio, name) for name, ratio in known.items() if ratio.upper < 1]
-    spent = [share_text(ratio, name) for name, ratio in known.items() if ratio.lower > 1]
+    energy = "energy"
+    if is_modelled(comparison.energy_method):
+        energy = "modelled energy"
+    saved = []
+    spent = []
+    for ratio, name in ((row.energy_ratio, energy), (row.time_ratio, "time")):
+        if ratio is not None and ratio.upper < 1:
+            saved.append(share_text(ratio, name))
+        elif ratio is not None and ratio.lower > 1:
+            spent.append(share_text(ratio, name))
     memory = row.memory_ratio
     if spent and memory is not None and memory.upper < 1:
         saved.append(share_text(memory, "peak memory"))
-    does = [f"{verb} {' and '.join(shares)}" for verb, shares in (("saves", saved), ("takes", spent)) if shares]
+    does = []
+    if saved:
+        does.append(f"saves {' and '.join(saved)}")
+    if spent:
+        does.append(f"takes {' and '.join(spent)}")
     return f"{row.name} {', but '.join(does) or 'makes no measurable difference'}{learnt}"
 
 
 def share_text(ratio: Estimate, of_what: str) -> str:
     """Write what is saved or spent more: ``31% of the energy [27 – 35]``, ``14% more time [12 – 16]``."""
     decimals = _decimals(ratio)
-    is_saved = ratio.point < 1
-    if is_saved:
-        ends = (1 - ratio.upper, 1 - ratio.lower)
+    if ratio.point < 1:
+        values = (1 - ratio.point, 1 - ratio.upper, 1 - ratio.lower)
+        what = f"of the {of_what}"
     else:
-        ends = (ratio.lower - 1, ratio.upper - 1)
-    share, lower, upper = (f"{value * 100:,.{decimals}f}" for value in (abs(1 - ratio.point), *ends))
+        values = (ratio.point - 1, ratio.lower - 1, ratio.upper - 1)
+        what = f"more {of_what}"
+    share, lower, upper = (f"{value * 100:,.{decimals}f}" for value in values)
     if ratio.has_interval and not lower == share == upper:
-        interval = f" [{lower} – {upper}]"
-    else:
-        interval = ""
-    return f"{share}% {'of the' if is_saved else 'more'} {of_what}{interval}"
+        what += f" [{lower} – {upper}]"
+    return f"{share}% {what}"
 
 
 def change_text(ratio: Estimate | None) -> str:
@@ -222,50 +249,50 @@ def _has_model(comparison: Comparison) -> bool:
     return any(map(is_modelled, methods)) and any(row.energy_ratio for row in comparison.rows)
 
 
-def _not_run(reasons: Iterable[tuple[str, str]]) -> list[doc.Block]:
-    return [doc.Paragraph(f"! {name} not run: {reason}.") for name, reason in reasons]
+def _not_run(reasons: Iterable[tuple[str, str]]) -> list[Block]:
+    return [Paragraph(f"! {name} not run: {reason}.") for name, reason in reasons]
 
 
 # -- The tables --
 
 
-def _changes(comparisons: Sequence[Comparison]) -> list[doc.Block]:
+def _changes(comparisons: Sequence[Comparison]) -> list[Block]:
     """Return the changes of each arm that ran; quantities that change alike share a column, unknown ones have none."""
     ran = [row for comparison in comparisons for row in rows_that_ran(comparison)]
-    star = wording.STAR if any(map(_has_model, comparisons)) else ""
-    alike = wording.grouped(
-        (tuple(change_text(getattr(row, field_name)) for row in ran), f"{name}{star if name == 'energy' else ''}")
-        for field_name, name in QUANTITIES.items()
-    )
-    alike.pop((fmt.UNKNOWN,) * len(ran), None)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for field_name, name in QUANTITIES.items():
+        cells = tuple(change_text(getattr(row, field_name)) for row in ran)
+        if name == "energy" and any(map(_has_model, comparisons)):
+            name += wording.STAR
+        if set(cells) - {fmt.UNKNOWN}:
+            alike.setdefault(cells, []).append(name)
     if not alike:  # nothing ran, or the budget held too few trials for any ratio
         return []
-    heads = [doc.Column(", ".join(names), 1.6, is_number=True) for names in alike.values()]
-    columns = (
-        doc.Column(f"against {wording.joined([c.baseline.name for c in comparisons], _MOST_SAID)}", 1.5),
-        doc.Column("", 1),
-        *heads,
-    )
-    names = [(row.name, _SHORT_VERDICTS.get(row.verdict, str(row.verdict))) for row in ran]
-    rows = tuple((*name, *cells) for name, cells in zip(names, zip(*alike, strict=True), strict=True))
-    return [doc.Table(columns, rows[:_MOST_ROWS])]
+    baselines = wording.joined([comparison.baseline.name for comparison in comparisons], _MOST_SAID)
+    columns = [Column(f"against {baselines}", 1.5), Column("", 1)]
+    columns += [Column(", ".join(names), 1.6, is_number=True) for names in alike.values()]
+    names = [row.name for row in ran]
+    verdicts = [_SHORT_VERDICTS.get(row.verdict, str(row.verdict)) for row in ran]
+    rows = tuple(zip(names, verdicts, *alike, strict=True))
+    return [Table(tuple(columns), rows[:_MOST_ROWS])]
 
 
-def _took_whole(comparisons: Sequence[Comparison]) -> list[doc.Block]:
+def _took_whole(comparisons: Sequence[Comparison]) -> list[Block]:
     """Return what the whole training takes by each arm that ran, after the baseline; nothing that is not known."""
     rows = [row for comparison in comparisons for row in (comparison.baseline, *rows_that_ran(comparison))]
     columns: dict[str, list[str]] = {}
     for field_name, (name, _) in fmt.QUANTITIES.items():
         estimates: list[Estimate | None] = [getattr(row.whole_run, field_name) for row in rows]
-        if known := [estimate for estimate in estimates if estimate is not None]:
+        known = [estimate for estimate in estimates if estimate is not None]
+        if known:
             unit, text = fmt.in_one_unit(field_name, known[0].point)
             columns[f"{name}, {unit}"] = [_whole_cell(estimate, text) for estimate in estimates]
     if any(row.final_loss is not None for row in rows):
         columns["loss"] = [number_text(row.final_loss) for row in rows]
     if len(rows) < 2 or not columns:
         return []
-    heads = (doc.Column("the whole training", 1.6), *(doc.Column(title, 1.3, is_number=True) for title in columns))
-    return [doc.Table(heads, tuple(zip([row.name for row in rows], *columns.values(), strict=True)))]
+    heads = (Column("the whole training", 1.6), *(Column(title, 1.3, is_number=True) for title in columns))
+    return [Table(heads, tuple(zip([row.name for row in rows], *columns.values(), strict=True)))]
 
 
 def _whole_cell(estimate: Estimate | None, text: fmt.Text) -> str:
@@ -304,22 +331,30 @@ class Side:
         planned = {run.summary.epochs_planned for run in self.runs}
         trained = "; ".join(each) or "did not finish"
         if len(each) > 1 and len(planned) == 1 and None not in planned:  # each may have stopped early
-            done = sorted(run.summary.epochs_done for run in self.runs)
-            trained = f"{done[0]:,}–{done[-1]:,} of {planned.pop():,} epochs"
+            done = [run.summary.epochs_done for run in self.runs]
+            trained = f"{min(done):,}–{max(done):,} of {planned.pop():,} epochs"
+        name = fmt.shortened(self.name, _NAME_WIDTH)
+        if len(self.runs) > 1:
+            name += f" ({len(self.runs)} runs)"
         took = (_mean_text(self.values(quantity), text) for quantity, (_, text) in fmt.QUANTITIES.items())
-        learnt = (_mean_text([final_value(run, name) for run in self.runs], number_text) for name in metrics)
-        several = f" ({len(self.runs)} runs)" if len(self.runs) > 1 else ""
-        return (f"{fmt.shortened(self.name, _NAME_WIDTH)}{several}", trained, *took, *learnt)
+        return (name, trained, *took, *(self.learnt(metric) for metric in metrics))
+
+    def learnt(self, metric: str) -> str:
+        """Write the mean of the values that a metric had at last."""
+        return _mean_text([final_value(run, metric) for run in self.runs], number_text)
 
 
 def side_of(name: str, runs: Sequence[Run]) -> Side:
     """Return the runs of one name: trainings that came to their end, and apart from them the others."""
-    kept = tuple(
-        run
-        for run in runs
-        if not run.is_exploration and run.summary.status in GOOD_ENDINGS and not run.summary.exit_code
-    )
-    return Side(name, kept, tuple(run for run in runs if run not in kept))
+    kept = []
+    others = []
+    for run in runs:
+        is_done = run.summary.status in GOOD_ENDINGS and not run.summary.exit_code
+        if is_done and not run.is_exploration:
+            kept.append(run)
+        else:
+            others.append(run)
+    return Side(name, tuple(kept), tuple(others))
 
 
 def _mean_text(values: Sequence[float | None], text: fmt.Text) -> str:
@@ -339,25 +374,26 @@ def shared_metrics(sides: Sequence[Side]) -> list[str]:
     return [metric.name for metric in sorted(learnt, key=rank_of_metric)]
 
 
-def _took_by_runs(sides: Sequence[Side]) -> list[doc.Block]:
+def _took_by_runs(sides: Sequence[Side]) -> list[Block]:
     """Return what the runs of each side took on average, and what they learnt."""
     if not any(side.runs for side in sides):
         return []
     metrics = shared_metrics(sides)[:_MOST_METRICS]
-    return [doc.Table(_side_columns(metrics), tuple(side.cells(metrics) for side in sides[:_MOST_ROWS]))]
+    return [Table(_side_columns(metrics), tuple(side.cells(metrics) for side in sides[:_MOST_ROWS]))]
 
 
-def _side_columns(metrics: Sequence[str]) -> tuple[doc.Column, ...]:
+def _side_columns(metrics: Sequence[str]) -> tuple[Column, ...]:
     """Return the columns of ``Side.cells``."""
     numbers = [*(name for name, _ in fmt.QUANTITIES.values()), *(f"final {fmt.shortened(m, 24)}" for m in metrics)]
-    return (doc.Column("", 1.8), doc.Column("trained", 1.2), *(doc.Column(title, 1.2, True) for title in numbers))
+    return (Column("", 1.8), Column("trained", 1.2), *(Column(title, 1.2, True) for title in numbers))
 
 
 def learnt_differences(groups: Groups) -> Mapping[str, str]:
     """Return by group how what it learnt differs from the first one's, as a clause; none where it is the same."""
-    baseline, *others = (side_of(name, runs) for name, runs in groups)
-    metrics = shared_metrics([baseline, *others])
-    return {side.name: text for side in others if (text := _learnt_text(side, baseline, metrics))}
+    sides = [side_of(name, runs) for name, runs in groups]
+    metrics = shared_metrics(sides)
+    texts = {side.name: _learnt_text(side, sides[0], metrics) for side in sides[1:]}
+    return {name: text for name, text in texts.items() if text}
 
 
 def _learnt_text(side: Side, baseline: Side, metrics: Sequence[str]) -> str:
@@ -365,35 +401,40 @@ def _learnt_text(side: Side, baseline: Side, metrics: Sequence[str]) -> str:
     if not metrics:
         return ""
     name = metrics[0]
-    own, before = (_mean_text([final_value(run, name) for run in s.runs], number_text) for s in (side, baseline))
-    is_same = own == before or _DASH in (own, before)
-    if is_same:
+    own = side.learnt(name)
+    before = baseline.learnt(name)
+    if own == before or _DASH in (own, before):
         return ""
     return f"its final {name} is {own} instead of {before}"
 
 
-def _marks(sides: Sequence[Side]) -> list[doc.Block]:
+def _marks(sides: Sequence[Side]) -> list[Block]:
     """Draw the first metric against the energy, a point a side with the ranges of its runs."""
     metrics = shared_metrics(sides)
-    found = wording.grouped(
-        (side.name, (energy_kwh, learnt))
-        for side in (sides if metrics else ())
-        for run in side.runs
-        if (energy_kwh := run.summary.energy_kwh) is not None and (learnt := final_value(run, metrics[0])) is not None
-    )
+    if not metrics:
+        return []
+    found: dict[str, list[tuple[float, float]]] = {}
+    most_kwh = 0.0
+    for side in sides:
+        for run in side.runs:
+            energy_kwh = run.summary.energy_kwh
+            learnt = final_value(run, metrics[0])
+            if energy_kwh is not None and learnt is not None:
+                found.setdefault(side.name, []).append((energy_kwh, learnt))
+                most_kwh = max(most_kwh, energy_kwh)
     if len(found) < 2:
         return []
-    scale = fmt.energy_scale(max(energy_kwh for pairs in found.values() for energy_kwh, _ in pairs))
-    marks = []
-    for i, (name, pairs) in enumerate(found.items()):
+    scale = fmt.energy_scale(most_kwh)
+    marks: list[MarkedPoint] = []
+    for name, pairs in found.items():
         energies = [scale.value(energy_kwh) for energy_kwh, _ in pairs]
         values = [value for _, value in pairs]
         point = (fmt.shortened(name, 24), statistics.fmean(energies), statistics.fmean(values))
         ranges = ((min(energies), max(energies)), (min(values), max(values)))
-        marks.append(doc.MarkedPoint(*point, *ranges, is_named=len(found) <= _MOST_NAMED, is_here=i == 0))
+        marks.append(MarkedPoint(*point, *ranges, is_named=len(found) <= _MOST_NAMED, is_here=not marks))
     name = f"final {fmt.shortened(metrics[0], 24)}"
-    chart = doc.MarkChart(f"{name} against energy", f"energy, {scale.unit}", name, tuple(marks), is_from_0=False)
-    return [doc.ChartRow((chart,))]
+    chart = MarkChart(f"{name} against energy", f"energy, {scale.unit}", name, tuple(marks), is_from_0=False)
+    return [ChartRow((chart,))]
 
 
 def _unlike(sides: Sequence[Side]) -> list[tuple[str, ...]]:
@@ -408,18 +449,13 @@ def _settings_text(runs: Sequence[Run], name: str) -> str:
     return wording.joined(sorted({wording.field_text(run, name, 60) for run in runs}), _MOST_SAID) or _DASH
 
 
-def _differences(sides: Sequence[Side]) -> list[doc.Block]:
+def _differences(sides: Sequence[Side]) -> list[Block]:
     rows = _unlike(sides)
     if not rows:
         return []
     names = [fmt.shortened(side.name, _NAME_WIDTH) for side in sides if side.runs]
-    columns = (doc.Column("", 1.2), *(doc.Column(name, 2.0) for name in names))
-    return [doc.Heading("What differed between the runs"), doc.Table(columns, tuple(rows))]
-
-
-def _side_notes(side: Side) -> Iterator[str]:
-    yield from filter(None, (run.text("technique_note") for run in side.runs))
-    yield from (f"{run.run_id} is left out: {run.summary.status}, {wording.progress(run)}" for run in side.left_out)
+    columns = (Column("", 1.2), *(Column(name, 2.0) for name in names))
+    return [Heading("What differed between the runs"), Table(columns, tuple(rows))]
 
 
 # -- Details --
@@ -427,33 +463,33 @@ def _side_notes(side: Side) -> Iterator[str]:
 
 def _notes(comparison: Comparison) -> list[tuple[str, str]]:
     rows = (comparison.baseline, *rows_that_ran(comparison))
-    learnt = [(row.name, row.learns_otherwise) for row in rows if row.learns_otherwise]
-    by_arm = [(row.name, note.removeprefix(f"{row.name}: ")) for row in rows for note in row.notes]
-    return [*learnt, *by_arm, *(("all", note) for note in comparison.notes)]
+    notes = [(row.name, row.learns_otherwise) for row in rows if row.learns_otherwise]
+    for row in rows:
+        notes += [(row.name, note.removeprefix(f"{row.name}: ")) for note in row.notes]
+    return [*notes, *(("all", note) for note in comparison.notes)]
 
 
-def _method(comparison: Comparison) -> list[doc.Block]:
+def _method(comparison: Comparison) -> list[Block]:
     """Say how it was measured: ``12 trials of 5.2 s · residual 1.8% · energy: counter``."""
     if not comparison.trials:
         return []
+    noun = "trial"
+    method = _OF_TRIALS
+    if comparison.is_of_runs:
+        noun = "run"
+        method = _OF_RUNS
     lengths_s = [trial.duration_s for trial in comparison.trials]
-    noun = "run" if comparison.is_of_runs else "trial"
+    parts = [f"{fmt.plural(len(lengths_s), noun)} of {fmt.duration(statistics.median(lengths_s))}"]
+    if comparison.residual_cv is not None:
+        parts.append(f"residual {fmt.percent(comparison.residual_cv, 1)}")
     if comparison.energy_method:
-        energy = wording.method(comparison.energy_method)
+        parts.append(f"energy: {wording.method(comparison.energy_method)}")
     else:
-        energy = "not measured"
-    spent = fmt.duration(comparison.spent_s)
-    budget_s = comparison.budget_s
-    residual = comparison.residual_cv
-    parts = (
-        f"{fmt.plural(len(lengths_s), noun)} of {fmt.duration(statistics.median(lengths_s))}",
-        "" if residual is None else f"residual {fmt.percent(residual, 1)}",
-        f"energy: {energy}",
-        "" if budget_s is None else f"took {spent} of {fmt.duration(budget_s)}",
-    )
-    said = f"{' · '.join(filter(None, parts))}."
-    text = f"{_OF_RUNS if comparison.is_of_runs else _OF_TRIALS} {_EACH}"
-    return [doc.Heading("How we know"), doc.Paragraph(said), doc.Paragraph(text, is_note=True)]
+        parts.append("energy: not measured")
+    if comparison.budget_s is not None:
+        parts.append(f"took {fmt.duration(comparison.spent_s)} of {fmt.duration(comparison.budget_s)}")
+    said = Paragraph(f"{' · '.join(parts)}.")
+    return [Heading("How we know"), said, Paragraph(f"{method} {_EACH}", is_note=True)]
 
 
 # -- An experiment --
@@ -486,35 +522,35 @@ class ExperimentRecord:
         return tuple(run for _, runs in self.groups for run in runs)
 
 
-def experiment_document(record: ExperimentRecord) -> doc.Document:
+def experiment_document(record: ExperimentRecord) -> Document:
     """Return the page of an experiment: what was saved and learnt, every training, and what was asked for."""
     sides = [side_of(name, runs) for name, runs in record.groups]
     comparisons = _comparisons(sides)
-    budget = [
-        f"{text(used)} of the budget of {text(limit)} used." if limit else f"Budget of {name}: {text(used)} used."
-        for (name, text), (used, limit) in ((fmt.QUANTITIES[q], pair) for q, pair in record.budget.items())
-    ]
     n_all = len(record.runs) + len(record.not_run)
+    parts = [f"{sum(len(side.runs) for side in sides):,} of {fmt.plural(n_all, 'training')} finished"]
+    if len(sides) > 1:
+        parts.append(fmt.plural(len(sides), "group"))
     begun = min((run.started_at for run in record.runs if run.started_at), default="")
-    parts = (
-        f"{sum(len(side.runs) for side in sides):,} of {fmt.plural(n_all, 'training')} finished",
-        fmt.plural(len(sides), "group") if len(sides) > 1 else "",
-        f"begun {begun[:16].replace('T', ' ')} UTC" if begun else "",
-    )
-    return doc.Document(
+    if begun:
+        parts.append(f"begun {begun[:16].replace('T', ' ')} UTC")
+    blocks = [*_answer(comparisons, sides), *_not_run(record.not_run)]
+    blocks += [Paragraph(f"! {note}.") for note in record.notes]
+    for quantity, (used, limit) in record.budget.items():
+        name, text = fmt.QUANTITIES[quantity]
+        if limit:
+            blocks.append(Paragraph(f"{text(used)} of the budget of {text(limit)} used."))
+        else:
+            blocks.append(Paragraph(f"Budget of {name}: {text(used)} used."))
+    blocks += _trainings(record, shared_metrics(sides)[:_MOST_METRICS])
+    blocks += _details(comparisons, sides)
+    if comparisons:
+        blocks += _method(comparisons[0])
+    return Document(
         title=f"Experiment {record.name}",
-        subtitle=" · ".join(filter(None, parts)),
+        subtitle=" · ".join(parts),
         footer=wording.footer(fmt.shortened(record.name, 40), f"file {record.sha256[:12]}"),
         verdict=_experiment_verdict(sides, comparisons),
-        blocks=(
-            *_answer(comparisons, sides),
-            *_not_run(record.not_run),
-            *(doc.Paragraph(f"! {note}.") for note in record.notes),
-            *(doc.Paragraph(text) for text in budget),
-            *_trainings(record, shared_metrics(sides)[:_MOST_METRICS]),
-            *_details(comparisons, sides),
-            *(_method(comparisons[0]) if comparisons else ()),
-        ),
+        blocks=tuple(blocks),
     )
 
 
@@ -524,9 +560,12 @@ def _comparisons(sides: Sequence[Side]) -> list[Comparison]:
     A combination without a finished training of the baseline and of another arm has none.
     """
     arms = [_arm(side) for side in sides]
-    combinations = wording.grouped(
-        (side.name.removeprefix(arm) if len(set(arms)) > 1 else "", side) for side, arm in zip(sides, arms, strict=True)
-    )
+    combinations: dict[str, list[Side]] = {}
+    for side, arm in zip(sides, arms, strict=True):
+        combination = ""
+        if len(set(arms)) > 1:
+            combination = side.name.removeprefix(arm)
+        combinations.setdefault(combination, []).append(side)
     found = []
     for own in combinations.values():
         done = [(side.name, side.runs) for side in own if side.runs]
@@ -541,43 +580,40 @@ def _arm(side: Side) -> str:
 
 def _experiment_verdict(sides: Sequence[Side], comparisons: Sequence[Comparison]) -> str:
     """Say what saved most, and what it learnt for that."""
-    pairs = sorted(
-        ((found, row) for found in comparisons for row in found.rows), key=lambda pair: saving_order(pair[1])
-    )
-    if not pairs:
-        missing = [side.name for side in sides if not side.runs]
-        if missing:
-            what = f"no training of {wording.joined(missing, _MOST_SAID)} has finished"
-        else:
-            what = "there is one group of trainings"
-        if sides:
-            return f"Nothing can be compared: {what}."
+    if not sides:
         return "No training has been run."
-    comparison, row = pairs[0]
+    pairs = [(found, row) for found in comparisons for row in found.rows]
+    missing = [side.name for side in sides if not side.runs]
+    if not pairs and missing:
+        return f"Nothing can be compared: no training of {wording.joined(missing, _MOST_SAID)} has finished."
+    if not pairs:
+        return "Nothing can be compared: there is one group of trainings."
+    comparison, row = min(pairs, key=lambda pair: saving_order(pair[1]))
     by_name = {side.name: side for side in sides}
     baseline = by_name[comparison.baseline.name]
     learnt = _learnt_text(by_name[row.name], baseline, shared_metrics(sides))
-    return f"{row_sentence(comparison, row)}{f'; {learnt}' if learnt else ''}."
+    return f"{'; '.join(filter(None, (row_sentence(comparison, row), learnt)))}."
 
 
-def _trainings(record: ExperimentRecord, metrics: Sequence[str]) -> list[doc.Block]:
+def _trainings(record: ExperimentRecord, metrics: Sequence[str]) -> list[Block]:
     """Return every training by itself."""
     rows = []
     for name, runs in record.groups:
         for run in runs:
             seed = run.text("seed")
-            if not seed and len(runs) == 1:
-                own = name
-            else:
-                own = f"{name}, {f'seed {seed}' if seed else run.run_id}"
-            cells = Side(own, (run,)).cells(metrics)
-            parts = f", {len(run.parts)} runs" if len(run.parts) > 1 else ""
-            rows.append((*cells, f"{fmt.shortened(run.summary.status, 20)}{parts}"))
-    columns = (*_side_columns(metrics), doc.Column("status", 1.0))
+            own = name
+            if seed:
+                own += f", seed {seed}"
+            elif len(runs) > 1:
+                own += f", {run.run_id}"
+            status = fmt.shortened(run.summary.status, 20)
+            if len(run.parts) > 1:
+                status += f", {len(run.parts)} runs"
+            rows.append((*Side(own, (run,)).cells(metrics), status))
+    if not rows:
+        return []
+    columns = (*_side_columns(metrics), Column("status", 1.0))
+    blocks: list[Block] = [Heading("The trainings"), Table(columns, tuple(rows[:_MOST_ROWS]))]
     if len(rows) > _MOST_ROWS:
-        more = [doc.Paragraph(f"and {len(rows) - _MOST_ROWS:,} more")]
-    else:
-        more = []
-    if rows:
-        return [doc.Heading("The trainings"), doc.Table(columns, tuple(rows[:_MOST_ROWS])), *more]
-    return []
+        blocks.append(Paragraph(f"and {len(rows) - _MOST_ROWS:,} more"))
+    return blocks

@@ -109,7 +109,7 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) ->
         raise UsageError(f"the functional unit must be one of {', '.join(UNITS)}, not {unit!r}")
     facts = _Facts(aggregate, leaves_out=True)
     # others are emitted for, not counted
-    count = sum(_n_units(row, unit) for row in facts.totals.rows if row.kind == TRAINING)
+    count = sum(_n_units(row, unit) for row in facts.totals.rows if row.facts.kind == TRAINING)
     operational_kg = _emissions_kgco2e(facts)
     if not count:
         raise UsageError(f"none of the runs did a whole {unit}: choose another --unit")
@@ -223,9 +223,9 @@ def _in_latex(
 def _group(row: RunRow) -> str:
     if row.status in _FAILED:
         return _UNDONE
-    if row.kind != TRAINING:
+    if row.facts.kind != TRAINING:
         return _EXPLORATORY
-    if "final" in {tag.strip() for tag in row.tags.split(",")}:
+    if "final" in {tag.strip() for tag in row.facts.tags.split(",")}:
         return _FINAL
     return _OTHER
 
@@ -318,16 +318,16 @@ class _Facts:
             else:
                 declared.append(row)
         self.totals = Totals(declared)
-        self.kinds = Counter(row.kind for row in declared)
+        self.kinds = Counter(row.facts.kind for row in declared)
         self.days = sorted(_texts(declared, "day", 30))
         self.hardware = _texts(declared, "device", 60)
         self.places = _texts(declared, "country", 40)
         self.versions = _texts(declared, "greenlove_version", 20)
         self.meters = _texts(declared, "meter", 40) - {"none"}
-        unmeasured = {name for row in declared for name in row.unmeasured.split()}
+        unmeasured = {name for row in declared for name in row.facts.unmeasured.split()}
         self.unmeasured = unmeasured.intersection(COMPONENTS)
         self.pues = {row.pue for row in declared if row.energy_kwh is not None}
-        intensities = (row.carbon_intensity for row in declared)
+        intensities = (row.facts.carbon_intensity for row in declared)
         self.intensities = dict.fromkeys(factor for factor in intensities if factor is not None)
 
     @property
@@ -346,7 +346,7 @@ class _Facts:
 
 
 def _texts(rows: Sequence[RunRow], column: str, width: int) -> set[str]:
-    return {fmt.shortened(getattr(row, column), width) for row in rows} - {""}
+    return {fmt.shortened(row.text(column), width) for row in rows} - {""}
 
 
 # -- As LaTeX --

@@ -162,7 +162,7 @@ def directory_scope(aggregate: Aggregate) -> str:
         scope = " ".join(parts)
     market = "Market-based: no contract was given."
     if total.market_kgco2e is not None:
-        under = Totals([row for row in total.rows if row.contract])
+        under = Totals([row for row in total.rows if row.facts.contract])
         market = f"Market-based: {fmt.mass(total.market_kgco2e)} for the {fmt.energy(under.energy_kwh)} under contract."
         if without := by_contract.get(("",)):
             mass = fmt.mass(without.emissions_kgco2e)
@@ -294,12 +294,12 @@ _RUN_NAMES = (("run", 2.6), ("user", 1.0), ("job", 1.0), ("status", 1.2))  # tit
 
 
 def _run_names(row: RunRow) -> tuple[str, ...]:
-    if row.kind in (EXPLORATION, COMPARISON):
-        status = row.kind
+    if row.facts.kind in (EXPLORATION, COMPARISON):
+        status = row.facts.kind
     else:
         status = row.status
-    names = (row.user, row.job_id, status)
-    return (wording.run_label(row.run, row.project), *(fmt.shortened(name, 20) for name in names))
+    names = (row.facts.user, row.job_id, status)
+    return (wording.run_label(row.run, row.facts.project), *(fmt.shortened(name, 20) for name in names))
 
 
 def forecast_blocks(rows: Sequence[RunRow]) -> tuple[doc.Block, ...]:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
 from greenlove_tracker.projection.types import Projection
-from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.rendering.document import (
+    Block,
+    ChartRow,
+    Column,
+    Document,
+    Heading,
+    KeyFigure,
+    KeyFigures,
+    Paragraph,
+    Table,
+)
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.forecast_report import narrowing_chart
 from greenlove_tracker.report.projection_report import projection_blocks
@@ -18,6 +28,7 @@ from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, TimeFit, Trial, stop_estimate
 
 _TALLEST = 3.0  # of a chart, times the forecast
+_NOT_COVERED = "what comes before the first epoch, another machine, other work here, an error of the carbon intensity"
 _EXTENDED = {
     "wls": "a line through their epochs: weighted least squares with run-to-run variation",
     "power": "a power law through their times: least squares on a logarithmic scale",
@@ -35,7 +46,7 @@ def exploration_document(
     notes: Sequence[str] = (),
     next_steps: Sequence[str] = (),
     tilde: str = "",
-) -> doc.Document:
+) -> Document:
     """Return the report of an exploration.
 
     Args:
@@ -49,14 +60,15 @@ def exploration_document(
         next_steps: commands.
         tilde: what stands before an energy that no hardware measured, as ``wording.tilde`` gives it.
     """
-    return doc.Document(
+    said = (*_when(forecast, now_utc_s, fit), *_said(forecast, trials), *notes)
+    return Document(
         title=title or "What this training will take",
         subtitle=fmt.plan(forecast.plan),
         footer=wording.footer(),
         verdict=_verdict(forecast),
         blocks=(
-            doc.KeyFigures(_figures(forecast, tilde)),
-            *(doc.Paragraph(text) for text in (*_when(forecast, now_utc_s, fit), *_said(forecast, trials), *notes)),
+            KeyFigures(_figures(forecast, tilde)),
+            *map(Paragraph, said),
             *_details(forecast, trials),
             *projection_blocks(projections, {}),
         ),
@@ -64,7 +76,7 @@ def exploration_document(
     )
 
 
-def explored_blocks(run: Run) -> tuple[str, tuple[doc.Block, ...]]:
+def explored_blocks(run: Run) -> tuple[str, tuple[Block, ...]]:
     """Return the verdict and the result of an exploration, from its log; why where it cannot be forecast again."""
     from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
 
@@ -75,20 +87,20 @@ def explored_blocks(run: Run) -> tuple[str, tuple[doc.Block, ...]]:
     return _verdict(forecast), exploration_blocks(forecast, run.trials, wording.tilde(run))
 
 
-def exploration_blocks(forecast: Forecast, trials: Sequence[Trial], tilde: str) -> tuple[doc.Block, ...]:
+def exploration_blocks(forecast: Forecast, trials: Sequence[Trial], tilde: str) -> tuple[Block, ...]:
     """Return the forecast of a training, its parts, and the trials behind it."""
     return (
-        doc.KeyFigures(_figures(forecast, tilde)),
-        *(doc.Paragraph(text) for text in _said(forecast, trials)),
+        KeyFigures(_figures(forecast, tilde)),
+        *map(Paragraph, _said(forecast, trials)),
         *_details(forecast, trials),
     )
 
 
-def forecast_document(forecast: Forecast, projections: Sequence[Projection] = ()) -> doc.Document:
+def forecast_document(forecast: Forecast, projections: Sequence[Projection] = ()) -> Document:
     """Return a forecast by itself, without the trials that it is from."""
-    warnings = (doc.Paragraph(f"{'! ' if warning.is_serious else ''}{warning}.") for warning in forecast.warnings)
-    blocks = (doc.KeyFigures(_figures(forecast)), *warnings, *projection_blocks(projections, {}))
-    return doc.Document("A forecast", fmt.plan(forecast.plan), "", blocks, verdict=_verdict(forecast))
+    warnings = map(Paragraph, _warnings(forecast))
+    blocks = (KeyFigures(_figures(forecast)), *warnings, *projection_blocks(projections, {}))
+    return Document("A forecast", fmt.plan(forecast.plan), "", blocks, verdict=_verdict(forecast))
 
 
 def _verdict(forecast: Forecast) -> str:
@@ -97,26 +109,20 @@ def _verdict(forecast: Forecast) -> str:
 
 def progress_line(spent_s: float, budget_s: float, sample_size: int, relative_width: float | None) -> str:
     """Return what is said while trials run: what is spent, the size that is timed, and how wide the forecast is."""
-    if relative_width is None:
-        width = ""
-    else:
-        width = f" · ±{fmt.percent(relative_width / 2, 1)}"
     spent = f"{fmt.duration(spent_s)} of {fmt.duration(budget_s)}"
-    return f"greenlove explore  {spent} · {fmt.plural(sample_size, 'sample')}{width}"
+    line = f"greenlove explore  {spent} · {fmt.plural(sample_size, 'sample')}"
+    if relative_width is not None:
+        line += f" · ±{fmt.percent(relative_width / 2, 1)}"
+    return line
 
 
-def _figures(forecast: Forecast, tilde: str = "") -> tuple[doc.KeyFigure, ...]:
-    estimates: dict[str, Estimate | None] = {quantity: getattr(forecast, quantity) for quantity in fmt.QUANTITIES}
-    return tuple(
-        wording.tile(
-            quantity,
-            None if e is None else e.point,
-            e,
-            "forecast",
-            "not measured, or no factor known",
-            tilde if quantity in ("energy_kwh", "emissions_kgco2e") else "",
-        )
-        for quantity, e in estimates.items()
+def _figures(forecast: Forecast, tilde: str = "") -> tuple[KeyFigure, ...]:
+    missing = "not measured, or no factor known"
+    return (
+        wording.forecast_tile("duration_s", forecast.duration_s, missing),
+        wording.forecast_tile("energy_kwh", forecast.energy_kwh, missing, tilde),
+        wording.forecast_tile("emissions_kgco2e", forecast.emissions_kgco2e, missing, tilde),
+        wording.forecast_tile("cost_usd", forecast.cost_usd, missing),
     )
 
 
@@ -124,15 +130,17 @@ def _when(forecast: Forecast, now_utc_s: float | None, fit: TimeFit | None) -> l
     """Say when it would end, what to ask Slurm for, and whether it fits its time limit."""
     said = []
     if now_utc_s is not None:
-        ends = (now_utc_s + s for s in (forecast.duration_s.point, forecast.duration_s.upper))
-        end, latest = (fmt.clock_time(at_s, now_utc_s) for at_s in ends)
+        end = fmt.clock_time(now_utc_s + forecast.duration_s.point, now_utc_s)
+        latest = fmt.clock_time(now_utc_s + forecast.duration_s.upper, now_utc_s)
+        ends = f"Ends {end} if started now, by {latest} at the latest."
         if forecast.duration_p99_s:
-            slurm = f" For Slurm: --time={fmt.slurm_time(forecast.duration_p99_s)} (99% fits)."
-        else:
-            slurm = ""
-        said.append(f"Ends {end} if started now, by {latest} at the latest.{slurm}")
+            ends += f" For Slurm: --time={fmt.slurm_time(forecast.duration_p99_s)} (99% fits)."
+        said.append(ends)
     if fit is not None:
-        said.append(f"Time limit of {fmt.duration(fit.limit_s)}: {'over' if fit.is_over else fmt.time_fit(fit)}.")
+        fits = "over"
+        if not fit.is_over:
+            fits = fmt.time_fit(fit)
+        said.append(f"Time limit of {fmt.duration(fit.limit_s)}: {fits}.")
     return said
 
 
@@ -146,77 +154,76 @@ def _said(forecast: Forecast, trials: Sequence[Trial]) -> list[str]:
         all_of_them = f"All {fmt.plural(stop.most_epochs, 'epoch')} would take"
         said.append(f"It {expected}. {all_of_them} {fmt.interval(whole.duration_s, fmt.duration)}.")
     said.append(f"From {_trials_text(trials)}.")
-    return [*said, *(f"{'! ' if warning.is_serious else ''}{warning}." for warning in forecast.warnings)]
+    return [*said, *_warnings(forecast)]
+
+
+def _warnings(forecast: Forecast) -> Iterator[str]:
+    for warning in forecast.warnings:
+        if warning.is_serious:
+            yield f"! {warning}."
+        else:
+            yield f"{warning}."
 
 
 def _trials_text(trials: Sequence[Trial]) -> str:
     return f"{fmt.plural(len(trials), 'trial')} of {fmt.plural(len({t.batches for t in trials}), 'size')}"
 
 
-def _details(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ...]:
-    medians = {
-        size: statistics.median(d for t in trials if t.sample_size == size for d in t.epoch_durations_s)
-        for size in sorted({t.sample_size for t in trials})
-    }
-    timed = [
-        (f"{size:,}", f"{sum(t.sample_size == size for t in trials)}", fmt.duration(median_s))
-        for size, median_s in medians.items()
-    ]
-    columns = (doc.Column("samples", 1, True), doc.Column("trials", 1, True), doc.Column("median epoch", 1, True))
-    checked = forecast.backtest_error
+def _details(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
+    timed = []
+    for size in sorted({trial.sample_size for trial in trials}):
+        alike = [trial for trial in trials if trial.sample_size == size]
+        median_s = statistics.median(s for trial in alike for s in trial.epoch_durations_s)
+        timed.append((f"{size:,}", f"{len(alike)}", fmt.duration(median_s)))
+    columns = tuple(Column(title, 1, True) for title in ("samples", "trials", "median epoch"))
+    took = fmt.duration(sum(trial.total_s for trial in trials))
     method = [
-        ("trials", f"{_trials_text(trials)}, {fmt.duration(sum(t.total_s for t in trials))} of the training itself"),
+        ("trials", f"{_trials_text(trials)}, {took} of the training itself"),
         ("extended by", _EXTENDED[forecast.method]),
-        (
-            "checked",
-            "" if checked is None else f"the largest size, forecast from the others, is off {fmt.error(checked)}",
-        ),
-        (
-            "not covered",
-            "what comes before the first epoch, another machine, other work here, an error of the carbon intensity",
-        ),
     ]
-    charts = _narrowing(forecast, trials)
+    if forecast.backtest_error is not None:
+        off_by = fmt.error(forecast.backtest_error)
+        method.append(("checked", f"the largest size, forecast from the others, is off {off_by}"))
+    method.append(("not covered", _NOT_COVERED))
     return (
-        *((doc.ChartRow(charts),) if charts else ()),
+        *_narrowing(forecast, trials),
         *_parts(forecast.without_stop or forecast),
-        doc.Heading("The trials"),
-        doc.Table(columns, tuple(timed)),
-        doc.Heading("How the forecast was made"),
-        doc.Table((doc.Column("", 1), doc.Column("", 4)), tuple(row for row in method if row[1])),
+        Heading("The trials"),
+        Table(columns, tuple(timed)),
+        Heading("How the forecast was made"),
+        wording.facts_table(method),
     )
 
 
-def _parts(forecast: Forecast) -> tuple[doc.Block, ...]:
+def _parts(forecast: Forecast) -> tuple[Block, ...]:
     """Return the time of each part, and of each phase of the plan where it has several."""
     plan = forecast.plan
-    rows = list[tuple[str, Estimate | None, float]]()
     if plan is None or forecast.per_batch_s is None:
         return ()
-    rows = [
+    rows: list[tuple[str, Estimate | None, float]] = [
         ("once: compilation, caches", forecast.one_off_s, 1),
         ("each epoch, beside its batches", forecast.per_epoch_s, plan.n_epochs),
         ("each batch", forecast.per_batch_s, plan.n_epochs * plan.batches_per_epoch),
         ("all evaluations and checkpoints", forecast.between_s, 1),
     ]
     if len(forecast.phases) > 1:
-        rows += [
-            (f"phase {i}: {fmt.phase_name(part.phase)}", part.duration_s, 1)
-            for i, part in enumerate(forecast.phases, 1)
-        ]
+        for i, part in enumerate(forecast.phases, 1):
+            rows.append((f"phase {i}: {fmt.phase_name(part.phase)}", part.duration_s, 1))
     cells = tuple((name, fmt.duration(e.point), _ends(e), fmt.repetitions(n)) for name, e, n in rows if e is not None)
     interval = f"{forecast.per_batch_s.level:.0%} {forecast.per_batch_s.kind} interval"
-    heads = (doc.Column("what", 2.4), doc.Column("takes", 1, True), doc.Column(interval, 2, True))
-    return (doc.Heading("Breakdown"), doc.Table((*heads, doc.Column("times", 1, True)), cells))
+    heads = (Column("what", 2.4), Column("takes", 1, True), Column(interval, 2, True))
+    return (Heading("Breakdown"), Table((*heads, Column("times", 1, True)), cells))
 
 
 def _ends(estimate: Estimate) -> str:
     if estimate.lower < estimate.upper:
         return fmt.bounds(estimate, fmt.duration, " to ")
-    return "seen once" if estimate.point else "none seen"
+    if estimate.point:
+        return "seen once"
+    return "none seen"
 
 
-def _narrowing(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.LineChart, ...]:
+def _narrowing(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
     """Draw the forecast after each trial, up to the one that is given."""
     from greenlove_tracker.extrapolation.extrapolate import extrapolate  # statsmodels: over a second, loaded by now
 
@@ -232,4 +239,4 @@ def _narrowing(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.LineCha
     if len(found) < 3:
         return ()
     tallest_s = min(_TALLEST * whole.duration_s.point, max(e.upper for _, e in found))
-    return (narrowing_chart("The forecast after each trial", "trial", found, tallest_s),)
+    return (ChartRow((narrowing_chart("The forecast after each trial", "trial", found, tallest_s),)),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,12 +13,44 @@ from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.logs.tables import QUANTITIES, IssuedForecast
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.logs.uncertainty import with_meter_error
-from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import MAX_POINTS
+from greenlove_tracker.rendering.document import (
+    Block,
+    ChartRow,
+    Column,
+    Document,
+    Heading,
+    KeyFigures,
+    Line,
+    LineChart,
+    Paragraph,
+    Table,
+)
 from greenlove_tracker.report import wording
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.forecasting import Estimate, Position, TimeFit
 
+_COLUMNS = (  # of a forecast for JSON and CSV
+    "run_id",
+    "project",
+    "status",
+    "unit",
+    "epochs_done",
+    "steps_done",
+    "elapsed_s",
+    "forecast",
+    "lower",
+    "upper",
+    "level",
+    "outcome",
+    "error",
+    "has_held",
+    "n_forecasts",
+    "n_held",
+    "time_limit_s",
+    "fits",
+    "fits_length",
+)
 _MOST_TIME_LIMITS = 5
 _TALLEST = 2.0  # times the outcome
 _CHOSEN = "Scored: the first forecast after two epochs and 10% of the run; if there is none, the last."
@@ -39,28 +72,29 @@ class ForecastOutcome:
     def as_dict(self) -> dict[str, object]:
         """Return the forecast as a row for JSON and CSV; None where there is no outcome."""
         scored = headline(self.scores)
-        has_interval = self.estimate.has_interval
-        return {
+        estimate = self.estimate
+        fit = self.time_fit
+        values: dict[str, object] = dict.fromkeys(_COLUMNS)
+        values |= {
             "run_id": self.run_id,
             "project": self.project,
             "status": self.status,
-            "unit": self.estimate.unit,
+            "unit": estimate.unit,
             "epochs_done": self.issued.epochs_done,
             "steps_done": self.issued.steps_done,
             "elapsed_s": self.issued.elapsed_s,
-            "forecast": self.estimate.point,
-            "lower": self.estimate.lower if has_interval else None,
-            "upper": self.estimate.upper if has_interval else None,
-            "level": self.estimate.level if has_interval else None,
-            "outcome": scored.outcome if scored else None,
-            "error": scored.error if scored else None,
-            "has_held": scored.has_held if scored and has_interval else None,
+            "forecast": estimate.point,
             "n_forecasts": self.n_forecasts,
-            "n_held": sum(s.has_held for s in self.scores) if self.scores and has_interval else None,
-            "time_limit_s": self.time_fit.limit_s if self.time_fit else None,
-            "fits": self.time_fit.probability if self.time_fit else None,
-            "fits_length": self.time_fit.longest if self.time_fit else None,
         }
+        if estimate.has_interval:
+            values |= {"lower": estimate.lower, "upper": estimate.upper, "level": estimate.level}
+        if scored:
+            values |= {"outcome": scored.outcome, "error": scored.error}
+        if scored and estimate.has_interval:
+            values |= {"has_held": scored.has_held, "n_held": sum(s.has_held for s in self.scores)}
+        if fit:
+            values |= {"time_limit_s": fit.limit_s, "fits": fit.probability, "fits_length": fit.longest}
+        return values
 
     def cells(self, text: fmt.Text) -> tuple[str, ...]:
         """Write forecast, interval, outcome, error, and how many of the run's intervals held."""
@@ -69,10 +103,9 @@ class ForecastOutcome:
         cells = (text(estimate.point), fmt.bounds(estimate, text))
         if scored is None:
             return (*cells, fmt.shortened(self.status, 12), "", "")
+        held = ""
         if estimate.has_interval:
             held = f"{sum(s.has_held for s in self.scores)} of {len(self.scores)}"
-        else:
-            held = ""
         return (*cells, text(scored.outcome), fmt.error(scored.error), held)
 
 
@@ -89,7 +122,9 @@ def outcome_of(run: Run, quantity: str) -> ForecastOutcome | None:
     scores = scored_forecasts(run, quantity)
     summary = run.summary
     scored = headline(scores)
-    chosen = scored.issued if scored else issued[-1]
+    chosen = issued[-1]
+    if scored:
+        chosen = scored.issued
     estimate = chosen.estimates[quantity]
     fit = time_fit_of(run)
     return ForecastOutcome(run.run_id, summary.project, summary.status, len(issued), chosen, estimate, scores, fit)
@@ -117,8 +152,10 @@ def time_fit_of(run: Run) -> TimeFit | None:
     epochs = run.summary.epochs_planned
     steps = run.total_steps_planned
     is_in_steps = epochs is None or (issued.planned != epochs and issued.planned == steps)
-    done: float = issued.steps_done if is_in_steps else issued.epochs_done
-    if not is_in_steps and not done and steps and epochs:  # before the first epoch's end
+    done: float = issued.epochs_done
+    if is_in_steps:
+        done = issued.steps_done
+    elif not done and steps and epochs:  # before the first epoch's end
         done = min(1.0, issued.steps_done / steps * epochs)
     position = Position(issued.planned, done, issued.elapsed_s, is_in_steps)
     passed_s = max(issued.elapsed_s, run.summary.duration_s)
@@ -138,8 +175,11 @@ def time_limit_sentence(run: Run) -> str:
     fit = time_fit_of(run)
     spare_s = limit_s - run.summary.duration_s
     if fit is not None:
-        needs = f"the whole takes about {fmt.interval(run.forecasts[-1].estimates['duration_s'], fmt.duration)}"
-        return f"{limit}: {'missed' if fit.is_over else fmt.time_fit(fit)}; {needs}"
+        fits = "missed"
+        if not fit.is_over:
+            fits = fmt.time_fit(fit)
+        needs = fmt.interval(run.forecasts[-1].estimates["duration_s"], fmt.duration)
+        return f"{limit}: {fits}; the whole takes about {needs}"
     if run.summary.status not in GOOD_ENDINGS:
         return ""
     if spare_s >= 0:
@@ -155,17 +195,26 @@ def outcome_sentence(run: Run) -> str:
     scored = headline(scored_forecasts(run))
     if scored is None:
         return ""
-    error = f"{fmt.percent(abs(scored.error), 1)} {'over' if scored.error > 0 else 'short'}"
+    error = f"{fmt.percent(abs(scored.error), 1)} short"
+    if scored.error > 0:
+        error = f"{fmt.percent(scored.error, 1)} over"
     return f"forecast {issued_after(scored.issued)}: {fmt.interval(scored.estimate, fmt.duration)}, {error}"
 
 
-def forecast_blocks(run: Run) -> tuple[doc.Block, ...]:
+def forecast_blocks(run: Run) -> tuple[Block, ...]:
     """Return a forecast of each quantity with its outcome, and all those of the time as a chart."""
-    lines = {quantity: line for quantity in QUANTITIES if (line := outcome_of(run, quantity))}
+    lines = dict[str, ForecastOutcome]()
+    for quantity in QUANTITIES:
+        line = outcome_of(run, quantity)
+        if line is not None:
+            lines[quantity] = line
     if not lines:
         return ()
     of_time = lines["duration_s"]  # without it no forecast is read
-    if not of_time.scores:
+    outcome_s = None
+    if of_time.scores:
+        outcome_s = run.summary.duration_s
+    else:
         for quantity in MEASURED & lines.keys():
             with_error = with_meter_error(lines[quantity].estimate, run, quantity)
             lines[quantity] = replace(lines[quantity], estimate=with_error)
@@ -173,42 +222,49 @@ def forecast_blocks(run: Run) -> tuple[doc.Block, ...]:
     text = f"Forecast {issued_after(issued)}, {fmt.duration(issued.elapsed_s)} after the start."
     if issued.stop_epochs is not None:
         text += f" It said: {fmt.expected_stop(issued.stop_epochs, run.first_epoch + issued.planned)}."
-    if of_time.scores:
-        chosen = _CHOSEN
-    else:
+    chosen = _CHOSEN
+    if not of_time.scores:
         chosen = "It is the latest. The run has not done what was forecast."
-    rows = ((fmt.QUANTITIES[q][0], *line.cells(fmt.QUANTITIES[q][1])) for q, line in lines.items())
+    rows = []
+    for quantity, line in lines.items():
+        name, write = fmt.QUANTITIES[quantity]
+        rows.append((name, *line.cells(write)))
     return (
-        doc.Heading("Forecast and outcome"),
-        doc.Paragraph(f"{text} {chosen}"),
-        doc.Table((doc.Column("", 0.9), *_columns([of_time], "forecast")), tuple(rows)),
-        *_forecast_chart(run.forecasts, run.summary.duration_s if of_time.scores else None),
+        Heading("Forecast and outcome"),
+        Paragraph(f"{text} {chosen}"),
+        Table((Column("", 0.9), *_columns([of_time], "forecast")), tuple(rows)),
+        *_forecast_chart(run.forecasts, outcome_s),
     )
 
 
-def _columns(outcomes: Sequence[ForecastOutcome], name: str) -> tuple[doc.Column, ...]:
+def _columns(outcomes: Sequence[ForecastOutcome], name: str) -> tuple[Column, ...]:
     level = next((f"{o.estimate.level:.0%} " for o in outcomes if o.estimate.has_interval), "")
     heads = ((name, 1.2), (f"{level}interval", 2.2), ("actual", 1.2), ("error", 0.9), ("held", 0.9))
-    return tuple(doc.Column(head, weight, True) for head, weight in heads)
+    return tuple(Column(head, weight, True) for head, weight in heads)
 
 
-def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> tuple[doc.Block, ...]:
+def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> tuple[Block, ...]:
     """Draw the forecasts of the time one after the other, with the outcome where that is known."""
-    by_epoch = all(forecast.epochs_done for forecast in issued)
-    found = {float(f.epochs_done if by_epoch else f.steps_done): f.estimates["duration_s"] for f in issued}
+    if all(forecast.epochs_done for forecast in issued):
+        unit = "epoch"
+        found = {float(forecast.epochs_done): forecast.estimates["duration_s"] for forecast in issued}
+    else:
+        unit = "step"
+        found = {float(forecast.steps_done): forecast.estimates["duration_s"] for forecast in issued}
     if len(found) < 2:
         return ()
-    chosen = sorted(found.items())[:: -(-len(found) // MAX_POINTS)]
+    chosen = sorted(found.items())[:: math.ceil(len(found) / MAX_POINTS)]
     tallest_s = _TALLEST * max([e.point for _, e in chosen[len(chosen) // 2 :]] + [outcome_s or 0.0])
     title = f"Forecast of the whole time, with its {chosen[0][1].level:.0%} interval"
-    chart = narrowing_chart(title, "epoch" if by_epoch else "step", chosen, tallest_s, outcome_s)
-    note = doc.Paragraph(f"Cut off at {fmt.duration(tallest_s)}.", is_note=True)
-    return (doc.ChartRow((chart,)), *([note] if any(e.upper > tallest_s for _, e in chosen) else []))
+    blocks: list[Block] = [ChartRow((narrowing_chart(title, unit, chosen, tallest_s, outcome_s),))]
+    if any(estimate.upper > tallest_s for _, estimate in chosen):
+        blocks.append(Paragraph(f"Cut off at {fmt.duration(tallest_s)}.", is_note=True))
+    return tuple(blocks)
 
 
 def narrowing_chart(
     title: str, x_label: str, found: Sequence[tuple[float, Estimate]], tallest_s: float, outcome_s: float | None = None
-) -> doc.LineChart:
+) -> LineChart:
     """Draw how forecasts of a time narrowed; what is wider than ``tallest_s`` is cut off, or it would flatten the rest.
 
     Args:
@@ -219,17 +275,20 @@ def narrowing_chart(
         outcome_s: what it took; None where that is not known.
     """
     scale = fmt.time_scale(tallest_s)
+    level = None
+    if outcome_s is not None:
+        level = (scale.value(outcome_s), f"took {fmt.duration(outcome_s)}")
 
     def height(value_s: float) -> float:
         return scale.value(min(value_s, tallest_s))
 
-    return doc.LineChart(
+    return LineChart(
         title,
         x_label,
         scale.unit,
-        (doc.Line("", tuple((x, height(e.point)) for x, e in found)),),
+        (Line("", tuple((x, height(e.point)) for x, e in found)),),
         band=tuple((x, height(e.lower), height(e.upper)) for x, e in found),
-        level=None if outcome_s is None else (scale.value(outcome_s), f"took {fmt.duration(outcome_s)}"),
+        level=level,
         is_from_0=False,
     )
 
@@ -239,7 +298,7 @@ def narrowing_chart(
 
 def forecasts_document(
     outcomes: Sequence[ForecastOutcome], quantity: str, n_without: int, time_limits: Sequence[str] = ()
-) -> doc.Document:
+) -> Document:
     """Return all runs that made forecasts, and how far these can be trusted together.
 
     Args:
@@ -249,28 +308,29 @@ def forecasts_document(
         time_limits: how runs that are not done fit their limits, in a sentence each.
     """
     name, text = fmt.QUANTITIES[quantity]
-    columns = (doc.Column("run", 2.4), doc.Column("forecast after", 1.4), *_columns(outcomes, name))
-    names = [wording.run_label(o.run_id, o.project) for o in outcomes]
-    rows = tuple(
-        (label, issued_after(o.issued).removeprefix("after "), *o.cells(text))
-        for label, o in zip(names, outcomes, strict=True)
-    )
+    rows = []
+    scored = []
+    for outcome in outcomes:
+        label = wording.run_label(outcome.run_id, outcome.project)
+        rows.append((label, issued_after(outcome.issued).removeprefix("after "), *outcome.cells(text)))
+        score = headline(outcome.scores)
+        if score and score.estimate.has_interval:
+            scored.append((score.error, score.has_held, score.estimate.level))
+    verdict = f"No forecasts of {name}: give epochs= or total_steps= to get them."
+    blocks: list[Block] = []
+    if outcomes:
+        verdict = coverage_sentence(scored)
+        columns = (Column("run", 2.4), Column("forecast after", 1.4), *_columns(outcomes, name))
+        blocks.append(Table(columns, tuple(rows), is_whole=True))
     if n_without:
-        said = [f"{fmt.plural(n_without, 'run')} without forecasts."]
-    else:
-        said = []
-    found = [score for o in outcomes if (score := headline(o.scores)) and score.estimate.has_interval]
-    scored = [(score.error, score.has_held, score.estimate.level) for score in found]
-    none = f"No forecasts of {name}: give epochs= or total_steps= to get them."
-    return doc.Document(
+        blocks.append(Paragraph(f"{fmt.plural(n_without, 'run')} without forecasts."))
+    blocks += map(Paragraph, time_limits[-_MOST_TIME_LIMITS:])
+    return Document(
         title="Forecasts and outcomes",
         subtitle="",
         footer="",
-        verdict=coverage_sentence(scored) if outcomes else none,
-        blocks=(
-            *([doc.Table(columns, rows, is_whole=True)] if outcomes else []),
-            *map(doc.Paragraph, (*said, *time_limits[-_MOST_TIME_LIMITS:])),
-        ),
+        verdict=verdict,
+        blocks=tuple(blocks),
     )
 
 
@@ -295,7 +355,7 @@ def sweep_document(
     n_observed: int,
     warnings: Sequence[str],
     project: str | None = None,
-) -> doc.Document:
+) -> Document:
     """Return the forecast of a sweep of ``n_runs``.
 
     Args:
@@ -306,21 +366,22 @@ def sweep_document(
         warnings: of the forecast.
         project: whose runs were gone by; None: all of the log.
     """
-    whose = "this log" if project is None else f"the project {project}"
+    whose = "this log"
+    if project is not None:
+        whose = f"the project {project}"
     figures = []
     said = [f"! {warning}" for warning in warnings]
     for quantity in QUANTITIES:
         estimate = totals[quantity]
         name = fmt.QUANTITIES[quantity][0]
         missing = f"{n_unknown[quantity]:,} of {fmt.plural(n_observed, 'run')} without {name}"
-        figures.append(
-            wording.tile(quantity, None if estimate is None else estimate.point, estimate, "forecast", missing)
-        )
-        said += [f"Not summed: {missing}."] if estimate is None else []
-    return doc.Document(
+        figures.append(wording.forecast_tile(quantity, estimate, missing))
+        if estimate is None:
+            said.append(f"Not summed: {missing}.")
+    return Document(
         title="A sweep",
         subtitle="",
         footer="",
         verdict=f"{n_runs:,} runs like the {fmt.plural(n_observed, 'run')} of {whose}.",
-        blocks=(doc.KeyFigures(tuple(figures)), *map(doc.Paragraph, said)),
+        blocks=(KeyFigures(tuple(figures)), *map(Paragraph, said)),
     )

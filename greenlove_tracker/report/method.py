@@ -33,7 +33,7 @@ def method_blocks(run: Run) -> tuple[Block, ...]:
     is_of_gpus = run.summary.energy.gpu_kwh and run.calibration is None  # else all of it is in the total
     return (
         Heading("How we know"),
-        Table((Column("", 1), Column("", 4)), tuple(_how(run))),
+        wording.facts_table(_how(run)),
         Paragraph(METHODS, is_note=True),
         *((Paragraph(wording.beyond_gpus(run.terms.node_overhead), is_note=True),) if is_of_gpus else ()),
         *error_blocks(run),

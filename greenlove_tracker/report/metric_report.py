@@ -12,8 +12,8 @@ from greenlove_tracker.logs.metrics import LARGER_IS_BETTER, SMALLER_IS_BETTER, 
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import RunRow
 from greenlove_tracker.logs.tables import MetricRecord
-from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import thinned
+from greenlove_tracker.rendering.document import Block, ChartRow, Column, Heading, Line, LineChart, Paragraph, Table
 from greenlove_tracker.report.wording import run_label
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.records import MetricSummary
@@ -47,7 +47,7 @@ def number_text(value: float | None) -> str:
     return "-infinite"
 
 
-def metric_blocks(run: Run) -> tuple[doc.Block, ...]:
+def metric_blocks(run: Run) -> tuple[Block, ...]:
     """Return the last and best value of each metric that a run logged; nothing without any."""
     metrics = run.summary.metrics
     if not metrics:
@@ -58,14 +58,14 @@ def metric_blocks(run: Run) -> tuple[doc.Block, ...]:
     if run.stopped_early_after is not None:  # the weights are those of another epoch than the last
         cells["of the kept weights"] = [number_text(final_value(run, one.name)) for one in shown]
     names = [fmt.shortened(one.name, 40) for one in shown]
-    columns = (doc.Column("metric", 2.4), *(doc.Column(head, 1, True) for head in cells))
-    table = doc.Table(columns, tuple(zip(names, *cells.values(), strict=True)))
+    columns = (Column("metric", 2.4), *(Column(head, 1, True) for head in cells))
+    table = Table(columns, tuple(zip(names, *cells.values(), strict=True)))
     if len(metrics) > _MAX_METRICS:
         more = f" {len(metrics) - _MAX_METRICS:,} more are in the log."
     else:
         more = ""
     note = f"Best is of all epochs, whichever weights were kept.{more}"
-    return (doc.Heading("Metrics"), table, doc.Paragraph(note, is_note=True))
+    return (Heading("Metrics"), table, Paragraph(note, is_note=True))
 
 
 class RankedMetric(NamedTuple):
@@ -133,11 +133,11 @@ def points(metric: MetricSummary) -> float | None:
     return best if highest > 1 else 100.0 * best
 
 
-def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> tuple[doc.Block, ...]:
+def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> tuple[Block, ...]:
     """Return the runs with the best values of each metric that so many runs have; nothing without such a metric."""
     shared = [item for item in ranked_metrics(runs).items() if len(item[1]) >= least_runs]
     shared.sort(key=lambda item: -len(item[1]))  # those of as many runs stay in the order of their names
-    blocks: list[doc.Block] = []
+    blocks: list[Block] = []
     for (name, is_higher), ranked in shared[:_MAX_SHARED]:
         rows = tuple(
             (run_label(one.run_id), number_text(one.best), number_text(one.last), fmt.energy(one.energy_kwh))
@@ -147,9 +147,9 @@ def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> tuple[d
             more = f"; {fmt.plural(len(ranked), 'run')} in all"
         else:
             more = ""
-        columns = (doc.Column("run", 2), *(doc.Column(h, 1, True) for h in ("best", "last", "energy")))
+        columns = (Column("run", 2), *(Column(h, 1, True) for h in ("best", "last", "energy")))
         title = f"Runs by {fmt.shortened(name, 40)}, {'larger' if is_higher else 'smaller'} is better{more}"
-        blocks += [doc.Heading(title), doc.Table(columns, rows)]
+        blocks += [Heading(title), Table(columns, rows)]
     return tuple(blocks)
 
 
@@ -190,7 +190,7 @@ def overhead(run: Run) -> float:
 # -- Of one run --
 
 
-def learning_blocks(run: Run) -> tuple[doc.Block, ...]:
+def learning_blocks(run: Run) -> tuple[Block, ...]:
     """Return how a run learnt, a chart for each metric that has two values; nothing without one.
 
     What was trained on and what was held out share a chart where their names pair: ``train_loss`` and ``val_loss``.
@@ -208,11 +208,11 @@ def learning_blocks(run: Run) -> tuple[doc.Block, ...]:
     else:
         notes = []
     notes += ["Several ranks logged values: those of the first are drawn."] if len(run.metric_values) > 1 else []
-    rows = (doc.ChartRow(tuple(charts[i : i + 2])) for i in range(0, len(charts), 2))
-    return (doc.Heading("Learning curves"), *rows, *(doc.Paragraph(note, is_note=True) for note in notes))
+    rows = (ChartRow(tuple(charts[i : i + 2])) for i in range(0, len(charts), 2))
+    return (Heading("Learning curves"), *rows, *(Paragraph(note, is_note=True) for note in notes))
 
 
-def _chart(run: Run, values: Mapping[str, Sequence[MetricRecord]]) -> doc.LineChart | None:
+def _chart(run: Run, values: Mapping[str, Sequence[MetricRecord]]) -> LineChart | None:
     """Draw the metrics that have two values or more; None where none has."""
     is_by_epoch = all(map(_is_by_epoch, values.values()))
     lines = []
@@ -220,11 +220,11 @@ def _chart(run: Run, values: Mapping[str, Sequence[MetricRecord]]) -> doc.LineCh
         at = {(r.epoch or 0) if is_by_epoch else run.first_step + r.steps_done: r.value for r in records}
         if len(at) > 1:
             points = thinned(sorted((float(x), value) for x, value in at.items()))
-            lines.append(doc.Line(fmt.shortened(name, _NAME_WIDTH), points))
+            lines.append(Line(fmt.shortened(name, _NAME_WIDTH), points))
     if not lines:
         return None
     title = fmt.shortened(", ".join(line.name for line in lines), 2 * _NAME_WIDTH)
-    return doc.LineChart(title, "epoch" if is_by_epoch else "step", "", tuple(lines), is_from_0=False)
+    return LineChart(title, "epoch" if is_by_epoch else "step", "", tuple(lines), is_from_0=False)
 
 
 def _values(run: Run, name: str) -> Sequence[MetricRecord]:

@@ -5,7 +5,18 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
-from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.rendering.document import (
+    Block,
+    ChartRow,
+    Column,
+    Document,
+    Heading,
+    Line,
+    LineChart,
+    Paragraph,
+    ShadedSpan,
+    Table,
+)
 from greenlove_tracker.report.wording import footer
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.forecasting import Estimate
@@ -21,7 +32,7 @@ _MOST_LINES = 5  # regions of a chart; the table holds them all
 _MOST_TICKS = 9  # of its hours
 
 
-def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = None) -> doc.Document:
+def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = None) -> Document:
     """Return when and where to start, and what that saves.
 
     Args:
@@ -29,60 +40,66 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
         about: the run in words.
         zone: of the clock; default: the machine's.
     """
-    if advice.deadline_utc is None:
-        deadline = ""
-    else:
-        deadline = f"by {_dated(advice.deadline_utc, zone)}"
+    subtitle = [about]
+    if advice.deadline_utc is not None:
+        subtitle.append(f"by {_dated(advice.deadline_utc, zone)}")
+    subtitle.append(f"given {_dated(_now(advice), zone)}")
     rows = figures(advice, zone)
     titles = ("", f"now, {when_text(_now(advice), _now(advice), zone)}", start_title(advice, zone))
     n = 3 if titles[2] else 2
-    now_and_then = doc.Table(
-        tuple(doc.Column(title, 1, bool(title)) for title in titles[:n]), tuple(row[:n] for row in rows)
-    )
-    regions = doc.Table(
-        tuple(doc.Column(title, 1.0, title not in REGION_COLUMNS[:2]) for title in REGION_COLUMNS),
+    now_and_then = Table(tuple(Column(title, 1, bool(title)) for title in titles[:n]), tuple(row[:n] for row in rows))
+    regions = Table(
+        tuple(Column(title, 1.0, title not in REGION_COLUMNS[:2]) for title in REGION_COLUMNS),
         tuple(region_cells(row, advice, zone) for row in advice.alternatives),
     )
     is_choice = len(advice.alternatives) > 1
-    said = (
-        _MOCK if advice.is_mock else "",
-        f"The run: {about}." if about else "",
-        _waiting_text(advice, _now(advice), zone) if advice.wait_s > 0 and advice.duration_s is not None else "",
-    )
+    blocks: list[Block] = [now_and_then]
+    if is_choice:
+        blocks = [regions]
+    if advice.hours:
+        blocks += _curve(advice, zone)
+    stamp = ""
+    if advice.is_mock:
+        stamp = "MOCK"
+        blocks.append(Paragraph(_MOCK))
+    if about:
+        blocks.append(Paragraph(f"The run: {about}."))
+    if advice.wait_s > 0 and advice.duration_s is not None:
+        blocks.append(Paragraph(_waiting_text(advice, _now(advice), zone)))
+    if is_choice:
+        blocks += [Heading("Now and then"), now_and_then]
     sources = ((one.region or "here", source_text(one, is_left_out=bool(advice.hours))) for one in advice.sources)
-    chance = advice.probability_of_saving if titles[2] else None
-    return doc.Document(
+    blocks += [Heading("How we know"), Table((Column("region", 1), Column("source", 5)), tuple(sources))]
+    chance = advice.probability_of_saving
+    if titles[2] and chance is not None:
+        blocks.append(Paragraph(f"Any saving at all is {fmt.chance(chance)} likely."))
+    blocks += [Paragraph(f"{note}.", is_note=True) for note in advice.notes]
+    return Document(
         title="When to start",
-        subtitle=" · ".join(filter(None, (about, deadline, f"given {_dated(_now(advice), zone)}"))),
+        subtitle=" · ".join(filter(None, subtitle)),
         footer=footer(),
         verdict=f"{headline(advice, zone)}.",
-        stamp="MOCK" if advice.is_mock else "",
-        blocks=(
-            regions if is_choice else now_and_then,
-            *(_curve(advice, zone) if advice.hours else ()),
-            *map(doc.Paragraph, filter(None, said)),
-            *((doc.Heading("Now and then"), now_and_then) if is_choice else ()),
-            doc.Heading("How we know"),
-            doc.Table((doc.Column("region", 1), doc.Column("source", 5)), tuple(sources)),
-            *((doc.Paragraph(f"Any saving at all is {fmt.chance(chance)} likely."),) if chance is not None else ()),
-            *(doc.Paragraph(f"{note}.", is_note=True) for note in advice.notes),
-        ),
+        stamp=stamp,
+        blocks=tuple(blocks),
     )
 
 
 def headline(advice: StartAdvice, zone: tzinfo | None = None) -> str:
     """Return the advice in one sentence: when and where to start, and what that saves; or why not to wait."""
-    if not advice.is_worth_waiting or advice.saving is None:
-        return ("No advice: " if advice.saving is None else "") + advice.reason.removesuffix(".")
+    reason = advice.reason.removesuffix(".")
+    if advice.saving is None:
+        return f"No advice: {reason}"
+    if not advice.is_worth_waiting:
+        return reason
     start = "Start now"
     if advice.wait_s > 0:
         start = f"Start at {when_text(advice.start_utc, _now(advice), zone)} (in {fmt.brief_duration(advice.wait_s)})"
     if len(advice.alternatives) > 1 and advice.region is not None:
-        elsewhere = f" in {advice.region}"
-    else:
-        elsewhere = ""
-    saved = saving_text(advice.saving, "cost" if advice.by == "cost" else "CO2e")
-    return f"{start}{elsewhere}: {saved}"
+        start += f" in {advice.region}"
+    quantity = "CO2e"
+    if advice.by == "cost":
+        quantity = "cost"
+    return f"{start}: {saving_text(advice.saving, quantity)}"
 
 
 def when_text(when: datetime, now: datetime, zone: tzinfo | None = None) -> str:
@@ -107,9 +124,10 @@ def when_text(when: datetime, now: datetime, zone: tzinfo | None = None) -> str:
 
 def saving_text(saving: Estimate, quantity: str) -> str:
     """Write a saving with its interval: ``47% less CO2e (46% to 48%)``; a tariff is known, and has none."""
+    text = f"{saving.point:z.0%} less {quantity}"
     if quantity == "cost" and saving.lower == saving.upper:
-        return f"{saving.point:z.0%} less {quantity}"
-    return f"{saving.point:z.0%} less {quantity} ({saving.lower:z.0%} to {saving.upper:z.0%})"
+        return text
+    return f"{text} ({saving.lower:z.0%} to {saving.upper:z.0%})"
 
 
 def intensity_text(value: float | None) -> str:
@@ -138,8 +156,10 @@ def figures(advice: StartAdvice, zone: tzinfo | None = None) -> list[tuple[str, 
     if advice.duration_s is not None:
         duration = timedelta(seconds=advice.duration_s)
         rows.append(("ends", when_text(now + duration, now, zone), when_text(advice.start_utc + duration, now, zone)))
-    known = (row for row in rows if row[1:] != (fmt.UNKNOWN, fmt.UNKNOWN))
-    return [(label, here, there if is_later else "") for label, here, there in known]
+    known = [row for row in rows if row[1:] != (fmt.UNKNOWN, fmt.UNKNOWN)]
+    if is_later:
+        return known
+    return [(label, here, "") for label, here, _ in known]
 
 
 def start_title(advice: StartAdvice, zone: tzinfo | None = None) -> str:
@@ -161,7 +181,10 @@ def _waiting_text(advice: StartAdvice, now: datetime, zone: tzinfo | None) -> st
     text = f"It ends at {when_text(end, now, zone)} instead of {when_text(end_now, now, zone)}"
     if advice.deadline_utc is not None:
         left_s = (advice.deadline_utc - end).total_seconds()
-        text += ", at the deadline" if left_s < 60 else f", {fmt.brief_duration(left_s)} before the deadline"
+        if left_s < 60:
+            text += ", at the deadline"
+        else:
+            text += f", {fmt.brief_duration(left_s)} before the deadline"
     return f"{text}."
 
 
@@ -192,25 +215,19 @@ def source_text(source: IntensityBasis, *, is_left_out: bool = True) -> str:
         source: of a region.
         is_left_out: whether a region with a problem is left out among others; else the advice itself says why.
     """
-    yearly = source.yearly_gco2e_per_kwh
+    parts = [source.source or "no service answered"]
+    if source.provider in _OFFLINE and not source.failures:
+        parts.append("no network used")
+    parts.append(source.basis)
+    if source.age_s is not None:
+        parts.append(f"newest figure {fmt.brief_duration(source.age_s)} old")
+    parts.append(source.forecast)
+    if source.yearly_gco2e_per_kwh is not None:
+        parts.append(f"{intensity_text(source.yearly_gco2e_per_kwh)}, of a year")
     if source.problem and is_left_out:
-        problem = f"left out: {source.problem}"
-    else:
-        problem = ""
+        parts.append(f"left out: {source.problem}")
     if source.failures and not source.problem:
-        in_vain = f"asked in vain: {'; '.join(source.failures)}"
-    else:
-        in_vain = ""
-    parts = (
-        source.source or "no service answered",
-        "no network used" if source.provider in _OFFLINE and not source.failures else "",
-        source.basis,
-        "" if source.age_s is None else f"newest figure {fmt.brief_duration(source.age_s)} old",
-        source.forecast,
-        "" if yearly is None else f"{intensity_text(yearly)}, of a year",
-        problem,
-        in_vain,
-    )
+        parts.append(f"asked in vain: {'; '.join(source.failures)}")
     return " · ".join(filter(None, parts))
 
 
@@ -229,29 +246,29 @@ def _dated(when: datetime, zone: tzinfo | None) -> str:
     return f"{when.astimezone(zone):%Y-%m-%d %H:%M %Z}"
 
 
-def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[doc.Block]:
+def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[Block]:
     """Return the chart of the hours: what is expected with its interval, the run's window, and the other regions."""
     first = advice.hours[0].utc
     known = _points(advice.hours, first)
     if not known:
-        return [doc.Paragraph("No hour is known.")]
+        return [Paragraph("No hour is known.")]
     begin = (advice.start_utc - first).total_seconds() / SECONDS_PER_HOUR
     end = begin + (advice.duration_s or 0.0) / SECONDS_PER_HOUR
     if advice.saving is not None:
         saved = f", {saving_text(advice.saving, 'CO2e').partition(' (')[0]}"
     else:
         saved = ""
-    window = doc.ShadedSpan(begin, end, f"the run{saved}")
-    others = [doc.Line(row.region or "", _points(row.hours, first)) for row in advice.alternatives]
+    window = ShadedSpan(begin, end, f"the run{saved}")
+    others = [Line(row.region or "", _points(row.hours, first)) for row in advice.alternatives]
     others = [line for line in others if line.points and line.name != advice.region][: _MOST_LINES - 1]
     bounds = ((x, hour.lower, hour.upper) for x, hour in enumerate(advice.hours))
     step_h = next((step for step in (3, 6, 12, 24) if len(advice.hours) / step <= _MOST_TICKS), 48)
     clocks = ((float(x), hour.utc.astimezone(zone)) for x, hour in enumerate(advice.hours))
-    chart = doc.LineChart(
+    chart = LineChart(
         title="Carbon intensity as expected, with its 90% interval",
         x_label="local time",
         y_label="gCO2e/kWh",
-        lines=(doc.Line(advice.region or "expected", known), *others),
+        lines=(Line(advice.region or "expected", known), *others),
         band=tuple((x, low, high) for x, low, high in bounds if low is not None and high is not None),
         spans=(window,) if end > begin else (),
         x_names=tuple(
@@ -260,7 +277,7 @@ def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[doc.Block]:
     )
     n_unknown = sum(hour.expected is None for hour in advice.hours)
     text = f"The last {fmt.plural(n_unknown, 'hour')} until the deadline are unknown: a week is forecast at most."
-    return [doc.ChartRow((chart,)), *([doc.Paragraph(text, is_note=True)] if n_unknown else [])]
+    return [ChartRow((chart,)), *([Paragraph(text, is_note=True)] if n_unknown else [])]
 
 
 def _points(hours: tuple[IntensityHour, ...], first: datetime) -> tuple[tuple[float, float], ...]:

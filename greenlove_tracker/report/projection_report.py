@@ -14,7 +14,17 @@ from greenlove_tracker.projection.decision import Decision, Faster, LeftOut, Lim
 from greenlove_tracker.projection.listings import DEFAULT_PROVIDER, DEFAULT_PROVIDER_NAME
 from greenlove_tracker.projection.options import ProjectionOptions, option_names
 from greenlove_tracker.projection.types import MINIMUM_TERM_DAYS, Projection
-from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.rendering.document import (
+    Block,
+    ChartRow,
+    Column,
+    Document,
+    Heading,
+    MarkChart,
+    MarkedPoint,
+    Paragraph,
+    Table,
+)
 from greenlove_tracker.report.wording import footer, grouped, sentence
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.text.format import Scale, energy_scale, mass_scale, time_scale
@@ -49,7 +59,7 @@ def projection_document(
     today: date | None = None,
     *,
     is_list: bool = False,
-) -> doc.Document:
+) -> Document:
     """Return where to train.
 
     Args:
@@ -69,11 +79,11 @@ def projection_document(
     next_steps = []
     n_more = len(shown) - len(_first_look(shown, made))
     if is_list:
-        blocks = [block for block in answer if isinstance(block, doc.Paragraph)]
-        blocks += [block for block in details if isinstance(block, doc.Table | doc.Paragraph)]
+        blocks = [block for block in answer if isinstance(block, Paragraph)]
+        blocks += [block for block in details if isinstance(block, Table | Paragraph)]
     elif n_more > 0:
         next_steps.append(f"--all shows {n_more} more machines")
-    return doc.Document(
+    return Document(
         title="Where to train",
         subtitle=head_text(projections[0], about),
         footer=footer(),
@@ -85,7 +95,7 @@ def projection_document(
 
 def projection_blocks(
     projections: Sequence[Projection], options: Mapping[str, str] = _OPTIONS, decision: Decision | None = None
-) -> tuple[doc.Block, ...]:
+) -> tuple[Block, ...]:
     """Return the same as sections of another report; nothing without projections.
 
     Args:
@@ -97,10 +107,10 @@ def projection_blocks(
         return ()
     made = decision or decide(projections)
     answer, details, basis = _blocks(projections, made, None, options)
-    return doc.Heading("Where to train"), doc.Paragraph(advice(made)), *answer, *details, *basis
+    return Heading("Where to train"), Paragraph(advice(made)), *answer, *details, *basis
 
 
-def elsewhere_blocks(run: Run) -> tuple[doc.Block, ...]:
+def elsewhere_blocks(run: Run) -> tuple[Block, ...]:
     """Return where the training of a run would best be done again, from its log; why where it cannot be compared."""
     from greenlove_tracker.projection.from_log import compare_run  # an exploration needs statsmodels: over a second
 
@@ -111,12 +121,12 @@ def elsewhere_blocks(run: Run) -> tuple[doc.Block, ...]:
         reason = str(error)
         if isinstance(error, UsageError):
             reason = error.in_options(_OPTIONS)
-        return doc.Heading(_TITLE), doc.Paragraph(f"Not compared: {reason}.")
+        return Heading(_TITLE), Paragraph(f"Not compared: {reason}.")
     decision = decide(found.projections, found.options)
     answer, *_ = _blocks(found.projections, decision, day)
-    answer = tuple(block for block in answer if not isinstance(block, doc.ChartRow))  # the page has its own
-    more = doc.Paragraph("greenlove project compares all machines, and says how each is known.", is_note=True)
-    return doc.Heading("Where to train"), doc.Paragraph(advice(decision)), *answer, more
+    answer = tuple(block for block in answer if not isinstance(block, ChartRow))  # the page has its own
+    more = Paragraph("greenlove project compares all machines, and says how each is known.", is_note=True)
+    return Heading("Where to train"), Paragraph(advice(decision)), *answer, more
 
 
 def _blocks(
@@ -125,24 +135,24 @@ def _blocks(
     today: date | None,
     options: Mapping[str, str] = _OPTIONS,
     name: str = "",
-) -> tuple[tuple[doc.Block, ...], tuple[doc.Block, ...], tuple[doc.Block, ...]]:
+) -> tuple[tuple[Block, ...], tuple[Block, ...], tuple[Block, ...]]:
     """Return the answer, all that is compared, and what it rests on."""
     shown = compared(projections)
     answer = (
         *_chart(shown, decision),
-        *map(doc.Paragraph, advice_reasons(decision, projections)),
+        *map(Paragraph, advice_reasons(decision, projections)),
         machines_table(_first_look(shown, decision), shown),
-        doc.Paragraph(_told(shown, today, options, name)),
+        Paragraph(_told(shown, today, options, name)),
     )
-    details: tuple[doc.Block, ...] = (
-        doc.Heading(_TITLE),
+    details: tuple[Block, ...] = (
+        Heading(_TITLE),
         machines_table(shown, shown, is_brief=False),
-        *map(doc.Paragraph, (*beside(projections), *left_out(decision.left_out, decision.limits))),
+        *map(Paragraph, (*beside(projections), *left_out(decision.left_out, decision.limits))),
     )
     basis = (
-        doc.Heading("How other machines are known"),
-        *map(doc.Paragraph, _warnings_of_others(shown, options)),
-        *(doc.Paragraph(note, is_note=True) for note in notes(shown)),
+        Heading("How other machines are known"),
+        *map(Paragraph, _warnings_of_others(shown, options)),
+        *(Paragraph(note, is_note=True) for note in notes(shown)),
         *_texts_by_machine("What was assumed of these machines", "assumption", shown, lambda row: row.assumptions),
         *_texts_by_machine("Sources of the comparison", "source", shown, lambda row: row.sources),
     )
@@ -225,7 +235,7 @@ def _units_of(rows: Sequence[Projection]) -> tuple[Scale, Scale, Scale]:
     )
 
 
-def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, is_brief: bool = True) -> doc.Table:
+def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, is_brief: bool = True) -> Table:
     """Return machines side by side, in the units that suit all that are compared; no column without a value.
 
     Args:
@@ -234,27 +244,27 @@ def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, i
         is_brief: without energy and claims.
     """
     time, energy, mass = _units_of(shown)
-    columns: list[tuple[doc.Column, Callable[[Projection], str]]] = [
-        (doc.Column("$/GPU-h", 0.8, True), _price),
-        (doc.Column(f"time, {time.unit}", 1.6, True), lambda r: figure(r.duration_s, time.per_canonical)),
-        (doc.Column("cost, $", 1.6, True), lambda r: figure(r.payable_usd, 1.0)),
+    columns: list[tuple[Column, Callable[[Projection], str]]] = [
+        (Column("$/GPU-h", 0.8, True), _price),
+        (Column(f"time, {time.unit}", 1.6, True), lambda r: figure(r.duration_s, time.per_canonical)),
+        (Column("cost, $", 1.6, True), lambda r: figure(r.payable_usd, 1.0)),
     ]
     if is_brief:
-        columns.append((doc.Column(f"{mass.unit} CO2e", 1.0, True), lambda r: _bare(r.emissions_kgco2e, mass)))
+        columns.append((Column(f"{mass.unit} CO2e", 1.0, True), lambda r: _bare(r.emissions_kgco2e, mass)))
     else:
         columns += [
-            (doc.Column(f"{mass.unit} CO2e", 1.4, True), lambda r: _with_claim(r, mass)),
-            (doc.Column(energy.unit, 0.8, True), lambda r: _bare(r.energy_kwh, energy)),
+            (Column(f"{mass.unit} CO2e", 1.4, True), lambda r: _with_claim(r, mass)),
+            (Column(energy.unit, 0.8, True), lambda r: _bare(r.energy_kwh, energy)),
         ]
-    columns.append((doc.Column("known from", 1.2), _known_from))
-    heads = [doc.Column("machine", 2.6)]
+    columns.append((Column("known from", 1.2), _known_from))
+    heads = [Column("machine", 2.6)]
     told = [[label(row) for row in rows]]
     for column, text in columns:
         cells = [text(row) for row in rows]
         if any(cell not in ("", "–") for cell in cells):
             heads.append(column)
             told.append(cells)
-    return doc.Table(tuple(heads), tuple(zip(*told, strict=True)))
+    return Table(tuple(heads), tuple(zip(*told, strict=True)))
 
 
 def _price(row: Projection) -> str:
@@ -285,7 +295,7 @@ def _known_from(row: Projection) -> str:
     return ""
 
 
-def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[doc.Block, ...]:
+def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[Block, ...]:
     """Draw cost by time: this machine, the choice and what is faster by name and with their ranges, others as dots.
 
     What is slower than here, and no choice, would crowd the rest into a corner.
@@ -293,14 +303,14 @@ def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[doc.Block, 
     unit, *_ = _units_of(shown)
     named = [shown[0], *_named(decision)]
     drawn = [*named, *_faster_than_here(shown)[:_MOST_MARKS]]
-    marks = list[doc.MarkedPoint]()
+    marks = list[MarkedPoint]()
     for row in shown:
         time = row.duration_s
         cost = row.cost_usd
         if time is None or cost is None or not any(row is one for one in drawn):
             continue
         is_named = any(row is one for one in named)
-        mark = doc.MarkedPoint(
+        mark = MarkedPoint(
             fmt.shortened(label(row), _LABEL),
             time.point * unit.per_canonical,
             cost.point,
@@ -313,7 +323,7 @@ def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[doc.Block, 
     if len(marks) < 2:
         return ()
     title = "Time and cost; bars show 90% ranges"
-    return (doc.ChartRow((doc.MarkChart(title, f"time, {unit.unit}", "cost, $", tuple(marks)),)),)
+    return (ChartRow((MarkChart(title, f"time, {unit.unit}", "cost, $", tuple(marks)),)),)
 
 
 def _ends(estimate: Estimate, factor: float) -> tuple[float, float] | None:
@@ -324,7 +334,7 @@ def _ends(estimate: Estimate, factor: float) -> tuple[float, float] | None:
 
 def _texts_by_machine(
     title: str, what: str, rows: Sequence[Projection], texts: Callable[[Projection], Sequence[str]]
-) -> tuple[doc.Block, ...]:
+) -> tuple[Block, ...]:
     """Return a section of texts, each once, with the machines that share it."""
     by_text: dict[str, list[str]] = {}
     elsewhere = set()
@@ -343,7 +353,7 @@ def _texts_by_machine(
             cells.append(("all but here", text))
         else:
             cells.append((_names(names), text))
-    return doc.Heading(title), doc.Table((doc.Column("machine", 1), doc.Column(what, 3)), tuple(cells))
+    return Heading(title), Table((Column("machine", 1), Column(what, 3)), tuple(cells))
 
 
 def _names(names: Iterable[str]) -> str:
@@ -405,7 +415,6 @@ def projection_values(row: Projection) -> dict[str, Any]:
         "gpus_billed": row.billed_gpus,
         "usd_per_gpu_hour": offer.usd_per_gpu_hour if offer else None,
         "price_date": offer.price_date if offer else None,
-        "price_date_is_of_file": False if offer else None,
         **interval_fields("speedup", "", speedup.estimate if speedup else None),
         "speedup_known_from": speedup.known_from if speedup else None,
         "gain_of_gpus": row.gain,

@@ -14,9 +14,22 @@ from greenlove_tracker.logs.run_rows import market_kgco2e
 from greenlove_tracker.logs.totals import LEAST_METERED_S
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.logs.uncertainty import run_interval
-from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.axes import Points, thinned
+from greenlove_tracker.rendering.document import (
+    Block,
+    ChartRow,
+    Column,
+    Document,
+    Heading,
+    KeyFigure,
+    KeyFigures,
+    Line,
+    LineChart,
+    Paragraph,
+    ShadedSpan,
+    Table,
+)
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.checkpoint_report import checkpoint_blocks, checkpoints_sentence
 from greenlove_tracker.report.forecast_report import forecast_blocks, outcome_sentence, time_limit_sentence
@@ -34,16 +47,16 @@ _ALIKE = 1.1  # epochs that differ by no more than this are given as "n × durat
 _MOST_METRICS = 3
 _MOST_BANDS = 60  # epochs that can be told apart in a chart
 _MOST_RANKS = 16
-_OF_RANKS = (doc.Column("epochs", 1, is_number=True), doc.Column("mean epoch", 1, is_number=True))
+_OF_RANKS = (Column("epochs", 1, is_number=True), Column("mean epoch", 1, is_number=True))
 _SPOKEN_OF = 0.02  # behind the median rank: a straggler by less is noise
 
 
-def run_document(run: Run) -> doc.Document:
+def run_document(run: Run) -> Document:
     """Return the report of one run that can be read; that of an exploration or a comparison begins with its result."""
     figures, *notes = _figures_and_notes(run, _said_of(run))
     title = run_title(run)
     verdict = _verdict(run)
-    parts: Sequence[doc.Block]
+    parts: Sequence[Block]
     if run.is_comparison:
         title = f"Comparison of {title}"
     elif run.is_exploration:
@@ -62,11 +75,11 @@ def run_document(run: Run) -> doc.Document:
             *span_blocks(run),
             *rank_blocks(run),
         )
-    blocks = [*parts, *_settings_blocks(run), *method_blocks(run), doc.Paragraph(run_scope(run), is_note=True)]
+    blocks = [*parts, *_settings_blocks(run), *method_blocks(run), Paragraph(run_scope(run), is_note=True)]
     if not run.is_exploration:
-        blocks.append(doc.Paragraph(_ELSEWHERE, is_note=True))
+        blocks.append(Paragraph(_ELSEWHERE, is_note=True))
     footer = ("greenlove_tracker", wording.field_text(run, "greenlove_version", 20), "·", run.run_id)
-    return doc.Document(
+    return Document(
         title=title,
         subtitle=_subtitle(run),
         verdict=verdict,
@@ -76,19 +89,19 @@ def run_document(run: Run) -> doc.Document:
     )
 
 
-def _explored(run: Run, own: Sequence[doc.Block]) -> tuple[str, tuple[doc.Block, ...]]:
+def _explored(run: Run, own: Sequence[Block]) -> tuple[str, tuple[Block, ...]]:
     """Return the verdict and the result of an exploration or a comparison, and what it took itself."""
     # Not with the module: both load statsmodels, which takes over a second, and a training's page needs neither.
     if run.is_comparison:
         from greenlove_tracker.report.comparison import compared_blocks
 
         verdict, blocks = compared_blocks(run)
-        return verdict, (*blocks, doc.Heading("What the comparison itself took"), *own)
+        return verdict, (*blocks, Heading("What the comparison itself took"), *own)
     from greenlove_tracker.report.exploration_report import explored_blocks
     from greenlove_tracker.report.projection_report import elsewhere_blocks
 
     verdict, blocks = explored_blocks(run)
-    return verdict, (*blocks, doc.Heading("What the exploration itself took"), *own, *elsewhere_blocks(run))
+    return verdict, (*blocks, Heading("What the exploration itself took"), *own, *elsewhere_blocks(run))
 
 
 def end_screen(run: Run, *, exit_code: int | None, wrote: Sequence[str] = (), next_command: str = "") -> str:
@@ -105,9 +118,7 @@ def end_screen(run: Run, *, exit_code: int | None, wrote: Sequence[str] = (), ne
         ending += f" · exit {exit_code}"
     room = terminal.columns() - len(ending) - len("greenlove   · ")
     texts = [wording.loops_sentence(run), *_said_of(run), checkpoints_sentence(run)]
-    screen = doc.Document(
-        f"greenlove  {run.title(room)} · {ending}", "", "", _figures_and_notes(run, texts, is_end=True)
-    )
+    screen = Document(f"greenlove  {run.title(room)} · {ending}", "", "", _figures_and_notes(run, texts, is_end=True))
     lines = [terminal.render(screen)]
     if wrote or next_command:
         lines.append("")
@@ -117,13 +128,13 @@ def end_screen(run: Run, *, exit_code: int | None, wrote: Sequence[str] = (), ne
     return "\n".join(lines)
 
 
-def _figures_and_notes(run: Run, texts: Sequence[str], *, is_end: bool = False) -> tuple[doc.Block, ...]:
+def _figures_and_notes(run: Run, texts: Sequence[str], *, is_end: bool = False) -> tuple[Block, ...]:
     """Return the key figures, what is said beside them, and what spoils them."""
     said = [sentence(text) for text in texts if text]
     if is_end or not run.summary.measured_share:  # else the badges say it
         said.append(sentence(wording.measured_sentence(run)))
     said += [f"! {text}" for text in wording.warnings(run)]
-    return (doc.KeyFigures(key_figures(run)), *map(doc.Paragraph, said))
+    return (KeyFigures(key_figures(run)), *map(Paragraph, said))
 
 
 # -- Its head --
@@ -227,7 +238,7 @@ def _learnt_sentence(run: Run) -> str:
 # -- Its figures --
 
 
-def key_figures(run: Run) -> tuple[doc.KeyFigure, ...]:
+def key_figures(run: Run) -> tuple[KeyFigure, ...]:
     """Return time, energy, CO2e and cost of a run; a tilde stands before what no hardware measured."""
     summary = run.summary
     tilde = wording.tilde(run)
@@ -271,7 +282,7 @@ def _epochs_text(run: Run) -> str:
 # -- Its power --
 
 
-def _charts(run: Run) -> tuple[doc.Block, ...]:
+def _charts(run: Run) -> tuple[Block, ...]:
     """Return the power over time with epochs as bands."""
     powers = list[Points]()
     elapsed_s = 0.0
@@ -296,15 +307,15 @@ def _charts(run: Run) -> tuple[doc.Block, ...]:
     if 1 < len(epochs) <= _MOST_BANDS:
         title += f"; every other one of {len(epochs)} epochs is shaded"
         shaded = list(epochs.values())[::2]
-        spans = [doc.ShadedSpan(time.value(begin_s), time.value(end_s)) for begin_s, end_s in shaded]
+        spans = [ShadedSpan(time.value(begin_s), time.value(end_s)) for begin_s, end_s in shaded]
     points = thinned([(time.value(s), power.value(w)) for step in powers for s, w in step])
-    chart = doc.LineChart(title, x_label, power.unit, (doc.Line("", points),), spans=tuple(spans))
-    blocks: list[doc.Block] = [doc.ChartRow((chart,))]
+    chart = LineChart(title, x_label, power.unit, (Line("", points),), spans=tuple(spans))
+    blocks: list[Block] = [ChartRow((chart,))]
     if run.summary.n_nodes > 1:
         text = f"The chart shows the first of {run.summary.n_nodes} nodes."
-        blocks.append(doc.Paragraph(text, is_note=True))
+        blocks.append(Paragraph(text, is_note=True))
     if run.calibration:
-        blocks.append(doc.Paragraph("Power is as metered, before calibration.", is_note=True))
+        blocks.append(Paragraph("Power is as metered, before calibration.", is_note=True))
     return tuple(blocks)
 
 
@@ -330,7 +341,7 @@ def _metered_stretch(row: Row, begin_s: float) -> Points | None:
 # -- Its settings --
 
 
-def _settings_blocks(run: Run) -> tuple[doc.Block, ...]:
+def _settings_blocks(run: Run) -> tuple[Block, ...]:
     rows = []
     for label, names in names_by("setting").items():
         texts = [wording.field_text(run, name) for name in names]
@@ -339,8 +350,8 @@ def _settings_blocks(run: Run) -> tuple[doc.Block, ...]:
             rows.append((label, text))
     if not run.text("country"):
         rows.append(("place", "not set"))
-    table = doc.Table((doc.Column("", 1), doc.Column("", 3.6)), tuple(rows))
-    return (doc.Heading("Settings and hardware"), table)
+    table = Table((Column("", 1), Column("", 3.6)), tuple(rows))
+    return (Heading("Settings and hardware"), table)
 
 
 # -- Its ranks --
@@ -397,7 +408,7 @@ def ranks_sentence(run: Run) -> str:
     return f"rank {slowest.rank} is behind: {fmt.duration(slowest.mean_s)} an epoch, {more}"
 
 
-def rank_blocks(run: Run) -> tuple[doc.Block, ...]:
+def rank_blocks(run: Run) -> tuple[Block, ...]:
     """Return the mean epoch of each rank the slowest first; nothing of a run with one rank."""
     times = sorted(rank_times(run), key=lambda of_rank: -of_rank.mean_s)
     if not times:
@@ -407,5 +418,5 @@ def rank_blocks(run: Run) -> tuple[doc.Block, ...]:
     title = "rank"
     if len(times) > _MOST_RANKS:
         title = "the slowest first"
-    table = doc.Table((doc.Column(title, 2), *_OF_RANKS), rows)
-    return (doc.Heading("Ranks"), doc.Paragraph(sentence(said)), table)
+    table = Table((Column(title, 2), *_OF_RANKS), rows)
+    return (Heading("Ranks"), Paragraph(sentence(said)), table)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.tables import SpanFlag, SpanRow
-from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.rendering.document import Block, Column, Heading, Paragraph, Table
 from greenlove_tracker.report.metric_report import overhead
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.records import Energy, sum_energies
@@ -75,7 +75,7 @@ def _summary(path: tuple[str, ...], rows: Sequence[SpanRow]) -> SpanSummary:
     )
 
 
-def span_blocks(run: Run) -> tuple[doc.Block, ...]:
+def span_blocks(run: Run) -> tuple[Block, ...]:
     """Return what the named parts of a script took, each with those within it; nothing without any."""
     spans = span_summaries(run)
     factor = overhead(run)
@@ -87,8 +87,8 @@ def span_blocks(run: Run) -> tuple[doc.Block, ...]:
         notes.append("Short spans get a share, by time, of meter readings that cover more than the span.")
     notes += [f"{len(spans) - _MOST_SPANS:,} more are in the log."] if len(spans) > _MOST_SPANS else []
     numbers = ("calls", "time", "of the run", "energy", "CO2e")
-    columns = (doc.Column("span", 3.2), *(doc.Column(title, 1.1, True) for title in numbers))
-    return (doc.Heading("Spans"), doc.Table(columns, tuple(rows)), doc.Paragraph(" ".join(notes), is_note=True))
+    columns = (Column("span", 3.2), *(Column(title, 1.1, True) for title in numbers))
+    return (Heading("Spans"), Table(columns, tuple(rows)), Paragraph(" ".join(notes), is_note=True))
 
 
 def _span_row(run: Run, span: SpanSummary, factor: float) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.rendering.document import Column, Document, Heading, Paragraph, Table
 from greenlove_tracker.report.projection_report import interval_fields
 from greenlove_tracker.report.wording import footer
 from greenlove_tracker.text import format as fmt
@@ -21,25 +21,25 @@ _RESTS_ON = (
 )
 
 
-def spot_document(advice: SpotAdvice, about: str) -> doc.Document:
+def spot_document(advice: SpotAdvice, about: str) -> Document:
     """Return whether to train on a machine that may be taken away.
 
     Args:
         advice: of ``spot_advice``.
         about: the training and the machine in words.
     """
-    columns = (doc.Column("", 1), doc.Column("on demand", 2, is_number=True), doc.Column("spot", 2, is_number=True))
-    return doc.Document(
+    columns = (Column("", 1), Column("on demand", 2, is_number=True), Column("spot", 2, is_number=True))
+    return Document(
         title="This training on a spot machine",
         subtitle=about,
         footer=footer(),
         verdict=headline(advice),
         blocks=(
-            doc.Table(columns, tuple(_totals(advice))),
-            *map(doc.Paragraph, filter(None, (_save_text(advice), _break_even(advice)))),
-            doc.Heading("How we know"),
-            *map(doc.Paragraph, filter(None, _given(advice))),
-            *(doc.Paragraph(text, is_note=True) for text in _RESTS_ON),
+            Table(columns, tuple(_totals(advice))),
+            *map(Paragraph, filter(None, (_save_text(advice), _break_even(advice)))),
+            Heading("How we know"),
+            *map(Paragraph, filter(None, _given(advice))),
+            *(Paragraph(text, is_note=True) for text in _RESTS_ON),
         ),
     )
 

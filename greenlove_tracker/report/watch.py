@@ -11,7 +11,7 @@ from greenlove_tracker.logs.csvio import Problem
 from greenlove_tracker.logs.directory import is_readable
 from greenlove_tracker.logs.run import SILENT_AFTER_S, Run
 from greenlove_tracker.logs.storage import LogPath, forget_listings
-from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.rendering.document import Block, Column, Document, Paragraph, Table
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.run_report import ranks_sentence
 from greenlove_tracker.text import format as fmt
@@ -53,19 +53,16 @@ def progress_of(run: Run, now_utc_s: float) -> RunProgress:
     summary = run.summary
     is_running = summary.status == RunStatus.RUNNING
     silent_s = max(0.0, now_utc_s - run.written_s)  # the clock of who wrote it may be ahead
+    elapsed_s = summary.duration_s
     if is_running:
-        elapsed_s = max(summary.duration_s, _since_s(run.started_at, now_utc_s))
-    else:
-        elapsed_s = summary.duration_s
+        elapsed_s = max(elapsed_s, _since_s(run.started_at, now_utc_s))
+    left = None
+    is_overdue = False
     if is_running and run.forecasts:
         estimate = run.forecasts[-1].estimates["duration_s"]
-    else:
-        estimate = None
-    is_overdue = estimate is not None and elapsed_s > estimate.upper
-    if estimate is None or is_overdue:
-        left = None
-    else:
-        left = estimate.given_more_than(elapsed_s).plus(-elapsed_s)
+        is_overdue = elapsed_s > estimate.upper
+        if not is_overdue:
+            left = estimate.given_more_than(elapsed_s).plus(-elapsed_s)
     return RunProgress(
         status=summary.status if is_running or run.has_summary else "seems dead",
         doubt="" if run.has_summary else _doubt(run, silent_s),
@@ -120,21 +117,23 @@ def _row(run: Run, progress: RunProgress, now_utc_s: float) -> tuple[str, ...]:
     """Return the cells of a run that goes on."""
     left = progress.left
     done = wording.progress(run)
-    if run.is_exploration:
-        done = f"{'comparing' if run.is_comparison else 'exploring'}, {fmt.duration(progress.elapsed_s)}"
-    share = "" if progress.share is None else f"{progress.share:.0%}  "
-    text = "overdue" if progress.is_overdue else ""
-    if left is not None:
+    if run.is_comparison:
+        done = f"comparing, {fmt.duration(progress.elapsed_s)}"
+    elif run.is_exploration:
+        done = f"exploring, {fmt.duration(progress.elapsed_s)}"
+    if progress.share is not None:
+        done = f"{progress.share:.0%}  {done}"
+    text = ""
+    ends = ""
+    if progress.is_overdue:
+        text = "overdue"
+    elif left is not None:
+        text = fmt.brief_duration(left.point)
         if left.has_interval:
             text = fmt.interval(left, fmt.brief_duration)
-        else:
-            text = fmt.brief_duration(left.point)
-    if left is None:
-        ends = ""
-    else:
         ends = fmt.clock_time(now_utc_s + left.point, now_utc_s)
     energy = f"{_tilde(run)}{fmt.energy(run.summary.energy_kwh)}"
-    return (wording.run_label(run.run_id, run.summary.project), f"{share}{done}", text, ends, energy)
+    return (wording.run_label(run.run_id, run.summary.project), done, text, ends, energy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +184,7 @@ def look(path: LogPath, n_read: int) -> Sighting:
     return Sighting(path, is_there, running, ended, problems)
 
 
-def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None) -> doc.Document:
+def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None) -> Document:
     """Return what is shown of a log directory: the runs that go on, and those that ended last.
 
     Args:
@@ -199,23 +198,31 @@ def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None)
     n_ended = len(seen.ended) - n_dead
     n_more = len(seen.ended) - len(ended)
     counts = [f"{len(seen.running):,} running"]
-    counts += [f"{n_dead:,} seem{'s' if n_dead == 1 else ''} dead"] if n_dead else []
-    counts += [f"{n_ended:,} ended"] if n_ended else []
-    clock = f"{datetime.fromtimestamp(now_utc_s).astimezone():%H:%M:%S}"
-    notes = [ranks for run, _ in running if (ranks := ranks_sentence(run))]
+    if n_dead == 1:
+        counts.append("1 seems dead")
+    elif n_dead:
+        counts.append(f"{n_dead:,} seem dead")
+    if n_ended:
+        counts.append(f"{n_ended:,} ended")
+    counts.append(f"{datetime.fromtimestamp(now_utc_s).astimezone():%H:%M:%S}")
+    blocks: list[Block] = []
+    if running:
+        blocks += _running_blocks(seen, running, now_utc_s)
+    else:
+        blocks.append(Paragraph(_why_empty(seen)))
+    if ended:
+        blocks.append(_ended_table(ended))
+    if n_more:
+        blocks.append(Paragraph(f"and {n_more:,} more that ended"))
+    notes = list(filter(None, (ranks_sentence(run) for run, _ in running)))
     notes += [f"! {run.title(34)}: {progress.doubt}" for run, progress in (*running, *ended) if progress.doubt]
     notes += [f"! {fmt.shortened(str(problem), 90)}" for problem in seen.problems[:_MOST_PROBLEMS]]
-    return doc.Document(
+    return Document(
         title="Runs",
         subtitle="",
         footer="",
-        verdict=f"greenlove watch  {fmt.shortened(str(seen.path), 34)}  {' · '.join([*counts, clock])}",
-        blocks=(
-            *(_running_blocks(seen, running, now_utc_s) if running else [doc.Paragraph(_why_empty(seen))]),
-            *([_ended_table(ended)] if ended else []),
-            *([doc.Paragraph(f"and {n_more:,} more that ended")] if n_more else []),
-            *map(doc.Paragraph, notes),
-        ),
+        verdict=f"greenlove watch  {fmt.shortened(str(seen.path), 34)}  {' · '.join(counts)}",
+        blocks=(*blocks, *map(Paragraph, notes)),
     )
 
 
@@ -227,19 +234,19 @@ def _why_empty(seen: Sighting) -> str:
     return "There is no run in it yet. One is shown as soon as it begins."
 
 
-def _running_blocks(seen: Sighting, running: Sequence[tuple[Run, RunProgress]], now_utc_s: float) -> list[doc.Block]:
+def _running_blocks(seen: Sighting, running: Sequence[tuple[Run, RunProgress]], now_utc_s: float) -> list[Block]:
     n_more = len(seen.running) - len(running)
     rows = tuple(_row(run, progress, now_utc_s) for run, progress in running)
     heads = ("running", "done", "left", "ends", "so far")
-    columns = tuple(doc.Column(head, is_number=head in heads[2:]) for head in heads)
+    columns = tuple(Column(head, is_number=head in heads[2:]) for head in heads)
     if n_more:
-        more = [doc.Paragraph(f"and {n_more:,} more that run")]
+        more = [Paragraph(f"and {n_more:,} more that run")]
     else:
         more = []
-    return [doc.Table(columns, rows, is_whole=True), *more]
+    return [Table(columns, rows, is_whole=True), *more]
 
 
-def _ended_table(ended: Sequence[tuple[Run, RunProgress]]) -> doc.Table:
+def _ended_table(ended: Sequence[tuple[Run, RunProgress]]) -> Table:
     rows = []
     for run, progress in ended:
         summary = run.summary
@@ -251,4 +258,4 @@ def _ended_table(ended: Sequence[tuple[Run, RunProgress]]) -> doc.Table:
         figures = (fmt.duration(summary.duration_s), *(f"{_tilde(run)}{text}" for text in used))
         rows.append((run.title(34), f"{progress.status}{code}", done, *figures))
     heads = ("ended, latest first", "", "", "time", "energy", "CO2e")
-    return doc.Table(tuple(doc.Column(head, is_number=head in heads[3:]) for head in heads), tuple(rows), is_whole=True)
+    return Table(tuple(Column(head, is_number=head in heads[3:]) for head in heads), tuple(rows), is_whole=True)

@@ -10,7 +10,7 @@ from greenlove_tracker.logs.aggregate import Totals
 from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import SIMULATED_METERS, Run
 from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, TRAINING
-from greenlove_tracker.rendering.document import Column, KeyFigure
+from greenlove_tracker.rendering.document import Column, KeyFigure, Table
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.records import COMPONENTS, Factor, Flag, Method, RunStatus, RunSummary
@@ -95,6 +95,11 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     return found
 
 
+def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
+    """Return a table without a head: what is said of, and what is said."""
+    return Table((Column("", 1), Column("", 4)), tuple(rows))
+
+
 def field_text(run: Run, name: str, width: int = FIELD_WIDTH) -> str:
     """Return a field of ``run.csv`` in one line."""
     return fmt.shortened(run.text(name), width)
@@ -123,6 +128,14 @@ def tile(
     if width > 0:
         at = (known.point - known.lower) / width
     return KeyFigure(label, f"{tilde}{text(value)}", note, fmt.bounds(known, text), at)
+
+
+def forecast_tile(quantity: str, estimate: Estimate | None, missing: str, tilde: str = "") -> KeyFigure:
+    """Return a quantity that is forecast as a key figure; ``missing`` is why it is not."""
+    value = None
+    if estimate is not None:
+        value = estimate.point
+    return tile(quantity, value, estimate, "forecast", missing, tilde)
 
 
 # -- Runs --
@@ -563,7 +576,7 @@ def sum_notes(totals: Totals) -> list[str]:
         notes.append("* without the runs for which it is unknown.")
     if is_all_modelled(totals):
         notes.append(f"{TILDE} Energy is modelled: no hardware measured it.")
-    placeless = [row.carbon_intensity for row in totals.rows if not row.country]
+    placeless = [row.facts.carbon_intensity for row in totals.rows if not row.facts.country]
     n_of_world = sum(factor is not None and bool(factor.table_sha256) for factor in placeless)  # as place_sentence
     if n_of_world:
         notes.append(f"{fmt.plural(n_of_world, 'run')} without a country: CO2e at the world's average intensity.")

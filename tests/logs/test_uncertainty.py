@@ -6,15 +6,8 @@ import pytest
 from report_samples import cpu_energy, epoch_row, write_run
 
 from greenlove_tracker.logs.aggregate import aggregate, flat_totals
-from greenlove_tracker.logs.uncertainty import (
-    LEVEL,
-    energy_deviations,
-    error_of,
-    errors_of,
-    measurement_errors,
-    run_interval,
-    with_meter_error,
-)
+from greenlove_tracker.logs.measurement_errors import LEVEL, error_of, measurement_errors
+from greenlove_tracker.logs.uncertainty import energy_deviations, errors_of, run_interval, with_meter_error
 from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.records import Energy, Factor, Method
 
