@@ -1,12 +1,17 @@
 """What tracking costs: import, construction, each epoch, and a short training as a whole, beside its peers.
 
     python benchmarks/overhead.py [--epochs 300] [--rounds 5] [--trainings 9] [--json FILE]
+    python benchmarks/overhead.py --gpus 8 --epochs 100 --rounds 9
 
 All is measured in one run, in interleaved rounds; the figures that count are the ratios and differences, since
 machines are noisy. Imports and constructions are timed in fresh processes. An epoch here is empty: what is timed
 is `epoch_start()` + `epoch_end()`, a pair of CodeCarbon's `flush()`, its `start_task()` + `stop_task()`, and
 carbontracker's `epoch_start()` + `epoch_end()`. An epoch lasts 60 ms of waiting outside the clock, since CodeCarbon
 takes no new sample within 50 ms of the last and an epoch that measures nothing would be too cheap.
+
+``--only-epochs`` times nothing but epochs and CodeCarbon's flushes, with the GPUs that the machine has. ``--gpus 8``
+does so with eight GPUs of the tests' stand-in of NVIDIA's driver, which gcc builds. Its calls take no time of their
+own: what is left is what Python does for each GPU.
 
 The training as a whole is a small LSTM in PyTorch, some seconds on all cores, in a process of its own, from start to
 exit: what a tool loads, starts and leaves behind is in its wall time and in its CPU time, child processes included.
@@ -32,6 +37,8 @@ from pathlib import Path
 
 PAUSE_S = 0.06
 MOST_MS, MOST_STEP_US = 0.3, 5.0  # that are asked, on a machine that does nothing else
+MOST_TIMES_FLUSHES = 1.86  # an epoch with eight GPUs of the stand-in, beside CodeCarbon's own pair of flushes
+TESTS = Path(__file__).parents[1] / "tests"
 OURS = "greenlove_tracker epoch_start + epoch_end"
 FLUSHES = "codecarbon flush + flush"
 
@@ -344,6 +351,77 @@ def interleaved(epochs: dict[str, Callable[[], float]], rounds: int) -> dict[str
     return costs
 
 
+def alternating_rounds(directory: str, epochs: int, rounds: int) -> list[tuple[float, float]]:
+    """Return the median of an epoch of ours and of CodeCarbon's pair of flushes, in ms, of each round."""
+    pair = {OURS: ours(directory), FLUSHES: codecarbon(with_tasks=False)}
+    interleaved(pair, 10)  # the first ones load what is loaded late
+    medians = []
+    for _ in range(rounds):
+        costs = interleaved(pair, epochs)
+        medians.append((statistics.median(costs[OURS]) * 1e3, statistics.median(costs[FLUSHES]) * 1e3))
+    return medians
+
+
+def report_epochs(medians: list[tuple[float, float]], n_gpus: int, to: Path | None) -> bool:
+    """Print and write what an epoch costs; return True where that is not more than is asked."""
+    print(f"{'round':<8}{'an epoch':>12}{'two flushes':>14}{'÷ flushes':>12}")
+    for number, (ours_ms, flushes_ms) in enumerate(medians, 1):
+        print(f"{number:<8}{ours_ms:>9.3f} ms{flushes_ms:>11.3f} ms{ours_ms / flushes_ms:>12.2f}")
+    figures = {
+        "n_gpus": n_gpus,
+        "epoch_ms": statistics.median(ours_ms for ours_ms, _ in medians),
+        "flushes_ms": statistics.median(flushes_ms for _, flushes_ms in medians),
+        "more_than_flushes_ms": statistics.median(ours_ms - flushes_ms for ours_ms, flushes_ms in medians),
+        "times_flushes": statistics.median(ours_ms / flushes_ms for ours_ms, flushes_ms in medians),
+    }
+    print(
+        f"with {n_gpus} GPUs an epoch costs {figures['epoch_ms']:.3f} ms, CodeCarbon's own pair of flushes "
+        f"{figures['flushes_ms']:.3f} ms: {figures['more_than_flushes_ms']:+.3f} ms, or {figures['times_flushes']:.2f} "
+        f"times as much (at most {MOST_TIMES_FLUSHES} is asked); medians of {len(medians)} rounds, load "
+        f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    )
+    if to:
+        to.write_text(json.dumps(figures, indent=2))
+    return figures["times_flushes"] <= MOST_TIMES_FLUSHES
+
+
+def stand_in_environment(directory: Path, n_gpus: int) -> dict[str, str]:
+    """Build the tests' stand-in of NVIDIA's driver, and return the environment of a process that loads it."""
+    sys.path.insert(0, str(TESTS))
+    from nvml.driver import DRIVER, HERE, Gpu, Line
+
+    library = directory / "libnvidia-ml.so.1"
+    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", library, HERE / "nvml_stub.c", "-lm"], check=True)
+    scenario = directory / "scenario"
+    lines = [Line("gpus", n_gpus, DRIVER)]
+    for number in range(n_gpus):
+        lines += Gpu().lines(number)
+    scenario.write_text("".join(map(str, lines)), encoding="utf-8")
+    smi = directory / "nvidia-smi"  # by which CodeCarbon looks for a driver
+    smi.write_text("#!/bin/sh\n", encoding="utf-8")
+    smi.chmod(0o755)
+    environment = os.environ | {
+        "LD_LIBRARY_PATH": str(directory),
+        "NVML_SCENARIO": str(scenario),
+        "PATH": f"{directory}:{os.environ['PATH']}",
+    }
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    return environment
+
+
+def over_stand_in(n_gpus: int) -> int:
+    """Run this script again, for epochs alone, over the stand-in; return its exit code."""
+    with tempfile.TemporaryDirectory() as directory:
+        environment = stand_in_environment(Path(directory), n_gpus)
+        return subprocess.run([sys.executable, *sys.argv, "--only-epochs"], env=environment).returncode
+
+
+def n_nvidia_gpus() -> int:
+    from greenlove_tracker.machine.devices import nvml_gpus
+
+    return len(nvml_gpus())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=300)
@@ -353,8 +431,18 @@ def main() -> None:
         "--loops", type=int, default=100, help="A-B-B-A of 100 steps of a loop that is watched; 0: none"
     )
     parser.add_argument("--only-loops", action="store_true", help="nothing else")
+    parser.add_argument("--only-epochs", action="store_true", help="nothing else")
+    parser.add_argument("--gpus", type=int, help="nothing but epochs, with so many GPUs of the tests' stand-in")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    if arguments.gpus and not arguments.only_epochs:
+        raise SystemExit(over_stand_in(arguments.gpus))
+    if arguments.only_epochs:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+            medians = alternating_rounds(directory, arguments.epochs, arguments.rounds)
+        is_cheap = report_epochs(medians, n_nvidia_gpus(), arguments.json)
+        sys.stdout.flush()
+        os._exit(0 if is_cheap else 1)  # the trackers are open still
     if find_spec("carbontracker") is None:
         del FRESH["carbontracker"], TRACKED["carbontracker"]
         print("carbontracker is not installed, and is left out\n")
