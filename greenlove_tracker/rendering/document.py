@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -74,6 +75,11 @@ class Column:
     title: str
     weight: float = 1.0
     is_number: bool = False
+
+
+def number_columns(titles: Iterable[str], weight: float = 1.0) -> tuple[Column, ...]:
+    """Return columns of numbers, all of one weight."""
+    return tuple(Column(title, weight, is_number=True) for title in titles)
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,13 +278,13 @@ def _table(block: doc.Table, width_pt: float) -> Grid:
     rows = [_row(cells, block, style.CELLS) for cells in block.rows]
     extra = []
     n_heads = 0
-    if block.has_total:
-        rows[-1] = _row(block.rows[-1], block, style.TOTALS)
-        extra.append(("LINEABOVE", (0, -1), (-1, -1), 0.8, style.GREY))
     if any(heads):
         n_heads = 1
         rows.insert(0, _row(heads, block, style.HEADS))
         extra.append(("LINEBELOW", (0, 0), (-1, 0), 0.8, style.GREY))
+    if block.has_total:
+        rows[-1] = _row(block.rows[-1], block, style.TOTALS)
+        extra.append(("LINEABOVE", (0, -1), (-1, -1), 0.8, style.GREY))
     return _grid(rows, _widths_pt(block, width_pt), extra, repeatRows=n_heads)
 
 

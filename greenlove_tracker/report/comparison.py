@@ -24,6 +24,7 @@ from greenlove_tracker.rendering.document import (
     MarkedPoint,
     Paragraph,
     Table,
+    number_columns,
 )
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.metric_report import final_value, is_learning_rate, number_text, rank_of_metric
@@ -270,7 +271,7 @@ def _changes(comparisons: Sequence[Comparison]) -> list[Block]:
         return []
     baselines = wording.joined([comparison.baseline.name for comparison in comparisons], _MOST_SAID)
     columns = [Column(f"against {baselines}", 1.5), Column("", 1)]
-    columns += [Column(", ".join(names), 1.6, is_number=True) for names in alike.values()]
+    columns += number_columns(map(", ".join, alike.values()), 1.6)
     names = [row.name for row in ran]
     verdicts = [_SHORT_VERDICTS.get(row.verdict, str(row.verdict)) for row in ran]
     rows = tuple(zip(names, verdicts, *alike, strict=True))
@@ -291,7 +292,7 @@ def _took_whole(comparisons: Sequence[Comparison]) -> list[Block]:
         columns["loss"] = [number_text(row.final_loss) for row in rows]
     if len(rows) < 2 or not columns:
         return []
-    heads = (Column("the whole training", 1.6), *(Column(title, 1.3, is_number=True) for title in columns))
+    heads = (Column("the whole training", 1.6), *number_columns(columns, 1.3))
     return [Table(heads, tuple(zip([row.name for row in rows], *columns.values(), strict=True)))]
 
 
@@ -385,7 +386,7 @@ def _took_by_runs(sides: Sequence[Side]) -> list[Block]:
 def _side_columns(metrics: Sequence[str]) -> tuple[Column, ...]:
     """Return the columns of ``Side.cells``."""
     numbers = [*(name for name, _ in fmt.QUANTITIES.values()), *(f"final {fmt.shortened(m, 24)}" for m in metrics)]
-    return (Column("", 1.8), Column("trained", 1.2), *(Column(title, 1.2, True) for title in numbers))
+    return (Column("", 1.8), Column("trained", 1.2), *number_columns(numbers, 1.2))
 
 
 def learnt_differences(groups: Groups) -> Mapping[str, str]:

@@ -165,7 +165,7 @@ def _left_out(facts: _Facts) -> Iterator[str]:
     if left := wording.left_out(facts.aggregate.n_left_out):
         yield left
     if n := len(facts.aggregate.problems):
-        yield f"{fmt.plural(n, 'part')} of the logs could not be read and {'is' if n == 1 else 'are'} not in it"
+        yield f"{fmt.plural(n, 'part')} of the logs could not be read and {wording.are(n)} not in it"
 
 
 def _mocked(facts: _Facts) -> Iterator[str]:

@@ -110,11 +110,9 @@ def _verdict(aggregate: Aggregate) -> str:
     took = wording.took(total.duration_s or 0.0, total.energy_kwh, total.emissions_kgco2e, total.cost_usd, tilde)
     n_bad = sum(row.status not in (*GOOD_ENDINGS, RunStatus.RUNNING) for row in total.rows)
     ended = f" {fmt.plural(n_bad, 'run')} did not finish." if n_bad else ""
-    are = "is" if total.n_calibrated == 1 else "are"
+    calibrated = ""
     if total.n_calibrated:
-        calibrated = f" {fmt.plural(total.n_calibrated, 'run')} {are} calibrated."
-    else:
-        calibrated = ""
+        calibrated = f" {fmt.plural(total.n_calibrated, 'run')} {wording.are(total.n_calibrated)} calibrated."
     return f"{_runs(aggregate)} took {took}.{calibrated}{ended}"
 
 

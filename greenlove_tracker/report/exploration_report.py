@@ -19,6 +19,7 @@ from greenlove_tracker.rendering.document import (
     KeyFigures,
     Paragraph,
     Table,
+    number_columns,
 )
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.forecast_report import narrowing_chart
@@ -175,7 +176,7 @@ def _details(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
         alike = [trial for trial in trials if trial.sample_size == size]
         median_s = statistics.median(s for trial in alike for s in trial.epoch_durations_s)
         timed.append((f"{size:,}", f"{len(alike)}", fmt.duration(median_s)))
-    columns = tuple(Column(title, 1, True) for title in ("samples", "trials", "median epoch"))
+    columns = number_columns(("samples", "trials", "median epoch"))
     took = fmt.duration(sum(trial.total_s for trial in trials))
     method = [
         ("trials", f"{_trials_text(trials)}, {took} of the training itself"),

@@ -30,27 +30,6 @@ from greenlove_tracker.report import wording
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.forecasting import Estimate, Position, TimeFit
 
-_COLUMNS = (  # of a forecast for JSON and CSV
-    "run_id",
-    "project",
-    "status",
-    "unit",
-    "epochs_done",
-    "steps_done",
-    "elapsed_s",
-    "forecast",
-    "lower",
-    "upper",
-    "level",
-    "outcome",
-    "error",
-    "has_held",
-    "n_forecasts",
-    "n_held",
-    "time_limit_s",
-    "fits",
-    "fits_length",
-)
 _MOST_TIME_LIMITS = 5
 _TALLEST = 2.0  # times the outcome
 _CHOSEN = "Scored: the first forecast after two epochs and 10% of the run; if there is none, the last."
@@ -74,8 +53,7 @@ class ForecastOutcome:
         scored = headline(self.scores)
         estimate = self.estimate
         fit = self.time_fit
-        values: dict[str, object] = dict.fromkeys(_COLUMNS)
-        values |= {
+        values: dict[str, object] = {
             "run_id": self.run_id,
             "project": self.project,
             "status": self.status,
@@ -84,7 +62,17 @@ class ForecastOutcome:
             "steps_done": self.issued.steps_done,
             "elapsed_s": self.issued.elapsed_s,
             "forecast": estimate.point,
+            "lower": None,
+            "upper": None,
+            "level": None,
+            "outcome": None,
+            "error": None,
+            "has_held": None,
             "n_forecasts": self.n_forecasts,
+            "n_held": None,
+            "time_limit_s": None,
+            "fits": None,
+            "fits_length": None,
         }
         if estimate.has_interval:
             values |= {"lower": estimate.lower, "upper": estimate.upper, "level": estimate.level}

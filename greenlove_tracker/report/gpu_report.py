@@ -9,7 +9,7 @@ from typing import Any
 from greenlove_tracker.projection.listings import KnownGpu
 from greenlove_tracker.projection.speedup import Speedup
 from greenlove_tracker.projection.uncertain import draws
-from greenlove_tracker.rendering.document import Column, Document, Heading, Paragraph, Table
+from greenlove_tracker.rendering.document import Block, Column, Document, Heading, Paragraph, Table, number_columns
 from greenlove_tracker.report.projection_report import figure, interval_fields
 from greenlove_tracker.report.wording import sentence
 from greenlove_tracker.tables.gpus import CUDA_CONTEXT_GB, ESTIMATE_ERROR, USABLE_MEMORY, GpuSpec, gpus
@@ -32,7 +32,7 @@ _OF_PRICES = (
 _NOT_IN = "Not counted: data loading, larger batches, several GPUs. --speedup takes what you measured."
 _MOST_NAMED = 6
 _PARTS = ("parameters", "gradients", "optimizer", "activations", "peak")
-_HEAD = ("", *_PARTS, "fits from")
+
 _RULE = (
     "Gradients count as far as they exist at the peak, which may come before them. Activations are all else: what "
     "backward needs, temporaries, the batch. It fits where the peak and "
@@ -55,23 +55,23 @@ def speedup_document(local: GpuSpec, compared: Compared, workload: str | None, p
     of = f"{workload or 'any workload'}, {precision}"
     gpu, first = max(compared, key=lambda pair: pair[1].ratio.point)
     verdict = f"{gpu.name} trains {_times(first)} as fast as {local.name}, {of}."
-    if pairs := _pairs(compared):
-        verdict += f" It is {fmt.chance(pairs[0][2])} likely to be faster than {pairs[0][1].name}."
+    pairs = _pairs(compared)
+    if pairs:
+        _, slower, probability = pairs[0]
+        verdict += f" It is {fmt.chance(probability)} likely to be faster than {slower.name}."
     rows = tuple((gpu.name, _times(found), _known_from(found)) for gpu, found in compared)
     table = Table((Column("", 2), Column(f"as fast as {local.name}", 2, True), Column("known from", 3)), rows)
-    notes = dict.fromkeys(note for _, found in compared for note in found.notes)
+    answer: Block = Paragraph(f"Known from {_known_from(first)}.")
+    if len(rows) > 1:
+        answer = table
+    notes = dict.fromkeys(sentence(note) for _, found in compared for note in found.notes)
     sources = dict.fromkeys(source for _, found in compared for source in found.sources)
     return Document(
         title="Speedups",
         subtitle=of,
         footer="",
         verdict=verdict,
-        blocks=(
-            *([table] if len(rows) > 1 else [Paragraph(f"Known from {_known_from(first)}.")]),
-            *(Paragraph(sentence(note)) for note in notes),
-            Heading("How we know"),
-            *map(Paragraph, (*sources, _NOT_IN)),
-        ),
+        blocks=(answer, *map(Paragraph, notes), Heading("How we know"), *map(Paragraph, (*sources, _NOT_IN))),
     )
 
 
@@ -83,24 +83,37 @@ def gpus_document(known: Sequence[KnownGpu]) -> Document:
     """
     rows: list[tuple[str, ...]] = []
     for one in known:
-        amounts = (fmt.UNKNOWN if value is None else f"{value:g}" for value in (one.gpu.memory_gb, one.gpu.tdp_w))
-        offers = [_offer_text(offer) for offer in one.offers] or [""]
-        rows.append((one.gpu.name, *amounts, "benchmarks" if one.is_measured else "data sheet", offers[0]))
-        rows += [("", "", "", "", text) for text in offers[1:]]
-    heads = ("GPU", "GiB", "W", "speed from", "to rent, $ per GPU and hour")
-    columns = tuple(Column(head, is_number=head in ("GiB", "W")) for head in heads)
-    has_offers = any(one.offers for one in known)
-    return Document(
-        title=f"{fmt.plural(len(known), 'GPU')} that can be compared",
-        subtitle="",
-        footer="",
-        blocks=(Table(columns, tuple(rows)), *([Paragraph(_OF_PRICES)] if has_offers else [])),
-    )
+        memory = _amount(one.gpu.memory_gb)
+        power = _amount(one.gpu.tdp_w)
+        first, *others = [_offer_text(offer) for offer in one.offers] or [""]
+        rows.append((one.gpu.name, memory, power, _speed_from(one), first))
+        rows += [("", "", "", "", text) for text in others]
+    rent = Column("to rent, $ per GPU and hour")
+    columns = (Column("GPU"), *number_columns(("GiB", "W")), Column("speed from"), rent)
+    blocks: list[Block] = [Table(columns, tuple(rows))]
+    if any(one.offers for one in known):
+        blocks.append(Paragraph(_OF_PRICES))
+    title = f"{fmt.plural(len(known), 'GPU')} that can be compared"
+    return Document(title, subtitle="", footer="", blocks=tuple(blocks))
+
+
+def _amount(value: float | None) -> str:
+    if value is None:
+        return fmt.UNKNOWN
+    return f"{value:g}"
+
+
+def _speed_from(known: KnownGpu) -> str:
+    if known.is_measured:
+        return "benchmarks"
+    return "data sheet"
 
 
 def _offer_text(offer: Offer) -> str:
+    if offer.usd_per_gpu_hour is None and offer.access == "withdrawn":
+        return f"withdrawn ({offer.provider})"
     if offer.usd_per_gpu_hour is None:
-        return f"{'withdrawn' if offer.access == 'withdrawn' else offer.status} ({offer.provider})"
+        return f"{offer.status} ({offer.provider})"
     sizes = ", ".join(map(str, offer.gpus_per_instance))
     return f"{offer.usd_per_gpu_hour:.2f} {offer.access}, by {sizes} ({offer.provider}, {offer.price_date})"
 
@@ -113,7 +126,7 @@ def gpus_record(known: Sequence[KnownGpu]) -> list[dict[str, Any]]:
         {
             "gpu": one.gpu.name,
             **{name: getattr(one.gpu, name) for name in of_gpu},
-            "speed_from": "benchmarks" if one.is_measured else "data sheet",
+            "speed_from": _speed_from(one),
             "source": one.gpu.source,
             "offers": [{name: getattr(of, name) for name in (*of_offer, "source")} for of in one.offers],
         }
@@ -135,10 +148,11 @@ def _pairs(compared: Compared) -> list[tuple[GpuSpec, GpuSpec, float]]:
     """Return the faster and the slower of each two different GPUs, and the probability of that; the fastest first."""
     ordered = sorted(dict(compared).items(), key=lambda pair: -pair[1].ratio.point)
     drawn = draws([found.ratio for _, found in ordered], _N_DRAWS)
-    return [
-        (ordered[i][0], ordered[j][0], float((drawn[i] > drawn[j]).mean()))
-        for i, j in combinations(range(len(ordered)), 2)
-    ]
+    pairs = []
+    for (i, (faster, _)), (j, (slower, _)) in combinations(enumerate(ordered), 2):
+        probability = float((drawn[i] > drawn[j]).mean())
+        pairs.append((faster, slower, probability))
+    return pairs
 
 
 def speedup_record(local: GpuSpec, compared: Compared, workload: str | None, precision: str) -> dict[str, Any]:
@@ -174,25 +188,31 @@ def memory_document(rows: Sequence[MemoryRow], about: str) -> Document:
         about: the training in words.
     """
     known = [row for row in rows if row.peak_bytes is not None]
-    columns = tuple(Column(head, is_number=bool(head)) for head in _HEAD)
-    cells = tuple(
-        (row.name, *(fmt.memory(getattr(row, f"{part}_bytes")) for part in _PARTS), _size_text(_least_memory_gb(row)))
-        for row in known
-    )
+    columns = (Column(""), *number_columns((*_PARTS, "fits from")))
+    cells = []
+    for row in known:
+        parts = (fmt.memory(getattr(row, f"{part}_bytes")) for part in _PARTS)
+        size = "none"
+        size_gb = _least_memory_gb(row)
+        if size_gb is not None:
+            size = f"{size_gb:g} GB"
+        cells.append((row.name, *parts, size))
+    told = _gpus_text(known)
+    told += [f"{row.name}: {row.reason}." for row in rows if row.reason]
     stepped = ", ".join(row.name for row in known if row.method == MEASURED_STEP)
-    told = [f"{row.name}: {row.reason}." for row in rows if row.reason]
-    told += (
-        [f"{stepped}: measured by a real step, since tensors without data could not be followed."] if stepped else []
-    )
+    if stepped:
+        told.append(f"{stepped}: measured by a real step, since tensors without data could not be followed.")
     verdict = "What it takes of a GPU's memory is not known."
-    next_steps = list[str]()
-    if known and (peak_bytes := known[0].peak_bytes) is not None:
-        size = _least_memory_gb(known[0])
-        if size is None:
-            fits = "no GPU holds it"
-        else:
-            fits = f"a GPU of {size:g} GB holds it"
+    blocks: list[Block] = [Paragraph(text) for text in told]
+    next_steps = []
+    if known:
+        peak_bytes = known[0].peak_bytes or 0.0
+        size_gb = _least_memory_gb(known[0])
+        fits = "no GPU holds it"
+        if size_gb is not None:
+            fits = f"a GPU of {size_gb:g} GB holds it"
         verdict = f"{about} takes {fmt.memory(peak_bytes)} of a GPU's memory: {fits}."
+        blocks = [Table(columns, tuple(cells)), *blocks, Heading("How we know"), Paragraph(_RULE, is_note=True)]
         peak = f"greenlove project --hours 20 --peak-memory {peak_bytes / BYTES_PER_GB:.3g}"
         next_steps.append(f"{peak}    which GPU to rent for it")
     return Document(
@@ -200,11 +220,7 @@ def memory_document(rows: Sequence[MemoryRow], about: str) -> Document:
         subtitle=about,
         footer="",
         verdict=verdict,
-        blocks=(
-            *([Table(columns, cells)] if known else []),
-            *map(Paragraph, (*_gpus_text(known), *told)),
-            *((Heading("How we know"), Paragraph(_RULE, is_note=True)) if known else ()),
-        ),
+        blocks=tuple(blocks),
         next_steps=tuple(next_steps),
     )
 
@@ -212,14 +228,10 @@ def memory_document(rows: Sequence[MemoryRow], about: str) -> Document:
 def _gpus_text(known: Sequence[MemoryRow]) -> list[str]:
     """Return the GPUs of a data centre that hold the rows, by the memory from which on they do."""
     sizes = {_least_memory_gb(row) for row in known}
-    lines = [f"{size:g} GB or more: {_named(size)}." for size in sorted(size for size in sizes if size is not None)]
+    lines = [f"{size:g} GB or more: {_named(size)}." for size in sorted(filter(None, sizes))]
     if None in sizes:
-        return [*lines, "none: more than any GPU in the table holds."]
+        lines.append("none: more than any GPU in the table holds.")
     return lines
-
-
-def _size_text(size_gb: float | None) -> str:
-    return "none" if size_gb is None else f"{size_gb:g} GB"
 
 
 def _least_memory_gb(row: MemoryRow) -> float | None:

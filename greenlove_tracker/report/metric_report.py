@@ -13,7 +13,17 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import RunRow
 from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.rendering.axes import thinned
-from greenlove_tracker.rendering.document import Block, ChartRow, Column, Heading, Line, LineChart, Paragraph, Table
+from greenlove_tracker.rendering.document import (
+    Block,
+    ChartRow,
+    Column,
+    Heading,
+    Line,
+    LineChart,
+    Paragraph,
+    Table,
+    number_columns,
+)
 from greenlove_tracker.report.wording import run_label
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.records import MetricSummary
@@ -58,7 +68,7 @@ def metric_blocks(run: Run) -> tuple[Block, ...]:
     if run.stopped_early_after is not None:  # the weights are those of another epoch than the last
         cells["of the kept weights"] = [number_text(final_value(run, one.name)) for one in shown]
     names = [fmt.shortened(one.name, 40) for one in shown]
-    columns = (Column("metric", 2.4), *(Column(head, 1, True) for head in cells))
+    columns = (Column("metric", 2.4), *number_columns(cells))
     table = Table(columns, tuple(zip(names, *cells.values(), strict=True)))
     if len(metrics) > _MAX_METRICS:
         more = f" {len(metrics) - _MAX_METRICS:,} more are in the log."
@@ -147,7 +157,7 @@ def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> tuple[B
             more = f"; {fmt.plural(len(ranked), 'run')} in all"
         else:
             more = ""
-        columns = (Column("run", 2), *(Column(h, 1, True) for h in ("best", "last", "energy")))
+        columns = (Column("run", 2), *number_columns(("best", "last", "energy")))
         title = f"Runs by {fmt.shortened(name, 40)}, {'larger' if is_higher else 'smaller'} is better{more}"
         blocks += [Heading(title), Table(columns, rows)]
     return tuple(blocks)

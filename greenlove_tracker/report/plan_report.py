@@ -16,6 +16,7 @@ from greenlove_tracker.rendering.document import (
     Paragraph,
     ShadedSpan,
     Table,
+    number_columns,
 )
 from greenlove_tracker.report.wording import footer
 from greenlove_tracker.text import format as fmt
@@ -40,16 +41,20 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
         about: the run in words.
         zone: of the clock; default: the machine's.
     """
+    now = _now(advice)
     subtitle = [about]
     if advice.deadline_utc is not None:
         subtitle.append(f"by {_dated(advice.deadline_utc, zone)}")
-    subtitle.append(f"given {_dated(_now(advice), zone)}")
+    subtitle.append(f"given {_dated(now, zone)}")
     rows = figures(advice, zone)
-    titles = ("", f"now, {when_text(_now(advice), _now(advice), zone)}", start_title(advice, zone))
-    n = 3 if titles[2] else 2
-    now_and_then = Table(tuple(Column(title, 1, bool(title)) for title in titles[:n]), tuple(row[:n] for row in rows))
+    titles = [f"now, {when_text(now, now, zone)}"]
+    start = start_title(advice, zone)
+    if start:
+        titles.append(start)
+    columns = (Column(""), *number_columns(titles))
+    now_and_then = Table(columns, tuple(row[: len(columns)] for row in rows))
     regions = Table(
-        tuple(Column(title, 1.0, title not in REGION_COLUMNS[:2]) for title in REGION_COLUMNS),
+        (*map(Column, REGION_COLUMNS[:2]), *number_columns(REGION_COLUMNS[2:])),
         tuple(region_cells(row, advice, zone) for row in advice.alternatives),
     )
     is_choice = len(advice.alternatives) > 1
@@ -65,13 +70,13 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
     if about:
         blocks.append(Paragraph(f"The run: {about}."))
     if advice.wait_s > 0 and advice.duration_s is not None:
-        blocks.append(Paragraph(_waiting_text(advice, _now(advice), zone)))
+        blocks.append(Paragraph(_waiting_text(advice, now, zone)))
     if is_choice:
         blocks += [Heading("Now and then"), now_and_then]
     sources = ((one.region or "here", source_text(one, is_left_out=bool(advice.hours))) for one in advice.sources)
     blocks += [Heading("How we know"), Table((Column("region", 1), Column("source", 5)), tuple(sources))]
     chance = advice.probability_of_saving
-    if titles[2] and chance is not None:
+    if start and chance is not None:
         blocks.append(Paragraph(f"Any saving at all is {fmt.chance(chance)} likely."))
     blocks += [Paragraph(f"{note}.", is_note=True) for note in advice.notes]
     return Document(

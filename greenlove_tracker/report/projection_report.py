@@ -369,7 +369,10 @@ def projection_record(
     """Return all of it as one object for JSON."""
     made = decision or decide(projections)
     faster = made.faster
-    lists = [{"sources": row.sources, "assumptions": row.assumptions, "warnings": row.warnings} for row in projections]
+    rows = [
+        {**projection_values(row), "sources": row.sources, "assumptions": row.assumptions, "warnings": row.warnings}
+        for row in projections
+    ]
     return {
         "about": head_text(projections[0], about),
         "decision": {
@@ -387,7 +390,7 @@ def projection_record(
             "sentence": advice(made),
             "reasons": list(advice_reasons(made, projections)),
         },
-        "projections": [{**projection_values(row), **more} for row, more in zip(projections, lists, strict=True)],
+        "projections": rows,
     }
 
 

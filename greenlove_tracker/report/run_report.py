@@ -29,6 +29,7 @@ from greenlove_tracker.rendering.document import (
     Paragraph,
     ShadedSpan,
     Table,
+    number_columns,
 )
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.checkpoint_report import checkpoint_blocks, checkpoints_sentence
@@ -47,7 +48,7 @@ _ALIKE = 1.1  # epochs that differ by no more than this are given as "n × durat
 _MOST_METRICS = 3
 _MOST_BANDS = 60  # epochs that can be told apart in a chart
 _MOST_RANKS = 16
-_OF_RANKS = (Column("epochs", 1, is_number=True), Column("mean epoch", 1, is_number=True))
+_OF_RANKS = number_columns(("epochs", "mean epoch"))
 _SPOKEN_OF = 0.02  # behind the median rank: a straggler by less is noise
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.tables import SpanFlag, SpanRow
-from greenlove_tracker.rendering.document import Block, Column, Heading, Paragraph, Table
+from greenlove_tracker.rendering.document import Block, Column, Heading, Paragraph, Table, number_columns
 from greenlove_tracker.report.metric_report import overhead
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.records import Energy, sum_energies
@@ -85,29 +85,29 @@ def span_blocks(run: Run) -> tuple[Block, ...]:
     notes = ["A span with a dash is part of the one above it. PUE is included. * of the time with a meter."]
     if any(SpanFlag.BY_TIME in span.flags for span in spans):
         notes.append("Short spans get a share, by time, of meter readings that cover more than the span.")
-    notes += [f"{len(spans) - _MOST_SPANS:,} more are in the log."] if len(spans) > _MOST_SPANS else []
+    if len(spans) > _MOST_SPANS:
+        notes.append(f"{len(spans) - _MOST_SPANS:,} more are in the log.")
     numbers = ("calls", "time", "of the run", "energy", "CO2e")
-    columns = (Column("span", 3.2), *(Column(title, 1.1, True) for title in numbers))
+    columns = (Column("span", 3.2), *number_columns(numbers, 1.1))
     return (Heading("Spans"), Table(columns, tuple(rows)), Paragraph(" ".join(notes), is_note=True))
 
 
 def _span_row(run: Run, span: SpanSummary, factor: float) -> tuple[str, ...]:
     name = f"{'– ' * min(len(span.path) - 1, 8)}{fmt.shortened(span.path[-1], 44)}"
+    calls = f"{span.calls:,}"
     if span.failed:
-        calls = f"{span.calls:,} ({span.failed:,} failed)"
-    else:
-        calls = f"{span.calls:,}"
+        calls += f" ({span.failed:,} failed)"
+    share = None
     if run.summary.duration_s:
         share = span.duration_s / run.summary.duration_s
-    else:
-        share = None
-    if span.energy.total_kwh is None:
-        energy_kwh = None
-    else:
-        energy_kwh = span.energy.total_kwh * factor
+    energy_kwh = span.energy.total_kwh
     kilograms = None
-    if energy_kwh is not None and run.knows_carbon_intensity:
-        kilograms = gco2e_from_kwh(energy_kwh, run.carbon_intensity.value) / GRAMS_PER_KG
-    mark = " *" if span.unmetered_s > 0 and span.energy.is_known else ""
+    if energy_kwh is not None:
+        energy_kwh *= factor
+        if run.knows_carbon_intensity:
+            kilograms = gco2e_from_kwh(energy_kwh, run.carbon_intensity.value) / GRAMS_PER_KG
+    mark = ""
+    if span.unmetered_s > 0 and span.energy.is_known:
+        mark = " *"
     times = (calls, fmt.duration(span.duration_s), fmt.percent(share))
     return (name, *times, f"{fmt.energy(energy_kwh)}{mark}", f"{fmt.mass(kilograms)}{mark}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from greenlove_tracker.rendering.document import Column, Document, Heading, Paragraph, Table
+from greenlove_tracker.rendering.document import Column, Document, Heading, Paragraph, Table, number_columns
 from greenlove_tracker.report.projection_report import interval_fields
 from greenlove_tracker.report.wording import footer
 from greenlove_tracker.text import format as fmt
@@ -28,7 +28,7 @@ def spot_document(advice: SpotAdvice, about: str) -> Document:
         advice: of ``spot_advice``.
         about: the training and the machine in words.
     """
-    columns = (Column("", 1), Column("on demand", 2, is_number=True), Column("spot", 2, is_number=True))
+    columns = (Column("", 1), *number_columns(("on demand", "spot"), 2.0))
     return Document(
         title="This training on a spot machine",
         subtitle=about,

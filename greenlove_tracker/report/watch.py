@@ -11,7 +11,7 @@ from greenlove_tracker.logs.csvio import Problem
 from greenlove_tracker.logs.directory import is_readable
 from greenlove_tracker.logs.run import SILENT_AFTER_S, Run
 from greenlove_tracker.logs.storage import LogPath, forget_listings
-from greenlove_tracker.rendering.document import Block, Column, Document, Paragraph, Table
+from greenlove_tracker.rendering.document import Block, Column, Document, Paragraph, Table, number_columns
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.run_report import ranks_sentence
 from greenlove_tracker.text import format as fmt
@@ -237,25 +237,27 @@ def _why_empty(seen: Sighting) -> str:
 def _running_blocks(seen: Sighting, running: Sequence[tuple[Run, RunProgress]], now_utc_s: float) -> list[Block]:
     n_more = len(seen.running) - len(running)
     rows = tuple(_row(run, progress, now_utc_s) for run, progress in running)
-    heads = ("running", "done", "left", "ends", "so far")
-    columns = tuple(Column(head, is_number=head in heads[2:]) for head in heads)
+    columns = (Column("running"), Column("done"), *number_columns(("left", "ends", "so far")))
+    blocks: list[Block] = [Table(columns, rows, is_whole=True)]
     if n_more:
-        more = [Paragraph(f"and {n_more:,} more that run")]
-    else:
-        more = []
-    return [Table(columns, rows, is_whole=True), *more]
+        blocks.append(Paragraph(f"and {n_more:,} more that run"))
+    return blocks
 
 
 def _ended_table(ended: Sequence[tuple[Run, RunProgress]]) -> Table:
     rows = []
     for run, progress in ended:
         summary = run.summary
+        status = progress.status
+        if summary.exit_code:
+            status += f", exit {summary.exit_code}"
         done = wording.progress(run)
-        if run.is_exploration:
-            done = "compared" if run.is_comparison else "explored"
-        code = f", exit {summary.exit_code}" if summary.exit_code else ""
-        used = (fmt.energy(summary.energy_kwh), fmt.mass(run.emissions_kgco2e))
-        figures = (fmt.duration(summary.duration_s), *(f"{_tilde(run)}{text}" for text in used))
-        rows.append((run.title(34), f"{progress.status}{code}", done, *figures))
-    heads = ("ended, latest first", "", "", "time", "energy", "CO2e")
-    return Table(tuple(Column(head, is_number=head in heads[3:]) for head in heads), tuple(rows), is_whole=True)
+        if run.is_comparison:
+            done = "compared"
+        elif run.is_exploration:
+            done = "explored"
+        energy = f"{_tilde(run)}{fmt.energy(summary.energy_kwh)}"
+        emissions = f"{_tilde(run)}{fmt.mass(run.emissions_kgco2e)}"
+        rows.append((run.title(34), status, done, fmt.duration(summary.duration_s), energy, emissions))
+    columns = (Column("ended, latest first"), Column(""), Column(""), *number_columns(("time", "energy", "CO2e")))
+    return Table(columns, tuple(rows), is_whole=True)
