@@ -650,6 +650,11 @@ class Run(RunFiles):
         return "gpu" in self.text("unmeasured").split()
 
     @property
+    def lacks_energy_of_gpu(self) -> bool:
+        """True where the energy is without that of a GPU which is there: it was at least this."""
+        return self.lacks_gpus or Flag.GPU_MISSING in self.values["flags"]
+
+    @property
     def emissions_kgco2e(self) -> float | None:
         """The emissions; None where the energy or the carbon intensity that they were counted with is not known."""
         if self.knows_carbon_intensity:
