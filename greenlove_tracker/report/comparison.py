@@ -127,7 +127,8 @@ def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[B
         blocks += _took_whole(comparisons)
     if any(map(_has_model, comparisons)):
         blocks.append(Paragraph(_MODEL_NOTE))
-    unlike = [label for label, *_ in _unlike(sides) if label in _OF_MACHINE]
+    differing = {label for label, *_ in _unlike(sides)}
+    unlike = [label for label in _OF_MACHINE if label in differing]
     if unlike:
         blocks.append(Paragraph(f"! The runs also differ in {wording.joined(unlike, _MOST_SAID)}."))
     if any(is_mock(run.intensity_sources) for side in sides for run in side.runs):
