@@ -258,7 +258,7 @@ def _visible(gpus: Sequence[Gpu], listed: str | None, variable: str) -> tuple[li
                 doubt = f"{variable} names {name!r}, which the driver does not know"
             return chosen, doubt
         if name.startswith("MIG-"):
-            doubt = f"{name} is a slice of GPU {found.index}: the whole GPU is counted"
+            doubt = f"{name} is a slice: the whole GPU is counted"
         if found not in chosen:
             chosen.append(found)
     return chosen, doubt

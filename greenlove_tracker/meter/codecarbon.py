@@ -137,7 +137,7 @@ class CodeCarbonMeter:
             _keep_ram_power(self._tracker)
             self._tracker.flush()
             self._deltas.clear()
-            self._readers.take()
+            self._readers.begin()
             return self._describe()
 
     def _construct(self) -> Any:

@@ -154,6 +154,12 @@ class GpuReaders:
         read = [GpuEnergy(one.gpu, one.total_kwh, one.is_read, one.problem) for one in self.readers]
         return tuple(sorted([*read, *self._silent], key=lambda one: one.gpu.index))
 
+    def begin(self) -> None:
+        """Forget what was read so far."""
+        for reader in self.readers:
+            reader.take()
+            reader.total_kwh = None
+
     def take(self) -> float | None:
         """Return the energy of those that were read since the last take, in kWh; None where none was."""
         taken = [reader.take() for reader in self.readers]

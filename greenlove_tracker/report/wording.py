@@ -436,7 +436,7 @@ def warnings(run: Run) -> tuple[str, ...]:
     if run.text("gpu_note"):
         said.append(sentence(f"not all of the GPUs' energy was read: {field_text(run, 'gpu_note')}"))
     if run.text("gpu_doubt"):
-        said.append(sentence(f"these may not be the GPUs that trained: {field_text(run, 'gpu_doubt')}"))
+        said.append(sentence(field_text(run, "gpu_doubt")))
     if is_mock(run.intensity_sources):
         said.append("MOCK: the carbon intensity is invented, and so is the CO2e.")
     fallbacks = [source for source in run.intensity_sources if source.is_fallback]

@@ -19,6 +19,9 @@ class MeterStarter(RunPart):
 
     Args:
         run: that it is a part of.
+
+    Attributes:
+        gpus: returns what was read of each GPU.
     """
 
     def __init__(self, run: RunParts) -> None:
@@ -27,7 +30,7 @@ class MeterStarter(RunPart):
         self._is_settled = threading.Event()  # it is up, or never will be
         self._is_released = self._has_failed = False
         self._visible_gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
-        self._gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple
+        self.gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple
 
     def started(self) -> None:
         """Start the meter, on a thread where it takes its time: nothing waits for it."""
@@ -68,13 +71,13 @@ class MeterStarter(RunPart):
             self._recorder.detach_meter(Flag.NO_METER)
         elif not self._has_failed:
             self._recorder.attach_meter(self._meter, info.gpus)
-            self._gpus = info.gpus
+            self.gpus = info.gpus
         # behind the attaching: what passes between the meter's start and its first row would be energy without time
         self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{ready_s:.3f}", "s")])
 
     def tick(self) -> None:
         """Warn of GPUs that cannot be read."""
-        for one in self._gpus():
+        for one in self.gpus():
             if one.problem:
                 message = f"{one.gpu.label} could not be read: {one.problem}. Its energy is missing where it could not"
                 self._state.warn_once.warn(one.gpu.label, message)
@@ -82,7 +85,7 @@ class MeterStarter(RunPart):
     def ending(self) -> None:
         """Write the energy of each GPU, why one could not be read, and whether others may have been meant."""
         self.tick()
-        gpus = self._gpus()
+        gpus = self.gpus()
         fields = [
             Field("gpu_energies_kwh", " ".join(map(_energy_text, gpus)), "kWh"),
             Field("gpu_note", "; ".join(f"{one.gpu.label}: {one.problem}" for one in gpus if one.problem)),
