@@ -132,17 +132,16 @@ class GpuReaders:
     Args:
         readers: of those that answer.
         silent: the others, which do not, with the reason.
+
+    Attributes:
+        gpus: all of them.
     """
 
     def __init__(self, readers: Sequence[GpuReader], silent: Sequence[GpuEnergy] = ()) -> None:
         self.readers = tuple(readers)
         self._silent = tuple(silent)
+        self.gpus = [one.gpu for one in self.energies()]
         self._is_watching = threading.Lock()
-
-    @property
-    def gpus(self) -> list[Gpu]:
-        """All GPUs that are ours."""
-        return [one.gpu for one in self.energies()]
 
     @property
     def methods(self) -> frozenset[Method]:
