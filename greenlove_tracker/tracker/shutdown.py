@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Protocol
 
@@ -35,11 +35,12 @@ class ClosableRun(Protocol):
 
 
 class _ShutdownGuard:
-    """Closes the open run of this process when the process ends."""
+    """Closes the open run of this process when the process ends, and undoes what must not outlive it."""
 
     def __init__(self) -> None:
         self.current: ClosableRun | None = None
         self._receiver: Callable[[int], bool] | None = None
+        self._undoing: set[Callable[[], None]] = set()
         self._is_terminating = False
 
     def watch(self, run: ClosableRun) -> None:
@@ -64,6 +65,21 @@ class _ShutdownGuard:
             self._receiver = None
             self._give_signal_back()
 
+    @contextlib.contextmanager
+    def undoing(self, undo: Callable[[], None]) -> Iterator[None]:
+        """Call this before the process ends by a SIGTERM that comes within the block, which has no ``finally`` then.
+
+        Args:
+            undo: may be called at any moment, on any thread, and more than once.
+        """
+        self._undoing.add(undo)
+        self._handle_signal()
+        try:
+            yield
+        finally:
+            self._undoing.discard(undo)
+            self._give_signal_back()
+
     def release(self, run: ClosableRun) -> None:
         """Leave the process as it was: the run is closed."""
         if self.current is run:
@@ -80,6 +96,7 @@ class _ShutdownGuard:
         if (
             self.current is None
             and self._receiver is None
+            and not self._undoing
             and self._is_ours()
             and threading.current_thread() is threading.main_thread()
         ):
@@ -96,6 +113,9 @@ class _ShutdownGuard:
         if self._is_terminating:
             return  # many a launcher sends it twice
         self._is_terminating = True
+        for undo in [*self._undoing]:
+            with contextlib.suppress(Exception):
+                undo()
         try:
             if self.current is not None and self.current.pid == os.getpid():
                 self.current.finish(RunStatus.TERMINATED)  # in the middle of a row, as soon as that is made
@@ -128,6 +148,7 @@ class _ShutdownGuard:
         """Forget the run in a forked child: it is the parent's, and so is whatever it was doing at the moment."""
         self.current = None
         self._receiver = None
+        self._undoing.clear()
         self._is_terminating = False
         self._give_signal_back()
 
