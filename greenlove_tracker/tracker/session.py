@@ -272,6 +272,8 @@ class Session:
         self.run_parts.rows.append(row)
 
     def _synchronise(self) -> None:
+        if guard.is_terminating:
+            return  # the device may hang
         try:
             devices.synchronise()
         except Exception as error:  # an error of the training's own kernels; torch raises it again at its next call
