@@ -43,10 +43,17 @@ class ClosableRun(Protocol):
 
 
 class _ShutdownGuard:
-    """Closes the open run of this process when the process ends, and undoes what must not outlive it."""
+    """Closes the open run of this process when the process ends, and undoes what must not outlive it.
+
+    Attributes:
+        current: the open run.
+        one_begins: held from where a run closes the one before until it is the open one, and measures.
+        is_terminating: SIGTERM ends the process.
+    """
 
     def __init__(self) -> None:
         self.current: ClosableRun | None = None
+        self.one_begins = threading.RLock()
         self._receiver: Callable[[int], bool] | None = None
         self._undoing: set[Callable[[], None]] = set()
         self._listener = SignalListener(self._on_signal_in_c)
@@ -165,6 +172,7 @@ class _ShutdownGuard:
     def forget(self) -> None:
         """Forget the run in a forked child: it is the parent's, and so is whatever it was doing at the moment."""
         self.current = None
+        self.one_begins = threading.RLock()
         self._receiver = None
         self._undoing.clear()
         self.is_terminating = False
