@@ -181,28 +181,52 @@ def _is_process(pid: int) -> bool:
         return False
 
 
-@contextmanager
-def lowered_power_limit(gpu_uuid: str, limit_w: float) -> Iterator[None]:
-    """Set the power limit of a GPU within the block. A process that is killed in it leaves the limit as it is.
+def power_limit_w(gpu_uuid: str) -> float:
+    """Return the power limit that a GPU is set to.
 
     Raises:
-        UsageError: where NVML refuses it: most often, it is not permitted.
+        UsageError: where NVML does not tell.
     """
+    with _nvml_gpu(gpu_uuid) as (nvml, gpu):
+        limit_mw: float = nvml.nvmlDeviceGetPowerManagementLimit(gpu)
+        return limit_mw / 1000
+
+
+def set_power_limit(gpu_uuid: str, limit_w: float) -> None:
+    """Set the power limit of a GPU, unless it is so already.
+
+    Raises:
+        UsageError: where the GPU cannot have it, or NVML refuses it: most often, it is not permitted.
+    """
+    with _nvml_gpu(gpu_uuid) as (nvml, gpu):
+        limit_mw = round(limit_w * 1000)
+        if limit_mw == nvml.nvmlDeviceGetPowerManagementLimit(gpu):
+            return
+        with suppress(nvml.NVMLError):  # not every board tells its range
+            least_mw, most_mw = nvml.nvmlDeviceGetPowerManagementLimitConstraints(gpu)
+            if not least_mw <= limit_mw <= most_mw:
+                least_w = least_mw / 1000
+                most_w = most_mw / 1000
+                raise UsageError(
+                    f"a power limit of {limit_w:g} W cannot be: this GPU takes {least_w:g} to {most_w:g} W"
+                )
+        nvml.nvmlDeviceSetPowerManagementLimit(gpu, limit_mw)
+
+
+@contextmanager
+def _nvml_gpu(uuid: str) -> Iterator[tuple[Any, Any]]:
+    """Give NVML and its handle of a GPU; what it refuses within the block is a ``UsageError``."""
     import pynvml
 
     try:
         pynvml.nvmlInit()
-        gpu = pynvml.nvmlDeviceGetHandleByUUID(gpu_uuid)
-        before_mw = pynvml.nvmlDeviceGetPowerManagementLimit(gpu)
-        pynvml.nvmlDeviceSetPowerManagementLimit(gpu, round(limit_w * 1000))
+        try:
+            yield pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        finally:
+            pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
-        needs = "it needs root, in a container also SYS_ADMIN"
-        raise UsageError(f"NVML says of a power limit of {limit_w:g} W: {error} ({needs})") from error
-    try:
-        yield
-    finally:
-        pynvml.nvmlDeviceSetPowerManagementLimit(gpu, before_mw)
-        pynvml.nvmlShutdown()
+        needs = "to set it needs root, in a container also SYS_ADMIN"
+        raise UsageError(f"NVML says of the GPU's power limit: {error} ({needs})") from error
 
 
 def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int = 1) -> GpuSelection:

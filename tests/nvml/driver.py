@@ -268,6 +268,16 @@ class Driver:
     library_dir: Path
     work_dir: Path
 
+    @property
+    def _scenario(self) -> Path:
+        return self.work_dir / "scenario"
+
+    @property
+    def limits_w(self) -> list[float]:
+        """All power limits: those of the scenario, and behind them those that were set."""
+        found = re.findall(r" limit (\S+)$", self._scenario.read_text(encoding="utf-8"), re.MULTILINE)
+        return [float(watts) for watts in found]
+
     def train(
         self,
         gpus: Sequence[Gpu],
@@ -291,16 +301,7 @@ class Driver:
             lingers_s: how long the process waits at its end for threads to end.
             nvidia_smi: the shell command behind ``nvidia-smi``, by which CodeCarbon looks for a driver.
         """
-        scenario = [Line("gpus", len(gpus), DRIVER)]
-        for number, gpu in enumerate(gpus):
-            scenario += gpu.lines(number)
-        path = self.work_dir / "scenario"
-        path.write_text("".join(map(str, [*scenario, *lines])), encoding="utf-8", errors="surrogateescape")
-        smi = self.work_dir / "bin/nvidia-smi"
-        smi.parent.mkdir(exist_ok=True)
-        smi.write_text(f"#!/bin/sh\n{nvidia_smi}\n", encoding="utf-8")
-        smi.chmod(0o755)
-        environment = self._environment(path, smi.parent) | dict(env or {})
+        environment = self.environment(gpus, *lines, nvidia_smi=nvidia_smi) | dict(env or {})
         plan = {"epochs_s": epochs_s, "n_gpus": len(gpus), "awaits_meter": awaits_meter, "lingers_s": lingers_s}
         told_path = self.work_dir / "told.json"
         training = [sys.executable, str(HERE / "training.py"), json.dumps(plan), str(told_path)]
@@ -314,12 +315,22 @@ class Driver:
             _, said, _ = _run([sys.executable, "-m", "greenlove_tracker", "doctor"], self.work_dir, afterwards)
         return Outcome(screen, self.work_dir / "logs", said, told, ended_s - told["ended_s"])
 
-    def _environment(self, scenario: Path, bin_dir: Path) -> dict[str, str]:
+    def environment(self, gpus: Sequence[Gpu], *lines: Line, nvidia_smi: str = "exit 0") -> dict[str, str]:
+        """Write a scenario, and return the environment of a process over it; the arguments are those of ``train``."""
+        scenario = [Line("gpus", len(gpus), DRIVER)]
+        for number, gpu in enumerate(gpus):
+            scenario += gpu.lines(number)
+        text = "".join(map(str, [*scenario, *lines]))
+        self._scenario.write_text(text, encoding="utf-8", errors="surrogateescape")
+        smi = self.work_dir / "bin/nvidia-smi"
+        smi.parent.mkdir(exist_ok=True)
+        smi.write_text(f"#!/bin/sh\n{nvidia_smi}\n", encoding="utf-8")
+        smi.chmod(0o755)
         ours = {
             "HOME": str(self.work_dir),
-            "PATH": f"{bin_dir}:{os.environ['PATH']}",
+            "PATH": f"{smi.parent}:{os.environ['PATH']}",
             "LD_LIBRARY_PATH": str(self.library_dir),
-            "NVML_SCENARIO": str(scenario),
+            "NVML_SCENARIO": str(self._scenario),
             "GREENLOVE_LOG_DIR": "logs",
             "GREENLOVE_COUNTRY": "DE",
             "GREENLOVE_CPU_TDP_W": "0.01",  # so that totals are the GPUs', and alike on each machine

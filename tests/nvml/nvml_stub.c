@@ -10,6 +10,7 @@
  *         mig UUID                     the GPU is cut, and this is a slice of it
  *         power W                      windows of power do not overlap: energy is its sum over time
  *         limit W, memory MIB
+ *         least W, most W              the range of power limits: 100 to 700 W by default
  *         pids PID PID ...             compute on it
  *         shift J                      the energy counter shows so much more
  *         shows MJ                     the energy counter shows this instead
@@ -17,7 +18,8 @@
  *         hang FUNCTION S BEFORE       they take so many seconds
  *
  * Seconds count from nvml_stub_begin(). Before that, only lines hold that are from -inf. In a process that never calls it,
- * $NVML_SECOND is the second at which the library is loaded. nvml_stub_joules() is the truth.
+ * $NVML_SECOND is the second at which the library is loaded. nvml_stub_joules() is the truth. A power limit that is set
+ * becomes a line of the file, as it outlives the process that has set it.
  */
 #include <math.h>
 #include <stdio.h>
@@ -47,6 +49,13 @@ static double now_s(void)
     return now.tv_sec + now.tv_nsec / 1e9;
 }
 
+static void add_line(const char *text)
+{
+    Line *line = &lines[n_lines];
+    if (n_lines < MAX_LINES)
+        n_lines += sscanf(text, "%d %lf %lf %15s %127[^\n]", &line->gpu, &line->from, &line->until, line->key, line->value) == 5;
+}
+
 __attribute__((constructor)) static void load(void)
 {
     const char *path = getenv("NVML_SCENARIO"), *second = getenv("NVML_SECOND");
@@ -54,11 +63,8 @@ __attribute__((constructor)) static void load(void)
     char text[256];
     loaded_s = now_s();
     zero_s = loaded_s - (second ? atof(second) : -FAR_S);
-    while (file && n_lines < MAX_LINES && fgets(text, sizeof text, file)) {
-        Line *line = &lines[n_lines];
-        text[strcspn(text, "\n")] = 0;
-        n_lines += sscanf(text, "%d %lf %lf %15s %127[^\n]", &line->gpu, &line->from, &line->until, line->key, line->value) == 5;
-    }
+    while (file && fgets(text, sizeof text, file))
+        add_line(text);
     if (file)
         fclose(file);
 }
@@ -182,6 +188,26 @@ GIVES_OF_WHOLE(nvmlDeviceGetPowerUsage, unsigned, 1000 * number_of(of->gpu, "pow
 GIVES(nvmlDeviceGetPowerManagementLimit, unsigned, 1000 * number_of(of->gpu, "limit", 700))
 GIVES(nvmlDeviceGetEnforcedPowerLimit, unsigned, 1000 * number_of(of->gpu, "limit", 700))
 GIVES(nvmlDeviceGetComputeMode, unsigned, 0)
+
+static double least_w(Device *of) { return number_of(of->gpu, "least", 100); }
+static double most_w(Device *of) { return number_of(of->gpu, "most", 700); }
+int nvmlDeviceGetPowerManagementLimitConstraints(Device *of, unsigned *least, unsigned *most)
+{ BEGIN(of->gpu); *least = (unsigned)(1000 * least_w(of)), *most = (unsigned)(1000 * most_w(of)); return OK; }
+
+int nvmlDeviceSetPowerManagementLimit(Device *of, unsigned milliwatts)
+{
+    double limit = milliwatts / 1000.0;
+    char text[64];
+    FILE *file;
+    BEGIN(of->gpu);
+    if (limit < least_w(of) || limit > most_w(of) || !(file = fopen(getenv("NVML_SCENARIO"), "a")))
+        return INVALID_ARGUMENT;
+    snprintf(text, sizeof text, "%d -inf inf limit %g\n", of->gpu, limit);
+    add_line(text);
+    fputs(text, file);
+    fclose(file);
+    return OK;
+}
 
 static unsigned long long bytes(Device *of) { return (unsigned long long)number_of(of->gpu, "memory", 81559) << 20; }
 int nvmlDeviceGetMemoryInfo(Device *of, Memory *out)

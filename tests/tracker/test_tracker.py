@@ -21,7 +21,7 @@ from greenlove_tracker.tracker import background
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.shutdown import guard
 from greenlove_tracker.vocabulary.errors import MeterError, UsageError
-from greenlove_tracker.vocabulary.records import Energy, Flag
+from greenlove_tracker.vocabulary.records import Energy, Flag, SystemClock
 from greenlove_tracker.vocabulary.workloads import Seen
 
 pytestmark = pytest.mark.usefixtures("bare_environment")
@@ -251,6 +251,47 @@ def test_ctrl_c_in_a_notebook_leaves_the_tracker_usable(clock, monkeypatch):
     run = only_run()
     assert [(e.epoch, e.duration_s, e.is_complete) for e in run.epochs] == [(1, 4.0, False), (2, 10.0, True)]
     assert run.summary.epochs_done == 1
+
+
+class CountedMeter(SimulatedMeter):
+    """Knows how many of its kind measure now, and the most that ever did."""
+
+    lock = threading.Lock()
+    n_measuring = n_at_most = 0
+
+    def start(self):
+        kind = type(self)
+        with kind.lock:
+            kind.n_measuring += 1
+            kind.n_at_most = max(kind.n_at_most, kind.n_measuring)
+        return super().start()
+
+    def stop(self):
+        with type(self).lock:
+            type(self).n_measuring -= 1
+        super().stop()
+
+
+def test_of_trackers_that_begin_together_in_threads_one_is_open_and_one_measures(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    together = threading.Barrier(8)
+    begun = []
+
+    def begin():
+        together.wait()
+        begun.append(Tracker(1, meter=CountedMeter(SystemClock(), gpu_w=1.0), verbose=0))
+
+    threads = [threading.Thread(target=begin) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    closed = [tracker.summary.status for tracker in begun if tracker.summary]
+    assert closed == ["superseded"] * 7
+    assert (CountedMeter.n_measuring, CountedMeter.n_at_most) == (1, 1)
+    for tracker in begun:
+        tracker.stop()
+    assert guard.current is None
 
 
 def test_a_new_tracker_supersedes_an_open_one(clock, caplog):
