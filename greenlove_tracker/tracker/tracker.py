@@ -13,8 +13,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
-from greenlove_tracker.machine import devices
-from greenlove_tracker.machine.job import ranks_of_process
+from greenlove_tracker.machine.job import is_worker, ranks_of_process
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.settings.config import is_strict, load_settings, refuse_unknown
 from greenlove_tracker.text.console import is_interactive
@@ -57,7 +56,8 @@ class Tracker:
     It never breaks the training: what goes wrong on our side, and a call out of order, are warned of once, and the
     loop runs on. Where the log directory cannot be written, or a file or variable holds a bad setting, it says so and
     does nothing from the start; ``run_dir`` is then None. In a process that was forked, or after pickling, it does
-    nothing either. Under torchrun, Slurm and MPI every rank makes one, and only the first of a node carries a meter.
+    nothing either, and where ``multiprocessing`` imports the script again to set up a process, such as a worker of a
+    ``DataLoader``. Under torchrun, Slurm and MPI every rank makes one, and only the first of a node carries a meter.
 
     Args:
         epochs: number of epochs; without it that of the loop around ``epoch_start()``, where the script shows it, as in
@@ -149,7 +149,7 @@ class Tracker:
         budget_actions = BudgetActions(on_overrun if callable(on_overrun) else None, save_checkpoint)
         if on_overrun is not None and not callable(on_overrun):
             given["on_overrun"] = on_overrun
-        if devices.in_dataloader_worker():
+        if is_worker():
             return
         script = run_of_script()
 
@@ -420,7 +420,7 @@ class NamedSpan(ContextDecorator):
             within = next((span for *_, span in reversed(entries) if span is not None), None)
             with session.tracked_call:
                 span = session.run_parts.get(SpanRecorder).begin(self._name, within)
-        elif not devices.in_dataloader_worker():
+        elif not is_worker():
             _warn_once.misuse("track", "track() measures nothing without an open Tracker: put `with Tracker():` around")
         _entered.set((*entries, (self, session, span)))
         return self
