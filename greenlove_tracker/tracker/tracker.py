@@ -30,7 +30,7 @@ from greenlove_tracker.vocabulary.checkpoints import CheckpointEvent
 from greenlove_tracker.vocabulary.errors import UsageError, pass_on_from_handler, whole_number
 from greenlove_tracker.vocabulary.forecasting import Forecast
 from greenlove_tracker.vocabulary.phases import Phase, Plan, phases_from
-from greenlove_tracker.vocabulary.records import Clock, Counts, RunStatus, RunSummary, status_of
+from greenlove_tracker.vocabulary.records import Clock, Consumption, Counts, RunStatus, RunSummary, status_of
 from greenlove_tracker.vocabulary.stopping import StoppingRule
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ class Tracker:
 
     def wait_ready(self, timeout_s: float = 30.0) -> bool:
         """Wait until energy is being measured, so that no epoch goes without; return False where it is not in time."""
-        session = self._session if os.getpid() == self._pid else None
+        session = self._session_here
         return session is not None and session.wait_ready(timeout_s)
 
     # -- what is known of the run --------------------------------------------------------------------------------
@@ -308,8 +308,19 @@ class Tracker:
 
         It is made on a thread of its own while the training runs; asking for it brings it up to date.
         """
-        session = self._session if os.getpid() == self._pid else None
+        session = self._session_here
         return session.forecast() if session is not None else None
+
+    @property
+    def consumption(self) -> Consumption:
+        """What the run has taken so far: time, energy, CO2e and cost, each None where it is not known.
+
+        It is as of now, within an epoch too. Asking costs some 0.25 ms, and 1 ms where the meter was last read over a
+        second ago: cheap enough for every epoch, not for every step. It does not wait for the meter to come up; until
+        then the energy is None.
+        """
+        session = self._session_here
+        return Consumption() if session is None else session.consumption()
 
     @property
     def summary(self) -> RunSummary | None:
@@ -331,20 +342,29 @@ class Tracker:
     def __reduce__(self) -> tuple[Any, ...]:
         return object.__new__, (Tracker,)  # which does nothing
 
+    @property
+    def _session_here(self) -> Session | None:
+        """The session, in the process that made it; None in a copy."""
+        if os.getpid() == self._pid:
+            return self._session
+        return None
+
     def _own_session(self) -> Session | None:
-        """Return the session, in the process that made it, while it is open; None in a copy, or behind the end."""
-        session = self._session
-        if session is None or os.getpid() != self._pid or session.state.is_training_over:
+        """Return the session while it is open, in the process that made it."""
+        session = self._session_here
+        if session is None or session.state.is_training_over:
             return None
         return session
 
     def _call(self, method: Callable[Concatenate[Session, _P], None], *args: _P.args, **kwargs: _P.kwargs) -> None:
         """Call a method of the open run; behind its end, warn once."""
-        session = self._own_session()
-        if session is not None:
+        session = self._session_here
+        if session is None:
+            return
+        if session.state.is_training_over:
+            session.warn_closed(method.__name__)
+        else:
             method(session, *args, **kwargs)
-        elif self._session is not None and os.getpid() == self._pid:
-            self._session.warn_closed(method.__name__)
 
     def _finish(self, status: RunStatus, exit_code: int | None) -> None:
         session = self._own_session()

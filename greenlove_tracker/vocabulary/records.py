@@ -400,6 +400,26 @@ class RunSummary:
         return 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Consumption:
+    """What a run has taken so far, as ``tracker.consumption`` gives it: of this rank's node, since the run began.
+
+    The energy is what was metered, with the PUE. The time before the meter is up is estimated once the run is closed:
+    then it is that of ``tracker.summary``.
+
+    Attributes:
+        duration_s: wall time, in seconds.
+        energy_kwh: energy, in kWh.
+        emissions_kgco2e: operational emissions, in kg of CO2 equivalent.
+        cost_usd: cost, in US dollars: the machine's where its price is set, else that of the electricity.
+    """
+
+    duration_s: float | None = None
+    energy_kwh: float | None = None
+    emissions_kgco2e: float | None = None
+    cost_usd: float | None = None
+
+
 class Clock(Protocol):
     """The two clocks a tracker reads; tests pass their own."""
 
