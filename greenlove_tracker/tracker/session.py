@@ -361,9 +361,8 @@ class Session:
 
     def consumption(self) -> Consumption:
         """Return the run's consumption so far; once it is closed, that of its summary."""
-        total = self.summary
-        if total is not None:
-            return Consumption(total.duration_s, total.energy_kwh, total.emissions_kgco2e, total.cost_usd)
+        if self.summary is not None:
+            return self.summary.consumption
         found = Consumption()
         with self.tracked_call as recorder:
             if self.state.clock.perf_s() >= recorder.read_at_s + _FRESH_S:

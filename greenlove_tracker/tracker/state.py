@@ -185,11 +185,8 @@ class RunState:
 
     @property
     def rates(self) -> Rates:
-        """The rates of the run as a whole: with an intensity by time, the mean over the energy so far."""
-        return self.rates_of(self.row_totals.mean)
-
-    def rates_of(self, mean: MeanRates) -> Rates:
-        """Return the rates of some rows; before the first, those that are in force."""
+        """The rates of the run as a whole: by time, the mean over its rows; before the first, those in force."""
+        mean = self.row_totals.mean
         rates = self.factors.rates
         if not self.rates_in_force.is_by_time:
             return rates

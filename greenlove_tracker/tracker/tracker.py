@@ -17,12 +17,13 @@ from greenlove_tracker.machine.job import is_worker, ranks_of_process
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.settings.config import is_strict, load_settings, refuse_unknown
 from greenlove_tracker.text.console import is_interactive
+from greenlove_tracker.text.format import plural
 from greenlove_tracker.text.warn_once import WarnOnce
 from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
 from greenlove_tracker.tracker.events import Exporter
 from greenlove_tracker.tracker.exporters import checked_exporters
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
-from greenlove_tracker.tracker.loop_length import loop_length
+from greenlove_tracker.tracker.loop_length import loop_length, overrules
 from greenlove_tracker.tracker.session import Session, open_run, run_dir_to_join, run_of_script
 from greenlove_tracker.tracker.span_recorder import OpenSpan, SpanRecorder, span_name
 from greenlove_tracker.tracker.state import RunMode
@@ -61,7 +62,8 @@ class Tracker:
 
     Args:
         epochs: number of epochs; without it that of the loop around ``epoch_start()``, where the script shows it, as in
-            ``for epoch in range(args.epochs)``.
+            ``for epoch in range(args.epochs)``. Where that loop certainly has another number, as ``range(8, 12)`` of a
+            training that resumes, the loop's counts, and a warning says so.
         total_steps: number of optimizer steps, for a training that counts in steps; then ``step()`` alone is
             enough, and the whole training is one epoch, written in segments of at most a minute.
         country: ISO 3166 code or English name, ``US-CA``, or a cloud's region (``us-east-1``); without it the world's
@@ -146,8 +148,10 @@ class Tracker:
         else:
             source = intensity
         exporters = checked_exporters(exporters)
-        budget_actions = BudgetActions(on_overrun if callable(on_overrun) else None, save_checkpoint)
-        if on_overrun is not None and not callable(on_overrun):
+        if callable(on_overrun):
+            budget_actions = BudgetActions(on_overrun, save_checkpoint)
+        else:
+            budget_actions = BudgetActions(None, save_checkpoint)
             given["on_overrun"] = on_overrun
         if is_worker():
             return
@@ -165,14 +169,12 @@ class Tracker:
             if script is not None and not any(measured.values()) and script.can_be_taken_over(merged, clock):
                 script.take_over(merged, own, **more)
                 return script
-            launch = None
-            ranks = ranks_of_process(os.environ)
-            mode = RunMode.OWN
-            if script is not None:
-                launch = script.launch
+            more |= measured | {"join_dir": run_dir_to_join()}
+            if script is None:
+                ranks = ranks_of_process(os.environ)
+            else:
                 ranks = script.state.ranks
-                mode = RunMode.RUNNER
-            more |= measured | {"mode": mode, "join_dir": run_dir_to_join(), "launch": launch}
+                more |= {"mode": RunMode.RUNNER, "launch": script.launch}
             session = Session(merged, own, ranks, clock, **more)
             session.shows_final_screen = merged.verbose > 0 and script is None
             return session
@@ -373,14 +375,24 @@ class Tracker:
 
 
 def _plan_by_loop(session: Session, frame: FrameType) -> None:
-    """Take the number of epochs from the loop of the script that calls, where nobody gave it."""
-    plan = session.state.plan
-    if plan is None or plan.length is not None:
+    """Take the number of epochs from the loop of the script that calls, where nobody gave it, or gave a wrong one."""
+    state = session.state
+    plan = state.plan
+    if plan is None:
+        return
+    given = plan.length
+    # Who gives more than a number knows better, and the loop of a notebook's cell need not be the only one.
+    is_number_alone = plan == Plan(given) and state.prior is None and not is_interactive()
+    if given is not None and not is_number_alone:
         return
     try:
         found = loop_length(frame, None)
-        if found is not None:
-            session.plan_job(replace(plan, epochs=found.epochs), found.source)
+        if found is None or (given is not None and not overrules(found, given, frame)):
+            return
+        if given is not None and state.is_first_rank:
+            loop = f"the loop over {found.source}, has {plural(found.epochs, 'round')}"
+            state.warn_once.warn("loop", f"Tracker(epochs={given}), but {loop}: the forecast goes by the loop")
+        session.plan_job(replace(plan, epochs=found.epochs), found.source)
     except Exception as error:  # epochs are tracked without it
         session.state.warn_once.internal_error("plan", error)
 
@@ -399,10 +411,8 @@ def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callabl
         is_of_script = isinstance(error, UsageError) and error.is_in(arguments)
         if is_of_script or is_strict():
             raise
-        is_known = isinstance(error, UsageError | OSError)
-        if is_known:
-            reason = f"{error}"
-        else:
+        reason = f"{error}"
+        if not isinstance(error, UsageError | OSError):
             reason = f"an error of greenlove_tracker's own: {error!r}"
     WarnOnce().warn("untracked", f"this training is not tracked: {reason}")
     return None

@@ -328,6 +328,26 @@ class MetricSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class Consumption:
+    """What a run has taken so far, as ``tracker.consumption`` gives it: of this rank's node, since the run began.
+
+    The energy is what was metered, with the PUE. The time before the meter is up is estimated once the run is closed:
+    then it is that of ``tracker.summary``.
+
+    Attributes:
+        duration_s: wall time, in seconds.
+        energy_kwh: energy, in kWh.
+        emissions_kgco2e: operational emissions, in kg of CO2 equivalent.
+        cost_usd: cost, in US dollars: the machine's where its price is set, else that of the electricity.
+    """
+
+    duration_s: float | None = None
+    energy_kwh: float | None = None
+    emissions_kgco2e: float | None = None
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunSummary:
     """The totals of a run over all its nodes.
 
@@ -377,6 +397,11 @@ class RunSummary:
     metrics: Annotated[tuple[MetricSummary, ...], None] = ()  # no column: each has lines of its own
 
     @property
+    def consumption(self) -> Consumption:
+        """Time, energy, CO2e and cost alone, as a run has them while it goes on."""
+        return Consumption(self.duration_s, self.energy_kwh, self.emissions_kgco2e, self.cost_usd)
+
+    @property
     def between_s(self) -> float:
         """Time outside epochs: loading, validation, checkpoints."""
         return max(0.0, self.duration_s - self.epochs_duration_s)
@@ -398,26 +423,6 @@ class RunSummary:
         if whole_kwh > 0:
             return self.measured_kwh / whole_kwh
         return 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Consumption:
-    """What a run has taken so far, as ``tracker.consumption`` gives it: of this rank's node, since the run began.
-
-    The energy is what was metered, with the PUE. The time before the meter is up is estimated once the run is closed:
-    then it is that of ``tracker.summary``.
-
-    Attributes:
-        duration_s: wall time, in seconds.
-        energy_kwh: energy, in kWh.
-        emissions_kgco2e: operational emissions, in kg of CO2 equivalent.
-        cost_usd: cost, in US dollars: the machine's where its price is set, else that of the electricity.
-    """
-
-    duration_s: float | None = None
-    energy_kwh: float | None = None
-    emissions_kgco2e: float | None = None
-    cost_usd: float | None = None
 
 
 class Clock(Protocol):
