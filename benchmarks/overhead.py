@@ -221,6 +221,22 @@ def step_us(directory: str, rounds: int = 30, n_steps: int = 2000) -> float:
     return statistics.median(costs)
 
 
+def consumption_us(directory: str, epochs: int = 300) -> float:
+    """Microseconds of CPU of asking for ``consumption`` behind an epoch, the median."""
+    from greenlove_tracker import Tracker
+
+    costs = []
+    with Tracker(epochs, verbose=0, log_dir=directory) as tracker:
+        tracker.wait_ready(60)
+        for _ in range(epochs):
+            tracker.epoch_start()
+            tracker.epoch_end()
+            began_ns = time.thread_time_ns()
+            _ = tracker.consumption
+            costs.append((time.thread_time_ns() - began_ns) / 1e3)
+    return statistics.median(costs)
+
+
 def whole_process(code: str, directory: str) -> tuple[float, float]:
     """Wall and CPU seconds of a process that runs this, with all child processes that it waited for."""
     began_s = time.perf_counter()
@@ -454,7 +470,7 @@ def main() -> None:
         compile_all(directory)
         trainings = whole_trainings(directory, arguments.trainings)  # before anything else runs in this process
         starts = {name: [fresh_process(name, directory) for _ in range(arguments.rounds)] for name in FRESH}
-        a_step_us = step_us(directory)
+        cpu_us = {"step_us": step_us(directory), "consumption_us": consumption_us(directory)}
         costs = interleaved(
             {OURS: ours(directory), FLUSHES: codecarbon(with_tasks=False)}, arguments.epochs
         )  # before the others exist: their threads would disturb both
@@ -464,13 +480,13 @@ def main() -> None:
         costs |= interleaved(peers, arguments.epochs)
         if arguments.trainings:
             print(whole_table(trainings), end="\n\n")
-        report(starts, costs, a_step_us, trainings if arguments.trainings else None, arguments.json)
+        report(starts, costs, cpu_us, trainings if arguments.trainings else None, arguments.json)
 
 
 def report(
     starts: dict[str, list[tuple[float, float, float]]],
     costs: dict[str, list[float]],
-    a_step_us: float,
+    cpu_us: dict[str, float],
     trainings: dict[str, list[tuple[float, float]]] | None,
     to: Path | None,
 ) -> None:
@@ -487,9 +503,11 @@ def report(
         print(f"{name:<44}{typical[name]:>9.3f} ms{high_ms:>9.3f} ms{typical[name] / base_ms:>12.2f}")
     more_ms = typical[OURS] - base_ms
     print(f"\nwe cost {more_ms:+.3f} ms an epoch over CodeCarbon's own pair of flushes (at most {MOST_MS} ms is asked)")
+    a_step_us = cpu_us["step_us"]
     print(f"step() costs {a_step_us:.1f} µs of CPU (at most {MOST_STEP_US} µs are asked)")
+    print(f"consumption costs {cpu_us['consumption_us']:.0f} µs of CPU behind an epoch")
     if to:
-        figures = {"starts_ms": medians, "epoch_ms": typical, "more_than_flushes_ms": more_ms, "step_us": a_step_us}
+        figures = {"starts_ms": medians, "epoch_ms": typical, "more_than_flushes_ms": more_ms, **cpu_us}
         if trainings is not None:
             figures |= {"added_wall_and_cpu_s": added_costs(trainings)}
         to.write_text(json.dumps(figures, indent=2))

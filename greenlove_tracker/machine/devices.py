@@ -523,9 +523,3 @@ def peak_memory_gb() -> float | None:
         return None
     unit_bytes = 1 if sys.platform == "darwin" else 1024  # getrusage(2) of each
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes / BYTES_PER_GB
-
-
-def in_dataloader_worker() -> bool:
-    """Return True in a worker of torch's DataLoader."""
-    data = sys.modules.get("torch.utils.data")
-    return data is not None and data.get_worker_info() is not None

@@ -45,6 +45,7 @@ from greenlove_tracker.vocabulary.forecasting import Forecast
 from greenlove_tracker.vocabulary.phases import Plan
 from greenlove_tracker.vocabulary.records import (
     Clock,
+    Consumption,
     Counts,
     Field,
     Flag,
@@ -72,6 +73,7 @@ PARTS: tuple[Callable[[RunParts], RunPart], ...] = (
     StatusPrinter,
     RunExporters,
 )
+_FRESH_S = 1.0  # a reading of the meter serves who asks for the consumption so long
 _END_S = 20.0  # the end of a run waits so long for what its parts still do,
 _TERMINATED_S = 3.0  # and a process that is told to end so long: it has a grace period of 5 s or more
 # Settings that describe hardware, and those that what is known of rates by time goes by.
@@ -359,6 +361,18 @@ class Session:
         except Exception as error:  # asking must not end a training
             self.state.warn_once.internal_error("forecast", error)
         return self.state.forecast
+
+    def consumption(self) -> Consumption:
+        """Return the run's consumption so far; once it is closed, that of its summary."""
+        if self.summary is not None:
+            return self.summary.consumption
+        found = Consumption()
+        with self.tracked_call as recorder:
+            if self.state.clock.perf_s() >= recorder.read_at_s + _FRESH_S:
+                recorder.read_within_row()
+            self.run_parts.tell_rows()
+            found = self.state.consumption(recorder.metered_kwh)
+        return found  # noqa: RET504  # unknown behind an error of ours, which is warned of
 
     # -- the training's thread -----------------------------------------------------------------------------------
 

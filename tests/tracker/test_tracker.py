@@ -6,13 +6,14 @@ import pickle
 import sys
 import threading
 import time
+from dataclasses import astuple
 from types import SimpleNamespace
 
 import psutil
 import pytest
 from fakes import FakeClock, ScriptedMeter, gpu_energy, only_run, session, status_text, tick
 
-from greenlove_tracker import Tracker, read_logs
+from greenlove_tracker import Consumption, Tracker, read_logs
 from greenlove_tracker.logs import writer
 from greenlove_tracker.logs import writer as writer_module
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
@@ -535,6 +536,38 @@ def test_the_first_steps_time_belongs_to_the_epoch_of_a_training_in_steps(clock)
     assert only_run().epochs[0].duration_s == 2.0 and only_run().epochs[0].steps == 4
 
 
+def test_the_consumption_so_far_is_as_of_now_and_at_the_end_the_summarys(clock):
+    kwh_each_s = 360.0 / 3_600_000
+    with make(clock, epochs=5, country="DE", electricity_price_usd_per_kwh=0.4, pue=1.5) as tracker:
+        for epoch in range(5):
+            tracker.epoch_start()
+            clock.pass_s(4.0)
+            within = tracker.consumption
+            assert within.duration_s == pytest.approx(10.0 * epoch + 4.0)
+            assert within.energy_kwh == pytest.approx(within.duration_s * kwh_each_s * 1.5)
+            clock.pass_s(6.0)
+            tracker.epoch_end()
+            between = tracker.consumption
+            energy_kwh = 10.0 * (epoch + 1) * kwh_each_s * 1.5
+            assert astuple(between) == pytest.approx(
+                (10.0 * (epoch + 1), energy_kwh, energy_kwh * 0.38095, energy_kwh * 0.4)
+            )
+        copied = pickle.loads(pickle.dumps(tracker))
+    total = tracker.summary
+    assert tracker.consumption == Consumption(
+        total.duration_s, total.energy_kwh, total.emissions_kgco2e, total.cost_usd
+    )
+    assert tracker.consumption == between
+    assert copied.consumption == Consumption(None, None, None, None)
+    assert [epoch.energy.total_kwh for epoch in only_run().epochs] == pytest.approx([10.0 * kwh_each_s] * 5)
+
+
+def test_the_consumption_of_what_no_meter_tells_is_unknown_and_not_zero(clock):
+    with make(clock, ScriptedMeter([], MeterError("no sensor"))) as tracker:
+        train(tracker, clock, 2)
+        assert tracker.consumption == Consumption(duration_s=22.0)
+
+
 def test_the_rest_of_the_node_is_in_every_total_and_named_as_an_assumption(clock):
     readings = [gpu_energy(0.0), *[gpu_energy(0.1, 0.005), gpu_energy(0.0, 0.0)] * 9]
     with make(clock, ScriptedMeter(readings), epochs=10, node_overhead=1.25, pue=1.1, country="DE") as tracker:
@@ -543,12 +576,12 @@ def test_the_rest_of_the_node_is_in_every_total_and_named_as_an_assumption(clock
             clock.pass_s(10.0)
             tracker.epoch_end()
             tick()
-        used = session().state.consumption(session().recorder.metered_kwh)
-        assert used["energy_kwh"] == pytest.approx(5 * 0.1 * 1.25 * 1.1)
+        used = tracker.consumption
+        assert used.energy_kwh == pytest.approx(5 * 0.1 * 1.25 * 1.1)
         assert tracker.forecast.energy_kwh.point == pytest.approx(10 * 0.1 * 1.25 * 1.1, rel=0.01)
     run = only_run()
     assert run.summary == tracker.summary == run.added_up()
-    assert run.summary.energy_kwh == used["energy_kwh"]
+    assert run.summary.energy_kwh == used.energy_kwh
     assert run.summary.node_assumed_kwh == pytest.approx(5 * 0.02)
     assert run.epochs[0].energy.gpu_kwh == 0.1  # rows hold what was metered
     assert (run.text("node_overhead"), run.text("node_overhead.basis")) == ("1.25", "an assumption")
