@@ -150,28 +150,28 @@ def _gpu_findings(found: Mapping[str, str], read: Sequence[GpuEnergy]) -> list[F
         if "gpu_models" in found:
             return [Finding("gpu", found["gpu_models"], _method(found, "gpu"), GOOD, "")]
         return [Finding("gpu", "none found", "", NEUTRAL, "no NVIDIA driver answered")]
-    doubt = found.get("gpu_doubt", "")
-    findings = [_finding_of_ours(one, doubt) for one in read]
-    ours = {one.gpu.uuid for one in read if not one.gpu.problem}
-    indices = {one.gpu.index for one in read if one.gpu.problem}
+    findings = [_finding_of_ours(one, found.get("gpu_doubt", "")) for one in read]
+    ours = {one.gpu.index for one in read}
     for gpu in present:
-        if gpu.uuid not in ours and gpu.index not in indices:
-            note = "; ".join(filter(None, ("CUDA_VISIBLE_DEVICES hides it", gpu.problem)))
+        if gpu.index not in ours:
+            note = f"CUDA_VISIBLE_DEVICES hides it {gpu.problem}".rstrip()
             findings.append(Finding(f"gpu {gpu.index}", gpu.name, "left out", NEUTRAL, note))
-    return sorted(findings, key=lambda finding: finding.subject)
+    return findings
 
 
 def _finding_of_ours(one: GpuEnergy, doubt: str) -> Finding:
     gpu = one.gpu
-    subject = f"gpu {gpu.index}"
-    limit = f"limit {fmt.power(gpu.power_limit_w)}"
-    if one.problem or one.kwh is None:
-        note = "; ".join(filter(None, (one.problem or "it was not read", limit, doubt)))
-        return Finding(subject, gpu.name or "unknown", "unmeasured", BAD, note, _gpu_fix(one.problem))
     method = "sampled power"
     if gpu.has_energy_counter:
         method = "counter"
-    return Finding(subject, gpu.name or "unknown", method, GOOD, "; ".join(filter(None, (limit, doubt))))
+    mark = GOOD
+    fix = ""
+    if one.kwh is None or one.problem:
+        method = "unmeasured"
+        mark = BAD
+        fix = next((fix for word, fix in _GPU_FIXES.items() if word in one.problem), _DRIVER_FIX)
+    note = "; ".join(filter(None, (one.problem, f"limit {fmt.power(gpu.power_limit_w)}", doubt)))
+    return Finding(f"gpu {gpu.index}", gpu.name or "unknown", method, mark, note, fix)
 
 
 _DRIVER_FIX = "see what nvidia-smi says; after an update of the driver, reboot"
@@ -181,13 +181,6 @@ _GPU_FIXES = {
     "Not Supported": "its driver gives neither energy nor power: greenlove calibrate takes a wall meter's",
     "Permissions": "ask your container or cluster for this GPU, or leave it out by CUDA_VISIBLE_DEVICES",
 }
-
-
-def _gpu_fix(problem: str) -> str:
-    for word, fix in _GPU_FIXES.items():
-        if word in problem:
-            return fix
-    return _DRIVER_FIX
 
 
 def _cpu_finding(found: Mapping[str, str]) -> Finding:

@@ -252,7 +252,7 @@ def _nvidia_device(gpu: Gpu, position: int, check: _Check) -> Any:
     """Return CodeCarbon's device of a GPU; its name, limit and memory are known, and not asked for again."""
     from codecarbon.core import gpu_nvidia
 
-    class CheckedDevice(gpu_nvidia.NvidiaGPUDevice):  # type: ignore[misc]  # CodeCarbon has no types
+    class CheckedNvidiaDevice(gpu_nvidia.NvidiaGPUDevice):  # type: ignore[misc]  # CodeCarbon has no types
         def _init_static_details(self) -> None:
             self._gpu_name = gpu.name
             self._uuid = gpu.uuid
@@ -262,7 +262,7 @@ def _nvidia_device(gpu: Gpu, position: int, check: _Check) -> Any:
         def _get_total_energy_consumption(self) -> float | None:
             return check(super()._get_total_energy_consumption())
 
-    return CheckedDevice(handle=gpu_nvidia.pynvml.nvmlDeviceGetHandleByIndex(gpu.index), gpu_index=position)
+    return CheckedNvidiaDevice(handle=gpu_nvidia.pynvml.nvmlDeviceGetHandleByIndex(gpu.index), gpu_index=position)
 
 
 def _amd_gpus(env: Mapping[str, str]) -> list[tuple[Gpu, Any]]:
@@ -286,8 +286,8 @@ def _amd_device(handle: Any, gpu: Gpu, _position: int, check: _Check) -> Any:
     """Return CodeCarbon's device of a GPU, under its own number: which chip of a board it is, hangs on that."""
     from codecarbon.core import gpu_amd
 
-    class CheckedDevice(gpu_amd.AMDGPUDevice):  # type: ignore[misc]
+    class CheckedAmdDevice(gpu_amd.AMDGPUDevice):  # type: ignore[misc]
         def _get_total_energy_consumption(self) -> float | None:
             return check(super()._get_total_energy_consumption())
 
-    return CheckedDevice(handle=handle, gpu_index=gpu.index)
+    return CheckedAmdDevice(handle=handle, gpu_index=gpu.index)

@@ -24,7 +24,7 @@ from greenlove_tracker.vocabulary.records import (
 from greenlove_tracker.vocabulary.units import gco2e_from_kwh
 
 if TYPE_CHECKING:
-    from greenlove_tracker.tracker.live_intensity import RatesInForce
+    from greenlove_tracker.tracker.rates_in_force import RatesInForce
 
 _UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginning without a row of its own
 LOADING_SHARE = 0.1  # of a row or an epoch beside which we were loading: less is hardly felt

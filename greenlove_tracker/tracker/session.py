@@ -30,10 +30,10 @@ from greenlove_tracker.tracker.budgets import BudgetActions
 from greenlove_tracker.tracker.events import Exporter, RunEnded
 from greenlove_tracker.tracker.exporters import RunExporters, named_exporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
-from greenlove_tracker.tracker.live_intensity import RatesInForce, open_rates
 from greenlove_tracker.tracker.metadata import run_fields
 from greenlove_tracker.tracker.meter_starter import MeterStarter
 from greenlove_tracker.tracker.part import RunPart, RunParts
+from greenlove_tracker.tracker.rates_in_force import RatesInForce, open_rates
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.shutdown import guard
 from greenlove_tracker.tracker.span_recorder import SpanRecorder

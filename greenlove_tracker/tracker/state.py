@@ -18,7 +18,7 @@ from greenlove_tracker.settings.config import Settings, TimeLimit, time_limit
 from greenlove_tracker.text.warn_once import WarnOnce
 from greenlove_tracker.tracker.budgets import BudgetActions
 from greenlove_tracker.tracker.events import Exporter
-from greenlove_tracker.tracker.live_intensity import RatesInForce
+from greenlove_tracker.tracker.rates_in_force import RatesInForce
 from greenlove_tracker.vocabulary.forecasting import Forecast
 from greenlove_tracker.vocabulary.phases import Plan
 from greenlove_tracker.vocabulary.pricing import Rates
