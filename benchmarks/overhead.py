@@ -1,12 +1,17 @@
 """What tracking costs: import, construction, each epoch, and a short training as a whole, beside its peers.
 
     python benchmarks/overhead.py [--epochs 300] [--rounds 5] [--trainings 9] [--json FILE]
+    python benchmarks/overhead.py --gpus 8 --epochs 100 --rounds 9
 
 All is measured in one run, in interleaved rounds; the figures that count are the ratios and differences, since
 machines are noisy. Imports and constructions are timed in fresh processes. An epoch here is empty: what is timed
 is `epoch_start()` + `epoch_end()`, a pair of CodeCarbon's `flush()`, its `start_task()` + `stop_task()`, and
 carbontracker's `epoch_start()` + `epoch_end()`. An epoch lasts 60 ms of waiting outside the clock, since CodeCarbon
 takes no new sample within 50 ms of the last and an epoch that measures nothing would be too cheap.
+
+``--only-epochs`` times nothing but epochs and CodeCarbon's flushes, with the GPUs that the machine has. ``--gpus 8``
+does so with eight GPUs of the tests' stand-in of NVIDIA's driver, which gcc builds. Its calls take no time of their
+own: what is left is what Python does for each GPU.
 
 The training as a whole is a small LSTM in PyTorch, some seconds on all cores, in a process of its own, from start to
 exit: what a tool loads, starts and leaves behind is in its wall time and in its CPU time, child processes included.
@@ -32,6 +37,8 @@ from pathlib import Path
 
 PAUSE_S = 0.06
 MOST_MS, MOST_STEP_US = 0.3, 5.0  # that are asked, on a machine that does nothing else
+MOST_TIMES_FLUSHES = 1.86  # an epoch with eight GPUs of the stand-in, beside CodeCarbon's own pair of flushes
+TESTS = Path(__file__).parents[1] / "tests"
 OURS = "greenlove_tracker epoch_start + epoch_end"
 FLUSHES = "codecarbon flush + flush"
 
@@ -214,6 +221,22 @@ def step_us(directory: str, rounds: int = 30, n_steps: int = 2000) -> float:
     return statistics.median(costs)
 
 
+def consumption_us(directory: str, epochs: int = 300) -> float:
+    """Microseconds of CPU of asking for ``consumption`` behind an epoch, the median."""
+    from greenlove_tracker import Tracker
+
+    costs = []
+    with Tracker(epochs, verbose=0, log_dir=directory) as tracker:
+        tracker.wait_ready(60)
+        for _ in range(epochs):
+            tracker.epoch_start()
+            tracker.epoch_end()
+            began_ns = time.thread_time_ns()
+            _ = tracker.consumption
+            costs.append((time.thread_time_ns() - began_ns) / 1e3)
+    return statistics.median(costs)
+
+
 def whole_process(code: str, directory: str) -> tuple[float, float]:
     """Wall and CPU seconds of a process that runs this, with all child processes that it waited for."""
     began_s = time.perf_counter()
@@ -344,6 +367,77 @@ def interleaved(epochs: dict[str, Callable[[], float]], rounds: int) -> dict[str
     return costs
 
 
+def alternating_rounds(directory: str, epochs: int, rounds: int) -> list[tuple[float, float]]:
+    """Return the median of an epoch of ours and of CodeCarbon's pair of flushes, in ms, of each round."""
+    pair = {OURS: ours(directory), FLUSHES: codecarbon(with_tasks=False)}
+    interleaved(pair, 10)  # the first ones load what is loaded late
+    medians = []
+    for _ in range(rounds):
+        costs = interleaved(pair, epochs)
+        medians.append((statistics.median(costs[OURS]) * 1e3, statistics.median(costs[FLUSHES]) * 1e3))
+    return medians
+
+
+def report_epochs(medians: list[tuple[float, float]], n_gpus: int, to: Path | None) -> bool:
+    """Print and write what an epoch costs; return True where that is not more than is asked."""
+    print(f"{'round':<8}{'an epoch':>12}{'two flushes':>14}{'÷ flushes':>12}")
+    for number, (ours_ms, flushes_ms) in enumerate(medians, 1):
+        print(f"{number:<8}{ours_ms:>9.3f} ms{flushes_ms:>11.3f} ms{ours_ms / flushes_ms:>12.2f}")
+    figures = {
+        "n_gpus": n_gpus,
+        "epoch_ms": statistics.median(ours_ms for ours_ms, _ in medians),
+        "flushes_ms": statistics.median(flushes_ms for _, flushes_ms in medians),
+        "more_than_flushes_ms": statistics.median(ours_ms - flushes_ms for ours_ms, flushes_ms in medians),
+        "times_flushes": statistics.median(ours_ms / flushes_ms for ours_ms, flushes_ms in medians),
+    }
+    print(
+        f"with {n_gpus} GPUs an epoch costs {figures['epoch_ms']:.3f} ms, CodeCarbon's own pair of flushes "
+        f"{figures['flushes_ms']:.3f} ms: {figures['more_than_flushes_ms']:+.3f} ms, or {figures['times_flushes']:.2f} "
+        f"times as much (at most {MOST_TIMES_FLUSHES} is asked); medians of {len(medians)} rounds, load "
+        f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    )
+    if to:
+        to.write_text(json.dumps(figures, indent=2))
+    return figures["times_flushes"] <= MOST_TIMES_FLUSHES
+
+
+def stand_in_environment(directory: Path, n_gpus: int) -> dict[str, str]:
+    """Build the tests' stand-in of NVIDIA's driver, and return the environment of a process that loads it."""
+    sys.path.insert(0, str(TESTS))
+    from nvml.driver import DRIVER, HERE, Gpu, Line
+
+    library = directory / "libnvidia-ml.so.1"
+    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", library, HERE / "nvml_stub.c", "-lm"], check=True)
+    scenario = directory / "scenario"
+    lines = [Line("gpus", n_gpus, DRIVER)]
+    for number in range(n_gpus):
+        lines += Gpu().lines(number)
+    scenario.write_text("".join(map(str, lines)), encoding="utf-8")
+    smi = directory / "nvidia-smi"  # by which CodeCarbon looks for a driver
+    smi.write_text("#!/bin/sh\n", encoding="utf-8")
+    smi.chmod(0o755)
+    environment = os.environ | {
+        "LD_LIBRARY_PATH": str(directory),
+        "NVML_SCENARIO": str(scenario),
+        "PATH": f"{directory}:{os.environ['PATH']}",
+    }
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    return environment
+
+
+def over_stand_in(n_gpus: int) -> int:
+    """Run this script again, for epochs alone, over the stand-in; return its exit code."""
+    with tempfile.TemporaryDirectory() as directory:
+        environment = stand_in_environment(Path(directory), n_gpus)
+        return subprocess.run([sys.executable, *sys.argv, "--only-epochs"], env=environment).returncode
+
+
+def n_nvidia_gpus() -> int:
+    from greenlove_tracker.machine.devices import nvml_gpus
+
+    return len(nvml_gpus())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=300)
@@ -353,8 +447,18 @@ def main() -> None:
         "--loops", type=int, default=100, help="A-B-B-A of 100 steps of a loop that is watched; 0: none"
     )
     parser.add_argument("--only-loops", action="store_true", help="nothing else")
+    parser.add_argument("--only-epochs", action="store_true", help="nothing else")
+    parser.add_argument("--gpus", type=int, help="nothing but epochs, with so many GPUs of the tests' stand-in")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    if arguments.gpus and not arguments.only_epochs:
+        raise SystemExit(over_stand_in(arguments.gpus))
+    if arguments.only_epochs:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+            medians = alternating_rounds(directory, arguments.epochs, arguments.rounds)
+        is_cheap = report_epochs(medians, n_nvidia_gpus(), arguments.json)
+        sys.stdout.flush()
+        os._exit(0 if is_cheap else 1)  # the trackers are open still
     if find_spec("carbontracker") is None:
         del FRESH["carbontracker"], TRACKED["carbontracker"]
         print("carbontracker is not installed, and is left out\n")
@@ -366,7 +470,7 @@ def main() -> None:
         compile_all(directory)
         trainings = whole_trainings(directory, arguments.trainings)  # before anything else runs in this process
         starts = {name: [fresh_process(name, directory) for _ in range(arguments.rounds)] for name in FRESH}
-        a_step_us = step_us(directory)
+        cpu_us = {"step_us": step_us(directory), "consumption_us": consumption_us(directory)}
         costs = interleaved(
             {OURS: ours(directory), FLUSHES: codecarbon(with_tasks=False)}, arguments.epochs
         )  # before the others exist: their threads would disturb both
@@ -376,13 +480,13 @@ def main() -> None:
         costs |= interleaved(peers, arguments.epochs)
         if arguments.trainings:
             print(whole_table(trainings), end="\n\n")
-        report(starts, costs, a_step_us, trainings if arguments.trainings else None, arguments.json)
+        report(starts, costs, cpu_us, trainings if arguments.trainings else None, arguments.json)
 
 
 def report(
     starts: dict[str, list[tuple[float, float, float]]],
     costs: dict[str, list[float]],
-    a_step_us: float,
+    cpu_us: dict[str, float],
     trainings: dict[str, list[tuple[float, float]]] | None,
     to: Path | None,
 ) -> None:
@@ -399,9 +503,11 @@ def report(
         print(f"{name:<44}{typical[name]:>9.3f} ms{high_ms:>9.3f} ms{typical[name] / base_ms:>12.2f}")
     more_ms = typical[OURS] - base_ms
     print(f"\nwe cost {more_ms:+.3f} ms an epoch over CodeCarbon's own pair of flushes (at most {MOST_MS} ms is asked)")
+    a_step_us = cpu_us["step_us"]
     print(f"step() costs {a_step_us:.1f} µs of CPU (at most {MOST_STEP_US} µs are asked)")
+    print(f"consumption costs {cpu_us['consumption_us']:.0f} µs of CPU behind an epoch")
     if to:
-        figures = {"starts_ms": medians, "epoch_ms": typical, "more_than_flushes_ms": more_ms, "step_us": a_step_us}
+        figures = {"starts_ms": medians, "epoch_ms": typical, "more_than_flushes_ms": more_ms, **cpu_us}
         if trainings is not None:
             figures |= {"added_wall_and_cpu_s": added_costs(trainings)}
         to.write_text(json.dumps(figures, indent=2))

@@ -19,7 +19,7 @@ PYTHON = Path(__file__).parent / "reference" / "python.md"
 SETTINGS = Path(__file__).parent / "reference" / "settings.md"
 
 GROUPS = {
-    "Track a training": ("Tracker", "track", "BudgetExceeded"),
+    "Track a training": ("Tracker", "Consumption", "track", "BudgetExceeded"),
     "Forecast a training": (
         "Estimator",
         "Estimation",

@@ -41,11 +41,13 @@ if TYPE_CHECKING:
     from greenlove_tracker.vocabulary.errors import BudgetExceeded
     from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, TrainingPlan, Trial
     from greenlove_tracker.vocabulary.phases import Phase
+    from greenlove_tracker.vocabulary.records import Consumption
 
 _HOMES = {
     "BudgetExceeded": "greenlove_tracker.vocabulary.errors",
     "Checkpointer": "greenlove_tracker.checkpointing.checkpointer",
     "Comparison": "greenlove_tracker.vocabulary.comparisons",
+    "Consumption": "greenlove_tracker.vocabulary.records",
     "Curriculum": "greenlove_tracker.techniques.curriculum",
     "EarlyStopping": "greenlove_tracker.techniques.early_stopping",
     "Estimation": "greenlove_tracker.exploration.exploration_run",
@@ -84,6 +86,7 @@ __all__ = [
     "BudgetExceeded",
     "Checkpointer",
     "Comparison",
+    "Consumption",
     "Curriculum",
     "EarlyStopping",
     "Estimate",

@@ -30,7 +30,7 @@ from greenlove_tracker.report.build import write_document
 from greenlove_tracker.report.exploration_report import exploration_document
 from greenlove_tracker.report.projection_report import projection_document
 from greenlove_tracker.report.run_report import run_document
-from greenlove_tracker.report.wording import tilde
+from greenlove_tracker.report.wording import energy_mark
 from greenlove_tracker.settings.config import load_settings
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.text.console import say
@@ -104,7 +104,7 @@ def main(output: str = "demo.pdf", country: str | None = None, log_dir: str | No
     elsewhere = projection_document(compared.projections, decision=decide(compared.projections, compared.options))
     _step(3, "elsewhere", EXAMPLE)
     _step("", "", elsewhere.verdict)
-    before = exploration_document(forecast_with_meter_error(expected, run), exploration.trials, tilde=tilde(run))
+    before = exploration_document(forecast_with_meter_error(expected, run), exploration.trials, tilde=energy_mark(run))
     took = run_document(run)
     story = replace(
         took,

@@ -52,7 +52,7 @@ def check() -> None:
     The exit code is 1 if there is one. No network is asked.
     """
     from greenlove_tracker.tracker.exporters import named_exporters
-    from greenlove_tracker.tracker.live_intensity import open_rates
+    from greenlove_tracker.tracker.rates_in_force import open_rates
     from greenlove_tracker.tracker.state import run_factors
 
     settings = replace(load_settings(), strict=True)  # what a run warns of ends this

@@ -6,7 +6,8 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,19 +19,21 @@ from greenlove_tracker.machine.devices import (
     CounterState,
     cpu_counter_state,
     nvml_gpus,
-    select_gpus,
 )
 from greenlove_tracker.machine.job import Ranks
+from greenlove_tracker.meter import GpuEnergy
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.report.wording import beyond_gpus
 from greenlove_tracker.settings.config import Settings
 from greenlove_tracker.text import format as fmt
+from greenlove_tracker.tracker.meter_starter import MeterStarter
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.vocabulary.phases import Plan
 from greenlove_tracker.vocabulary.records import COMPONENTS, MEASURED_METHODS, Factor, RunStatus
 
 UDEV_RULE = 'SUBSYSTEM=="powercap", ACTION=="add", RUN+="/bin/chmod a+r /sys%p/energy_uj"'
 _METER_TIMEOUT_S = 60.0
+_LOOK_S = 0.3  # NVML's counters move each 0.1 s at the latest
 _LEAST_FREE_GB = 1e-3  # a run needs some kB, a long one some MB
 
 GOOD = "✓"
@@ -102,12 +105,14 @@ def examine(settings: Settings) -> Diagnosis:
         # no intensity and no tariff by the hour: the trial asks nobody
         trial = replace(settings, log_dir=directory, verbose=0, continues="", intensity="", electricity_tariff="")
         session = Session(trial, Plan(), Ranks())
-        session.wait_ready(_METER_TIMEOUT_S)
+        if session.wait_ready(_METER_TIMEOUT_S):
+            time.sleep(_LOOK_S)  # so that each GPU is read
         session.finish(RunStatus.FINISHED)
+        gpus = session.run_parts.get(MeterStarter).gpus()
         run = Run(session.run_dir)
         found = {name: field.value for name, field in run.fields.items()}
     findings = [
-        *_gpu_findings(found),
+        *_gpu_findings(found, gpus),
         _cpu_finding(found),
         _ram_finding(found),
         _country_finding(settings, run.carbon_intensity),
@@ -136,37 +141,46 @@ def _method(found: Mapping[str, str], component: str) -> str:
     return found.get(f"{component}_method", "unmeasured").replace("_", " ").replace("tdp model", "modelled")
 
 
-def _gpu_findings(found: Mapping[str, str]) -> list[Finding]:
+def _gpu_findings(found: Mapping[str, str], read: Sequence[GpuEnergy]) -> list[Finding]:
+    """Return a line for each GPU: how it was read in the trial, or why it was not."""
     present = nvml_gpus()
-    if not present:
+    if present.problem:
+        return [Finding("gpu", "unknown", "unmeasured", BAD, present.problem, _DRIVER_FIX)]
+    if not present and not read:
         if "gpu_models" in found:
             return [Finding("gpu", found["gpu_models"], _method(found, "gpu"), GOOD, "")]
         return [Finding("gpu", "none found", "", NEUTRAL, "no NVIDIA driver answered")]
-    selection = select_gpus(present, os.environ)
-    fix = ""
-    if "gpu_method" not in found and selection.gpus:
-        fix = "install nvidia-smi (in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility); CodeCarbon looks for it"
-    findings = []
+    findings = [_finding_of_ours(one, found.get("gpu_doubt", "")) for one in read]
+    ours = {one.gpu.index for one in read}
     for gpu in present:
-        if gpu in selection.gpus:
-            if fix:
-                method = "unmeasured"
-            elif gpu.has_energy_counter:
-                method = "counter"
-            else:
-                method = "sampled power"
-            note = "; ".join(filter(None, (f"limit {fmt.power(gpu.power_limit_w)}", selection.doubt)))
-        else:
-            method = "left out"
-            note = "CUDA_VISIBLE_DEVICES hides it"
-        if method == "left out":
-            mark = NEUTRAL
-        elif fix:
-            mark = BAD
-        else:
-            mark = GOOD
-        findings.append(Finding(f"gpu {gpu.index}", gpu.name, method, mark, note, fix if mark is BAD else ""))
+        if gpu.index not in ours:
+            note = f"CUDA_VISIBLE_DEVICES hides it {gpu.problem}".rstrip()
+            findings.append(Finding(f"gpu {gpu.index}", gpu.name, "left out", NEUTRAL, note))
     return findings
+
+
+def _finding_of_ours(one: GpuEnergy, doubt: str) -> Finding:
+    gpu = one.gpu
+    method = "sampled power"
+    if gpu.has_energy_counter:
+        method = "counter"
+    mark = GOOD
+    fix = ""
+    if one.kwh is None or one.problem:
+        method = "unmeasured"
+        mark = BAD
+        fix = next((fix for word, fix in _GPU_FIXES.items() if word in one.problem), _DRIVER_FIX)
+    note = "; ".join(filter(None, (one.problem, f"limit {fmt.power(gpu.power_limit_w)}", doubt)))
+    return Finding(f"gpu {gpu.index}", gpu.name or "unknown", method, mark, note, fix)
+
+
+_DRIVER_FIX = "see what nvidia-smi says; after an update of the driver, reboot"
+# By what the driver says of a GPU (nvmlErrorString).
+_GPU_FIXES = {
+    "lost": "reset the GPU (sudo nvidia-smi --gpu-reset -i N) or reboot; dmesg | grep Xid tells why",
+    "Not Supported": "its driver gives neither energy nor power: greenlove calibrate takes a wall meter's",
+    "Permissions": "ask your container or cluster for this GPU, or leave it out by CUDA_VISIBLE_DEVICES",
+}
 
 
 def _cpu_finding(found: Mapping[str, str]) -> Finding:

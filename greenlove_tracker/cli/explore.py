@@ -104,7 +104,7 @@ def _forecast_again(
     from greenlove_tracker.logs.tables import QUANTITIES
     from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
     from greenlove_tracker.report.exploration_report import exploration_document
-    from greenlove_tracker.report.wording import tilde
+    from greenlove_tracker.report.wording import energy_mark
 
     logs = logs_of(log_dir)
     run = logs.latest_exploration()
@@ -121,4 +121,4 @@ def _forecast_again(
         return
     fit = None if limit_s is None else time_fit(forecast, limit_s)
     shown = forecast_with_meter_error(forecast, run)
-    show(exploration_document(shown, run.trials, now_utc_s=time.time(), fit=fit, tilde=tilde(run)))
+    show(exploration_document(shown, run.trials, now_utc_s=time.time(), fit=fit, tilde=energy_mark(run)))

@@ -204,7 +204,7 @@ class ExplorationRun(TrialSession):
         projections, why_none = self._projections(forecast)
         shown = forecast_with_meter_error(forecast, Run(session.run_dir))
         explored = exploration_document(
-            shown, record.trials, projections=projections, tilde=wording.tilde(Run(session.run_dir))
+            shown, record.trials, projections=projections, tilde=wording.energy_mark(Run(session.run_dir))
         )
         page = write_report(session.run_dir / "dashboard.html", html.render(explored))
         if options.auto_open_report:
@@ -249,7 +249,7 @@ class ExplorationRun(TrialSession):
             fit=fit,
             notes=notes,
             next_steps=steps,
-            tilde=wording.tilde(run),
+            tilde=wording.energy_mark(run),
         )
         say(terminal.render(said))
 

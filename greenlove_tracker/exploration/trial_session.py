@@ -9,12 +9,13 @@ from types import TracebackType
 from typing import Self
 
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR
-from greenlove_tracker.machine.job import find_ranks
+from greenlove_tracker.machine.job import find_ranks, is_worker
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.settings.config import Settings
 from greenlove_tracker.text.console import StatusLine
 from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.state import RunMode
+from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.phases import Plan
 from greenlove_tracker.vocabulary.records import (
     UNKNOWN_ENERGY,
@@ -49,6 +50,9 @@ class TrialSession:
         budget_s: as given.
         perf_s: the clock that everything is timed by.
         draw_status: draws the line about what comes next, over the one before.
+
+    Raises:
+        UsageError: in a worker, which is no training's own process.
     """
 
     def __init__(
@@ -60,6 +64,11 @@ class TrialSession:
         fields: Sequence[Field],
         began_s: float | None = None,
     ) -> None:
+        if is_worker():
+            raise UsageError(
+                "each process that multiprocessing starts would explore too, since it imports the script again: put "
+                'the exploration under if __name__ == "__main__":'
+            )
         outer = open_run()
         if outer is not None:
             settings = replace(settings, log_dir=str(outer.run_dir / EXPLORATIONS_DIR))

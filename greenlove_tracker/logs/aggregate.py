@@ -87,6 +87,7 @@ class Totals:
         intensity_coverage: ``direct``, ``lifecycle`` or ``direct+lifecycle``, of the carbon intensities behind the
             emissions; a sum of both adds what is not alike.
         n_predicted: runs that another tool monitored in part, with its prediction for the rest.
+        n_partial: runs whose energy is without that of a GPU.
         n_mock_intensity: runs whose emissions are counted with an invented carbon intensity.
         n_cut: runs that cross an end of the period, day or month: of them only what lies within is in the sums.
         n_split: those of them of which a row, too, was split, in proportion to time.
@@ -133,6 +134,7 @@ class Totals:
     n_split = _Count()
 
     n_rented = _Count(is_flat=False)
+    n_partial = _Count(is_flat=False)
     unmetered_estimate_kwh = _Sum(is_flat=False)
     node_assumed_kwh = _Sum(is_flat=False)
     measured_of_kwh = _Sum(is_flat=False)

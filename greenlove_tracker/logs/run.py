@@ -25,7 +25,7 @@ from greenlove_tracker.logs.intensity_sources import (
     sources_of,
 )
 from greenlove_tracker.logs.metrics import summarise_metrics
-from greenlove_tracker.logs.run_fields import FIELDS, declared, factor_in, value_of
+from greenlove_tracker.logs.run_fields import FIELDS, LoggedGpuEnergy, declared, factor_in, gpu_energies, value_of
 from greenlove_tracker.logs.schema import LogTable, R
 from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names, size_bytes
 from greenlove_tracker.logs.tables import (
@@ -648,6 +648,19 @@ class Run(RunFiles):
     def lacks_gpus(self) -> bool:
         """True where GPUs are there whose energy could not be measured: what was is a part, and has no price."""
         return "gpu" in self.text("unmeasured").split()
+
+    @property
+    def gpu_energies(self) -> tuple[LoggedGpuEnergy, ...]:
+        """What was read of each GPU of the first node; nothing where the log does not say."""
+        try:
+            return gpu_energies(self.text("gpu_energies_kwh"))
+        except ValueError:
+            return ()
+
+    @property
+    def lacks_energy_of_gpu(self) -> bool:
+        """True where the energy is without that of a GPU which is there: it was at least this."""
+        return self.lacks_gpus or Flag.GPU_MISSING in self.values["flags"]
 
     @property
     def emissions_kgco2e(self) -> float | None:

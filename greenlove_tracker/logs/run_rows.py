@@ -178,6 +178,7 @@ class RunRow:
     n_rented: bool
     n_calibrated: bool
     n_predicted: bool
+    n_partial: bool
     n_mock_intensity: bool
     n_cut: bool
     n_split: bool
@@ -414,6 +415,7 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         n_rented=facts.is_rented,
         n_calibrated=run.calibration is not None,
         n_predicted=Flag.PREDICTED in v["flags"],
+        n_partial=run.lacks_energy_of_gpu,
         n_mock_intensity=emissions_kgco2e is not None and is_mock(run.intensity_sources),
         n_cut=cut is not None,
         n_split=cut is not None and cut.splits_a_row,

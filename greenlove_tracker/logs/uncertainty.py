@@ -57,7 +57,9 @@ def energy_deviations(run: Run, values: Mapping[str, Any]) -> Deviations | None:
 
 
 def _parts(run: Run, values: Mapping[str, Any]) -> list[tuple[MeasurementError, float]] | None:
-    """Return each error with the energy, before PUE, that it is of; None where one is not known."""
+    """Return each error with the energy, before PUE, that it is of; None where one is not known, or a GPU missing."""
+    if run.lacks_energy_of_gpu:
+        return None
     errors = _errors(values["cpu_method"], values["gpu_method"], values["ram_method"], run.text("gpu_models"))
     found = [(error, kwh) for error, kwh in zip(errors, _amounts(values), strict=True) if kwh]
     known = [(error, kwh) for error, kwh in found if error is not None]

@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -20,10 +20,12 @@ from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One NVIDIA GPU as NVML sees it.
+    """One GPU, as its driver shows it.
 
     Attributes:
         n_other_processes: that compute on it, and are of this machine and not of this job.
+        slices: UUIDs of the MIG instances that it is cut into.
+        problem: why nothing can be asked of it, in the driver's words; empty where it answers.
     """
 
     index: int
@@ -33,6 +35,13 @@ class Gpu:
     power_limit_w: float | None
     has_energy_counter: bool
     n_other_processes: int = 0
+    slices: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its number and name, for people."""
+        return f"GPU {self.index} ({self.name})" if self.name else f"GPU {self.index}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,29 +76,56 @@ class Share:
         return self.cpu == 1.0 and self.ram == 1.0
 
 
-def nvml_gpus() -> tuple[Gpu, ...]:
-    """Return all GPUs that NVML shows; none where there is no NVIDIA driver."""
+class NvmlGpus(tuple[Gpu, ...]):
+    """All GPUs that NVML shows.
+
+    Attributes:
+        problem: why it shows none, in its own words; empty without an NVIDIA driver.
+    """
+
+    problem = ""
+
+
+def nvml_gpus() -> NvmlGpus:
+    """Return all GPUs that NVML shows, those too that do not answer; none where there is no NVIDIA driver."""
     try:
         import pynvml
     except ImportError:
-        return ()
+        return NvmlGpus()
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return ()
+    except pynvml.NVMLError as error:
+        return _without_gpus(error, is_absent=error.value in _ABSENT)
     try:
-        return tuple(_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount()))
+        return NvmlGpus(_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount()))
+    except pynvml.NVMLError as error:
+        return _without_gpus(error)
     finally:
         pynvml.nvmlShutdown()
 
 
+# NVML_ERROR_DRIVER_NOT_LOADED and NVML_ERROR_LIBRARY_NOT_FOUND: a machine without a GPU, as far as one can tell.
+_ABSENT = (9, 12)
+
+
+def _without_gpus(error: Exception, *, is_absent: bool = False) -> NvmlGpus:
+    none = NvmlGpus()
+    if not is_absent:
+        none.problem = str(error)
+    return none
+
+
 def _gpu(nvml: Any, index: int) -> Gpu:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    """Ask a GPU for what it is; what it does not answer is unknown."""
+    try:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    except nvml.NVMLError as error:
+        return Gpu(index, "", "", None, None, has_energy_counter=False, problem=str(error))
 
     def ask(function: str) -> Any:
         try:
             return getattr(nvml, function)(handle)
-        except nvml.NVMLError:  # not every board answers every question
+        except (nvml.NVMLError, UnicodeDecodeError):  # not every board answers every question
             return None
 
     limit_mw = ask("nvmlDeviceGetEnforcedPowerLimit")
@@ -98,12 +134,30 @@ def _gpu(nvml: Any, index: int) -> Gpu:
     return Gpu(
         index=index,
         uuid=ask("nvmlDeviceGetUUID") or "",
-        name=ask("nvmlDeviceGetName") or "",
+        name=_printable(ask("nvmlDeviceGetName") or ""),
         memory_gb=memory.total / BYTES_PER_GB if memory else None,
         power_limit_w=None if limit_mw is None else limit_mw / 1000,
         has_energy_counter=ask("nvmlDeviceGetTotalEnergyConsumption") is not None,
         n_other_processes=_n_of_other_jobs([process.pid for process in computing]),
+        slices=tuple(_slices(nvml, handle)),
     )
+
+
+def _printable(name: str) -> str:
+    """Return a name that any file takes; a driver's may be no UTF-8."""
+    return name.encode("utf-8", "replace").decode()
+
+
+def _slices(nvml: Any, handle: Any) -> Iterator[str]:
+    """Yield the UUIDs of the MIG instances of a GPU; none where it has none."""
+    try:
+        is_cut, _ = nvml.nvmlDeviceGetMigMode(handle)
+        n_most = nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if is_cut else 0
+    except nvml.NVMLError:
+        return
+    for number in range(n_most):
+        with suppress(nvml.NVMLError):  # there are fewer than there may be
+            yield nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number))
 
 
 def _n_of_other_jobs(pids: Sequence[int]) -> int:
@@ -115,31 +169,64 @@ def _n_of_other_jobs(pids: Sequence[int]) -> int:
 
     launcher = psutil.Process().parent() or psutil.Process()
     ours = {os.getpid(), launcher.pid, *(child.pid for child in launcher.children(recursive=True))}
-    return sum(pid not in ours and psutil.pid_exists(pid) for pid in pids)
+    return sum(pid not in ours and _is_process(pid) for pid in pids)
+
+
+def _is_process(pid: int) -> bool:
+    import psutil
+
+    try:
+        return psutil.pid_exists(pid)
+    except (OverflowError, ValueError):  # a driver may give what is no number of a process
+        return False
+
+
+def power_limit_w(gpu_uuid: str) -> float:
+    """Return the power limit that a GPU is set to.
+
+    Raises:
+        UsageError: where NVML does not tell.
+    """
+    with _nvml_gpu(gpu_uuid) as (nvml, gpu):
+        limit_mw: float = nvml.nvmlDeviceGetPowerManagementLimit(gpu)
+        return limit_mw / 1000
+
+
+def set_power_limit(gpu_uuid: str, limit_w: float) -> None:
+    """Set the power limit of a GPU, unless it is so already.
+
+    Raises:
+        UsageError: where the GPU cannot have it, or NVML refuses it: most often, it is not permitted.
+    """
+    with _nvml_gpu(gpu_uuid) as (nvml, gpu):
+        limit_mw = round(limit_w * 1000)
+        if limit_mw == nvml.nvmlDeviceGetPowerManagementLimit(gpu):
+            return
+        with suppress(nvml.NVMLError):  # not every board tells its range
+            least_mw, most_mw = nvml.nvmlDeviceGetPowerManagementLimitConstraints(gpu)
+            if not least_mw <= limit_mw <= most_mw:
+                least_w = least_mw / 1000
+                most_w = most_mw / 1000
+                raise UsageError(
+                    f"a power limit of {limit_w:g} W cannot be: this GPU takes {least_w:g} to {most_w:g} W"
+                )
+        nvml.nvmlDeviceSetPowerManagementLimit(gpu, limit_mw)
 
 
 @contextmanager
-def lowered_power_limit(gpu_uuid: str, limit_w: float) -> Iterator[None]:
-    """Set the power limit of a GPU within the block. A process that is killed in it leaves the limit as it is.
-
-    Raises:
-        UsageError: where NVML refuses it: most often, it is not permitted.
-    """
+def _nvml_gpu(uuid: str) -> Iterator[tuple[Any, Any]]:
+    """Give NVML and its handle of a GPU; what it refuses within the block is a ``UsageError``."""
     import pynvml
 
     try:
         pynvml.nvmlInit()
-        gpu = pynvml.nvmlDeviceGetHandleByUUID(gpu_uuid)
-        before_mw = pynvml.nvmlDeviceGetPowerManagementLimit(gpu)
-        pynvml.nvmlDeviceSetPowerManagementLimit(gpu, round(limit_w * 1000))
+        try:
+            yield pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        finally:
+            pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
-        needs = "it needs root, in a container also SYS_ADMIN"
-        raise UsageError(f"NVML says of a power limit of {limit_w:g} W: {error} ({needs})") from error
-    try:
-        yield
-    finally:
-        pynvml.nvmlDeviceSetPowerManagementLimit(gpu, before_mw)
-        pynvml.nvmlShutdown()
+        needs = "to set it needs root, in a container also SYS_ADMIN"
+        raise UsageError(f"NVML says of the GPU's power limit: {error} ({needs})") from error
 
 
 def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int = 1) -> GpuSelection:
@@ -148,41 +235,66 @@ def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: i
     ``CUDA_VISIBLE_DEVICES`` may hold indices, UUIDs, prefixes of UUIDs or MIG names; an empty value or -1 hides
     all. Where a launcher gives each rank its own GPU, the local ranks together use more than this process sees.
     """
-    chosen, doubt = _visible(gpus, env.get("CUDA_VISIBLE_DEVICES"))
+    chosen, doubt = _visible(gpus, env.get("CUDA_VISIBLE_DEVICES"), "CUDA_VISIBLE_DEVICES")
+    doubts = [doubt]
     if chosen and len(chosen) < local_world_size:
-        chosen = _visible(gpus, env.get("SLURM_STEP_GPUS") or env.get("SLURM_JOB_GPUS") or "")[0]
-        doubt = ""
+        chosen, _ = _visible(gpus, env.get("SLURM_STEP_GPUS") or env.get("SLURM_JOB_GPUS") or "", "Slurm")
+        doubts = []
         if len(chosen) < local_world_size:
             chosen = list(gpus)
-            doubt = f"{local_world_size} local ranks see one GPU each: all GPUs of the node counted"
+            doubts = [f"{local_world_size} local ranks see one GPU each: all GPUs of the node counted"]
+    elif _is_by_other_numbers(gpus, chosen, env):
+        doubts.append(
+            "CUDA counts GPUs from the fastest and NVML by their slot: others may be counted than those that train; "
+            "set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+        )
     shared = ", ".join(f"{gpu.n_other_processes} on GPU {gpu.index}" for gpu in chosen if gpu.n_other_processes)
     if shared:
-        of_others = f"processes of other users run on our GPUs ({shared}): all of each GPU's energy is counted"
-        doubt = f"{doubt}; {of_others}" if doubt else of_others
-    return GpuSelection(tuple(chosen), doubt)
+        doubts.append(f"processes of other users run on our GPUs ({shared}): all of each GPU's energy is counted")
+    return GpuSelection(tuple(chosen), "; ".join(filter(None, doubts)))
 
 
-def _visible(gpus: Sequence[Gpu], listed: str | None) -> tuple[list[Gpu], str]:
+def visible_amd_gpus(gpus: Sequence[Gpu], env: Mapping[str, str]) -> list[Gpu]:
+    """Return the GPUs of AMD's that the job may use: ``HIP_VISIBLE_DEVICES`` counts in what ``ROCR_…`` leaves."""
+    left, _ = _visible(gpus, env.get("ROCR_VISIBLE_DEVICES"), "ROCR_VISIBLE_DEVICES")
+    chosen, _ = _visible(left, env.get("HIP_VISIBLE_DEVICES"), "HIP_VISIBLE_DEVICES")
+    return chosen
+
+
+def _is_by_other_numbers(gpus: Sequence[Gpu], chosen: Sequence[Gpu], env: Mapping[str, str]) -> bool:
+    """Return True where CUDA may mean other GPUs by the numbers that it is given than NVML does."""
+    is_by_number = any(name.strip().isdigit() for name in env.get("CUDA_VISIBLE_DEVICES", "").split(","))
+    is_mixed = len({gpu.name for gpu in gpus}) > 1
+    return is_by_number and is_mixed and len(chosen) < len(gpus) and env.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
+
+
+def _visible(gpus: Sequence[Gpu], listed: str | None, variable: str) -> tuple[list[Gpu], str]:
+    """Return the GPUs that a list of a launcher's names, and what is doubtful about that."""
     if listed is None:
         return list(gpus), ""
     chosen: list[Gpu] = []
+    doubt = ""
     for name in (part.strip() for part in listed.split(",")):
         found = _named(gpus, name)
         if found is None:
             # CUDA stops at the first name that it does not know, and so do we
-            if name in ("", "-1"):
-                doubt = ""
-            else:
-                doubt = f"CUDA_VISIBLE_DEVICES names {name!r}, which NVML does not know"
+            if name not in ("", "-1"):
+                doubt = f"{variable} names {name!r}, which the driver does not know"
             return chosen, doubt
+        if name.startswith("MIG-"):
+            doubt = f"{name} is a slice: the whole GPU is counted"
         if found not in chosen:
             chosen.append(found)
-    return chosen, ""
+    return chosen, doubt
 
 
 def _named(gpus: Sequence[Gpu], name: str) -> Gpu | None:
+    """Return the GPU of an index, a UUID, the beginning of one, or a slice; None where there is no such one."""
     if name.isdigit():
-        return next((g for g in gpus if g.index == int(name)), None)
+        return gpus[int(name)] if int(name) < len(gpus) else None
+    of_slice = [gpu for gpu in gpus if name in gpu.slices]
+    if of_slice:
+        return of_slice[0]
     prefix = name.removeprefix("MIG-").split("/")[0]
     matching = [g for g in gpus if prefix and (g.uuid.startswith(prefix) or g.uuid.startswith(f"GPU-{prefix}"))]
     return matching[0] if len(matching) == 1 else None
@@ -411,9 +523,3 @@ def peak_memory_gb() -> float | None:
         return None
     unit_bytes = 1 if sys.platform == "darwin" else 1024  # getrusage(2) of each
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes / BYTES_PER_GB
-
-
-def in_dataloader_worker() -> bool:
-    """Return True in a worker of torch's DataLoader."""
-    data = sys.modules.get("torch.utils.data")
-    return data is not None and data.get_worker_info() is not None

@@ -119,6 +119,22 @@ def _spawned() -> tuple[int | None, int | None]:
     return parent.pid, index if isinstance(index, int) else None
 
 
+def is_worker() -> bool:
+    """Return True where no run may begin: in a worker of torch's DataLoader, and while multiprocessing sets up one.
+
+    A process that ``multiprocessing`` starts by spawn or forkserver, or joblib's loky, imports the script again, and
+    what stands at its top is done once more. ``_inheriting`` is set as long as that takes, and no longer: behind it a
+    process may well train, as a rank does. Python itself goes by it, to start no process from there. Nothing public
+    tells: ``parent_process()`` is None then, and never is in the server of forkserver; only the script itself is called
+    ``__mp_main__``, and not the modules that it imports.
+    """
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and getattr(processes.current_process(), "_inheriting", False):
+        return True
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None
+
+
 def _digest(parts: Sequence[str]) -> str:
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
 

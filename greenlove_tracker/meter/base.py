@@ -3,20 +3,46 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from greenlove_tracker.machine.devices import Gpu
 from greenlove_tracker.vocabulary.errors import MeterError
 from greenlove_tracker.vocabulary.records import COMPONENTS, UNKNOWN_ENERGY, Clock, Energy, Field, Method, sum_energies
 from greenlove_tracker.vocabulary.units import kwh_from_w_s
 
 
 @dataclass(frozen=True, slots=True)
+class GpuEnergy:
+    """What was read of one GPU so far.
+
+    Attributes:
+        gpu: that was read.
+        kwh: its energy; None where nothing was read.
+        is_read: it is in the last reading.
+        problem: why it was not in a reading, the last time; empty where it was in all.
+    """
+
+    gpu: Gpu
+    kwh: float | None
+    is_read: bool
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class MeterInfo:
-    """The hardware that a meter found, as lines for ``run.csv``."""
+    """The hardware that a meter found.
+
+    Attributes:
+        fields: lines for ``run.csv``.
+        gpu_count: GPUs that are ours.
+        gpus: returns what was read of each GPU so far; nothing where the meter does not tell them apart.
+    """
 
     fields: tuple[Field, ...]
     gpu_count: int = 0
+    gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple
 
 
 class Meter(Protocol):

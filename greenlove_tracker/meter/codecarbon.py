@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import re
-import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,8 +21,6 @@ from uuid import UUID
 
 from greenlove_tracker.logs.schema import CODECARBON_PREFIX
 from greenlove_tracker.machine.devices import (
-    Gpu,
-    GpuSelection,
     Share,
     ShareLoad,
     cpu_counter_state,
@@ -34,14 +31,21 @@ from greenlove_tracker.machine.devices import (
 from greenlove_tracker.machine.forks import forks_wait
 from greenlove_tracker.machine.job import Ranks
 from greenlove_tracker.meter.base import Meter, MeterInfo, NullMeter, SimulatedMeter
+from greenlove_tracker.meter.gpus import GpuReaders, gpu_readers
 from greenlove_tracker.settings.config import Settings
 from greenlove_tracker.vocabulary.errors import MeterError, UsageError
-from greenlove_tracker.vocabulary.records import COMPONENTS, MEASURED_METHODS, Clock, Energy, Field, Method
+from greenlove_tracker.vocabulary.records import (
+    COMPONENTS,
+    MEASURED_METHODS,
+    Clock,
+    Energy,
+    Field,
+    Method,
+    joined_methods,
+)
 
 # Only our reads may measure: CodeCarbon takes deltas without a lock against its own periodic thread.
 _MEASURE_BY_ITSELF_S = 86400.0
-# A GPU never draws nothing; NVML's counter moves every 0.1 s. A zero over longer means that it is not read any more.
-_MAX_GPU_ZERO_S = 1.0
 # Each of these in CodeCarbon's hands would break a sum of ours: PUE twice, foreign GPUs, readings that overlap.
 _OURS = {
     "pue",
@@ -99,11 +103,11 @@ class CodeCarbonMeter:
         self._tracker: Any = None
         self._version = ""
         self._deltas: list[Any] = []
+        self._readers = GpuReaders(())
         self._share = Share(1.0, 1.0, "whole machine")
         self._cpu_factor = 1.0  # what a modelled energy of the whole machine is multiplied with
-        self._read_s = time.perf_counter()
-        self._present: tuple[Gpu, ...] = ()
-        self._gpus = GpuSelection(())
+        self._doubt = ""  # which GPUs are ours
+        self._driver_problem = ""
 
     def start(self) -> MeterInfo:
         """Import CodeCarbon, let it find the hardware, and begin; takes one to several seconds.
@@ -112,17 +116,20 @@ class CodeCarbonMeter:
             MeterError: where CodeCarbon is missing, fails or finds no hardware.
         """
         with forks_wait:
-            self._share, self._present = machine_share(self._env, self._local_world_size), nvml_gpus()
-            self._gpus = select_gpus(self._present, self._env, self._local_world_size)
+            self._share = machine_share(self._env, self._local_world_size)
+            present = nvml_gpus()
+            selected = select_gpus(present, self._env, self._local_world_size)
+            self._doubt = selected.doubt
+            self._driver_problem = present.problem
             self._running.add(self)
-            _codecarbon_log.disabled = True
             self._version = _import_without_slurm()
-            with _quick_detection():
-                self._tracker = self._construct(self._gpus)
+            self._readers = gpu_readers(selected.gpus, self._env)
+            with _last_record() as said, _quick_detection(self._readers):
+                self._tracker = self._construct()
                 self._tracker.start()
                 if not _hardware(self._tracker) or self._tracker.flush() is None:
                     self.stop()
-                    raise MeterError(f"CodeCarbon {self._version} found no hardware to measure")
+                    raise MeterError(f"CodeCarbon {self._version} found no hardware to measure{said.quoted}")
             if _model_share_alone(self._tracker, self._share):
                 self._cpu_factor = 1.0
             else:
@@ -130,10 +137,10 @@ class CodeCarbonMeter:
             _keep_ram_power(self._tracker)
             self._tracker.flush()
             self._deltas.clear()
-            self._read_s = time.perf_counter()
+            self._readers.begin()
             return self._describe()
 
-    def _construct(self, gpus: GpuSelection) -> Any:
+    def _construct(self) -> Any:
         from codecarbon import OfflineEmissionsTracker
         from codecarbon.output_methods.base_output import BaseOutput
 
@@ -153,7 +160,7 @@ class CodeCarbonMeter:
             "allow_multiple_runs": True,
             "log_level": _codecarbon_log.level,  # as it is
             "logger_preamble": "",
-            "gpu_ids": [g.index for g in gpus.gpus] or None,
+            "gpu_ids": list(range(self._readers.device_count)) or None,
             "country_iso_code": self._country_iso3 or "USA",  # it needs one, see below
             "region": None,
             "cloud_provider": None,
@@ -197,20 +204,18 @@ class CodeCarbonMeter:
         """
         if self._tracker.flush() is None or not self._deltas:
             raise MeterError("CodeCarbon's flush failed")
-        now_s = time.perf_counter()
         methods = self._methods()
         kwh = {c: _sum(getattr(delta, f"{c}_energy") for delta in self._deltas) for c in methods}
         self._deltas.clear()
+        if self._readers.gpus:
+            kwh["gpu"] = self._readers.take()
         factors = {
             "cpu": 1.0 if methods.get("cpu") in MEASURED_METHODS else self._cpu_factor,
             "gpu": 1.0,
             "ram": self._share.ram,
         }
-        if kwh.get("gpu") == 0.0 and now_s - self._read_s >= _MAX_GPU_ZERO_S:
-            kwh["gpu"] = None
-        self._read_s = now_s
         known = {c: value * factors[c] for c, value in kwh.items() if value is not None}
-        cpu, gpu, ram = (methods[c] if c in known else None for c in COMPONENTS)
+        cpu, gpu, ram = (methods.get(c) if c in known else None for c in COMPONENTS)
         return Energy(known.get("cpu"), known.get("gpu"), known.get("ram"), cpu, gpu, ram)
 
     def stop(self) -> None:
@@ -222,30 +227,24 @@ class CodeCarbonMeter:
             self._running.discard(self)
             _codecarbon_log.disabled = bool(self._running)
 
-    @property
-    def _leaves_gpus_out(self) -> bool:
-        """True where we may use no GPU of this machine: CodeCarbon would take an empty CUDA_VISIBLE_DEVICES for all."""
-        return bool(self._present) and not self._gpus.gpus
-
-    def _methods(self) -> dict[str, Method]:
+    def _methods(self) -> dict[str, str]:
         """Return the method of each component that is measured right now."""
-        methods = dict(map(_method, _hardware(self._tracker)))
-        if self._leaves_gpus_out:
-            methods.pop("gpu", None)
+        parts = [part for part in _hardware(self._tracker) if type(part).__name__ != "GPU"]
+        methods: dict[str, str] = dict(map(_method, parts))
+        of_gpus = joined_methods(self._readers.methods)
+        if of_gpus is not None:
+            methods["gpu"] = of_gpus
         return methods
 
     def _describe(self) -> MeterInfo:
-        gpus = self._gpus
+        gpus = self._readers.gpus
         found = self._tracker.get_detected_hardware()
         methods = self._methods()
         hardware = {type(part).__name__: part for part in _hardware(self._tracker)}
-        measurable = ("cpu", "ram", "gpu") if gpus.gpus else ("cpu", "ram")
-        limits_w = [g.power_limit_w for g in gpus.gpus if g.power_limit_w is not None]
-        if self._leaves_gpus_out:
-            gpu_count = 0
-        else:
-            gpu_count = len(gpus.gpus) or int(found["gpu_count"] or 0)
-        models = ", ".join(f"{n} × {name}" for name, n in Counter(g.name for g in gpus.gpus).items())
+        measurable = ("cpu", "ram", "gpu") if gpus or self._driver_problem else ("cpu", "ram")
+        limits_w = [g.power_limit_w for g in gpus if g.power_limit_w is not None]
+        gpu_count = len(gpus) or int(found["gpu_count"] or 0)
+        models = ", ".join(f"{n} × {name}" for name, n in Counter(g.name or "unknown GPU" for g in gpus).items())
         is_of_node = methods.get("cpu") is Method.COUNTER and not self._share.is_whole_machine
         values = {
             "meter": f"codecarbon {self._version}",
@@ -256,7 +255,8 @@ class CodeCarbonMeter:
             "gpu_count": gpu_count,
             "gpu_models": models or (found["gpu_model"] if gpu_count else "") or "",
             "gpu_method": methods.get("gpu", ""),
-            "gpu_doubt": gpus.doubt,
+            "gpu_doubt": self._doubt,
+            "gpu_note": self._driver_problem,
             "ram_method": methods.get("ram", ""),
             "cpu_share": self._share.cpu,
             "ram_share": self._share.ram,
@@ -273,10 +273,10 @@ class CodeCarbonMeter:
             fields.append(Field("cpu_tdp_w", f"{tdp_w * self._cpu_factor:.4g}", "W"))
         if limits_w:
             fields.append(Field("gpu_power_limit_w", f"{sum(limits_w):g}", "W"))
-        memories_gb = {g.memory_gb for g in gpus.gpus}
+        memories_gb = {g.memory_gb for g in gpus}
         if len(memories_gb) == 1 and (memory_gb := memories_gb.pop()) is not None:  # else it is not that of any one
             fields.append(Field("gpu_memory_gb", f"{memory_gb:.4g}", "GiB"))
-        return MeterInfo(tuple(fields), gpu_count)
+        return MeterInfo(tuple(fields), gpu_count, self._readers.energies)
 
 
 def choose_meter(
@@ -311,6 +311,33 @@ def choose_meter(
     )
 
 
+class _LastRecord(logging.Filter):
+    """Keeps CodeCarbon's last warning, and lets none pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.quoted = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep it."""
+        if record.levelno >= logging.WARNING:
+            cause = record.exc_info[1] if record.exc_info else None
+            self.quoted = f": {record.getMessage()}" + (f" ({cause})" if cause else "")
+        return False
+
+
+@contextmanager
+def _last_record() -> Iterator[_LastRecord]:
+    """Keep CodeCarbon's last warning within the block; its log is silent there and behind it."""
+    last = _LastRecord()
+    _codecarbon_log.addFilter(last)
+    try:
+        yield last
+    finally:
+        _codecarbon_log.removeFilter(last)
+        _codecarbon_log.disabled = True
+
+
 def _sum(deltas: Iterable[float]) -> float | None:
     """Return the sum; None where a total fell, which it does when CodeCarbon's own threads disturb a reading."""
     values = list(deltas)
@@ -334,13 +361,10 @@ def _hardware(tracker: Any) -> list[Any]:
 
 
 def _method(part: Any) -> tuple[str, Method]:
-    """Return the component of a part and its method right now; a GPU may fall back from its counter to its power."""
+    """Return the component of a part and its method right now; NVIDIA's and AMD's GPUs have their readers."""
     match type(part).__name__:
         case "CPU":
             return "cpu", _CPU_METHODS.get(part._mode, Method.TDP_MODEL)
-        case "GPU":
-            falls_back = any(getattr(device, "_use_power_fallback", False) for device in part.devices.devices)
-            return "gpu", Method.SAMPLED_POWER if falls_back else Method.COUNTER
         case "RAM":
             return "ram", Method.CONSTANT
     return part.chip_part.lower(), Method.SAMPLED_POWER
@@ -392,14 +416,17 @@ def _import_without_slurm() -> str:
 
 
 @contextmanager
-def _quick_detection() -> Iterator[None]:
-    """Let CodeCarbon find what it finds by itself, without child processes of Python and without pandas.
+def _quick_detection(readers: GpuReaders) -> Iterator[None]:
+    """Let CodeCarbon find what it finds by itself, with our GPUs, and without child processes of Python and pandas.
 
     It asks py-cpuinfo for the CPU's name, which runs ten commands and a second Python, and loads pandas to look into
     two tables: together over 1 s of a core, beside a training that may take no longer. What is found is the same.
+    A user's configuration of CodeCarbon is not read: all that it may say is given.
     """
     import codecarbon.core.cpu
+    import codecarbon.core.gpu
     import codecarbon.core.resource_tracker
+    import codecarbon.emissions_tracker
     import codecarbon.external.hardware
     import codecarbon.input
 
@@ -423,6 +450,10 @@ def _quick_detection() -> Iterator[None]:
     replaced = [
         (codecarbon.core.cpu.TDP, "_get_cpu_power_from_registry", rated_power_w),
         (tables, "get_global_energy_mix_data", countries),
+        (codecarbon.emissions_tracker, "get_hierarchical_config", dict),
+        (codecarbon.external.hardware, "AllGPUDevices", lambda: readers),
+        (core.gpu, "is_nvidia_system", lambda: bool(readers.readers)),
+        (core.gpu, "is_rocm_system", lambda: False),
     ]
     if name is not None:
         users = (core.util, core.cpu, core.resource_tracker, codecarbon.external.hardware)

@@ -106,8 +106,8 @@ def _verdict(aggregate: Aggregate) -> str:
     total = aggregate.total
     if not total.n_runs:
         return ""
-    tilde = wording.TILDE if wording.is_all_modelled(total) else ""
-    took = wording.took(total.duration_s or 0.0, total.energy_kwh, total.emissions_kgco2e, total.cost_usd, tilde)
+    mark = wording.sum_mark(total)
+    took = wording.took(total.duration_s or 0.0, total.energy_kwh, total.emissions_kgco2e, total.cost_usd, mark)
     n_bad = sum(row.status not in (*GOOD_ENDINGS, RunStatus.RUNNING) for row in total.rows)
     ended = f" {fmt.plural(n_bad, 'run')} did not finish." if n_bad else ""
     calibrated = ""

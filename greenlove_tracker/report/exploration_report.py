@@ -59,7 +59,7 @@ def exploration_document(
         fit: how it fits a time limit; None without one.
         notes: what else is to be known before it is started, in sentences.
         next_steps: commands.
-        tilde: what stands before an energy that no hardware measured, as ``wording.tilde`` gives it.
+        tilde: what stands before an energy that no hardware measured, as ``wording.energy_mark`` gives it.
     """
     said = (*_when(forecast, now_utc_s, fit), *_said(forecast, trials), *notes)
     return Document(
@@ -85,7 +85,7 @@ def explored_blocks(run: Run) -> tuple[str, tuple[Block, ...]]:
         forecast = forecast_with_meter_error(forecast_from_log(run), run)
     except (UsageError, ValueError) as error:
         return f"The exploration cannot be forecast again: {error}.", ()
-    return _verdict(forecast), exploration_blocks(forecast, run.trials, wording.tilde(run))
+    return _verdict(forecast), exploration_blocks(forecast, run.trials, wording.energy_mark(run))
 
 
 def exploration_blocks(forecast: Forecast, trials: Sequence[Trial], tilde: str) -> tuple[Block, ...]:

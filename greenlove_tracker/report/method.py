@@ -56,6 +56,7 @@ def _how(run: Run) -> list[tuple[str, str]]:
         rows.append(("compute", f"{wording.gpu_hours(summary.gpu_hours)}{mean_w}"))
     if summary.energy_kwh is not None:
         rows += _energy_parts(run, summary.energy_kwh)
+        rows += _energy_by_gpu(run)
         rows.append(("measured", wording.measured_sentence(run)))
     if run.calibration is not None:
         rows.append(("calibrated", run.calibration.text))
@@ -92,6 +93,18 @@ def _energy_parts(run: Run, whole_kwh: float) -> list[tuple[str, str]]:
     ]
 
 
+def _energy_by_gpu(run: Run) -> list[tuple[str, str]]:
+    """Return the energy of each GPU of the first node, as metered; nothing where there is only one."""
+    each = run.gpu_energies
+    rows = []
+    for one in each if len(each) > 1 else ():
+        text = fmt.energy(one.kwh)
+        if one.kwh is not None and not one.is_whole:
+            text = f"at least {text}"
+        rows.append((f"energy: GPU {one.index}", text))
+    return rows
+
+
 def error_blocks(run: Run) -> tuple[Block, ...]:
     """Return how far each method may be off, with its source; nothing where no energy is known."""
     errors = errors_of(run)
@@ -106,7 +119,10 @@ def error_blocks(run: Run) -> tuple[Block, ...]:
         text = f"The energy is calibrated: {run.calibration.text}. {'; '.join(used)}."
         return (Heading("Uncertainty"), Paragraph(text), Paragraph(NO_ERROR_OF, is_note=True))
     if errors is None:
-        return (Heading("Uncertainty"), Paragraph("No interval: the log names no method for some of the energy."))
+        why = "the log names no method for some of the energy"
+        if run.lacks_energy_of_gpu:
+            why = "the energy of a GPU is missing, and nobody knows how much that is"
+        return (Heading("Uncertainty"), Paragraph(f"No interval: {why}."))
     rows = []
     for error in errors:
         name = f"{_COMPONENT.get(error.component, error.component)}, {error.method.replace('_', ' ')}"

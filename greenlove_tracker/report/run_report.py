@@ -162,7 +162,7 @@ def _verdict(run: Run) -> str:
     if summary.status == RunStatus.RUNNING:
         verb = "has taken"
     took = wording.took(
-        summary.duration_s, summary.energy_kwh, run.emissions_kgco2e, summary.cost_usd, wording.tilde(run)
+        summary.duration_s, summary.energy_kwh, run.emissions_kgco2e, summary.cost_usd, wording.energy_mark(run)
     )
     verdict = f"This training {verb} {took}."
     if run.is_simulated:
@@ -242,7 +242,7 @@ def _learnt_sentence(run: Run) -> str:
 def key_figures(run: Run) -> tuple[KeyFigure, ...]:
     """Return time, energy, CO2e and cost of a run; a tilde stands before what no hardware measured."""
     summary = run.summary
-    tilde = wording.tilde(run)
+    tilde = wording.energy_mark(run)
     if run.calibration:
         badge = "calibrated"
     elif run.is_simulated:

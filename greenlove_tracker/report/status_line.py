@@ -6,18 +6,19 @@ The line: ``epoch 3/30 · 4 min · ends 18:42 · 0.41 kWh · 0.16 kg CO2e · $0.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from greenlove_tracker.extrapolation.time_fit import time_fit
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, WarningCode, stop_estimate
 from greenlove_tracker.vocabulary.phases import Plan, phase_at
+from greenlove_tracker.vocabulary.records import Consumption
 
 
 def status_line(
     plan: Plan | None,
     forecast: Forecast | None,
-    used: Mapping[str, float | None],
+    used: Consumption,
     *,
     epochs_begun: int,
     epochs_done: int,
@@ -31,7 +32,7 @@ def status_line(
     Args:
         plan: of the run, as far as it is known.
         forecast: the latest.
-        used: so far, by quantity.
+        used: so far.
         epochs_begun: of this run.
         epochs_done: of this run.
         steps_done: of this run.
@@ -39,7 +40,7 @@ def status_line(
         limit_s: the time that the run may take in all.
         is_measured: hardware measured any of the energy; else a tilde stands before it, as on the final screen.
     """
-    elapsed_s = used["duration_s"] or 0.0
+    elapsed_s = used.duration_s or 0.0
     parts = [fmt.brief_duration(elapsed_s)]
     if forecast is not None and elapsed_s > forecast.duration_s.upper:
         parts = [*parts, "overdue"]
@@ -89,7 +90,7 @@ def _phase(plan: Plan, done: int) -> str:
     return f"phase {number + 1}/{len(plan.phases)}{f' ({name})' if name else ''} "
 
 
-def _quantities(forecast: Forecast | None, used: Mapping[str, float | None], tilde: str) -> Iterator[str]:
+def _quantities(forecast: Forecast | None, used: Consumption, tilde: str) -> Iterator[str]:
     """Give energy, CO2e and cost as they are forecast, or what is used so far; the dispensable last."""
     is_so_far = False
     for quantity in ("energy_kwh", "emissions_kgco2e", "cost_usd"):
@@ -97,9 +98,9 @@ def _quantities(forecast: Forecast | None, used: Mapping[str, float | None], til
         suffix = " CO2e" if quantity == "emissions_kgco2e" else ""
         expected: Estimate | None = getattr(forecast, quantity, None)
         if expected is None:
-            value = used[quantity]
+            value = getattr(used, quantity)
         else:
-            value = expected.total(used[quantity])
+            value = expected.total(getattr(used, quantity))
         if value is not None:
             before = "so far " if expected is None and not is_so_far else ""
             is_so_far = expected is None  # said once for those that follow

@@ -110,7 +110,7 @@ def _share(run: Run) -> float | None:
 def _tilde(run: Run) -> str:
     if run.summary.energy_kwh is None:
         return ""
-    return wording.tilde(run)
+    return wording.energy_mark(run)
 
 
 def _row(run: Run, progress: RunProgress, now_utc_s: float) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ METER_STARTING = "the meter is not up yet"
 FIELD_WIDTH = 160  # of a text from a log, in running text or a table of two columns
 STAR = "*"
 TILDE = "~"
+AT_LEAST = "≥ "
 _LONGEST = 1000  # of a sentence, in characters
 STAMP = "SIMULATED"
 
@@ -41,9 +42,12 @@ _AT_THE_WALL = (
     "Nodes of 8 H100 or B200 drew 20 to 30% more at the wall than their GPUs' limits (MLPerf Training v4, v5)."
 )
 
-_FLAGS: Mapping[str, str] = {
+_FLAGS_OF_ENERGY: Mapping[str, str] = {
     Flag.METER_FAILED: "The meter failed: the energy after that is estimated at the mean power before.",
-    Flag.GPU_UNREAD: "The GPU could not be read for a part of the run: its energy there is estimated.",
+    Flag.GPU_UNREAD: "The GPUs could not be read for a part of the run: their energy there is estimated.",
+    Flag.GPU_MISSING: "The energy is at least this: one of the GPUs could not be read all the time.",
+}
+_FLAGS: Mapping[str, str] = {
     Flag.PREDICTED: "Not all epochs were monitored: the totals hold carbontracker's prediction for the rest.",
     Flag.CLOCK_JUMP: "The clock jumped: the times of some epochs are doubtful.",
     Flag.NOT_ENDED: "Some epochs were not ended by epoch_end(): they last until the next one began.",
@@ -321,19 +325,19 @@ def measured_sentence(run: Run) -> str:
         if _ended_too_soon(run):
             doctor = ""
         return f"no energy was measured: {why_no_energy(run)}{doctor}"
+    missing = [c for c in run.text("unmeasured").split() if c in COMPONENTS]
+    left_out = ""
+    if missing:
+        left_out = f"; {joined(missing)} could not be measured"
     if share == 0:
-        modelled = "~ Energy is modelled"
+        modelled = f"~ Energy is modelled{left_out}"
         if note:
             modelled += f": {note}"
         return f"{modelled}{doctor}"
     measured = f"{fmt.percent(share)} of the energy"
     if run.summary.pue != 1:
         measured += " before PUE"
-    measured += " was measured"
-    missing = [c for c in run.text("unmeasured").split() if c in COMPONENTS]
-    if missing:
-        measured += f"; {joined(missing)} could not be measured"
-    return measured
+    return f"{measured} was measured{left_out}"
 
 
 def node_text(run: Run) -> str:
@@ -426,7 +430,13 @@ def warnings(run: Run) -> tuple[str, ...]:
     said = []
     if run.text("meter") in ("simulated", "replay"):
         said.append("The hardware was simulated: the energy is not this machine's.")
+    if run.summary.energy_kwh is not None or not run.summary.duration_s:
+        said += [text for flag, text in _FLAGS_OF_ENERGY.items() if flag in run.summary.flags]
     said += [text for flag, text in _FLAGS.items() if flag in run.summary.flags]
+    if run.text("gpu_note"):
+        said.append(sentence(f"not all of the GPUs' energy was read: {field_text(run, 'gpu_note')}"))
+    if run.text("gpu_doubt"):
+        said.append(sentence(field_text(run, "gpu_doubt")))
     if is_mock(run.intensity_sources):
         said.append("MOCK: the carbon intensity is invented, and so is the CO2e.")
     fallbacks = [source for source in run.intensity_sources if source.is_fallback]
@@ -530,13 +540,10 @@ SUM_COLUMNS = (
 def sum_cells(totals: Totals) -> tuple[str, str, str, str, str]:
     """Write the sums of ``SUM_COLUMNS``.
 
-    One that lacks runs carries a star, a tilde stands before what no hardware measured, and GPU-hours are a dash of no
-    GPU.
+    One that lacks runs carries a star, ``sum_mark`` stands before an energy, and GPU-hours are a dash of no GPU.
     """
     hours = totals.gpu_hours
-    tilde = ""
-    if is_all_modelled(totals):
-        tilde = TILDE
+    mark = sum_mark(totals)
     hours_text = "–"
     if hours is None:
         hours_text = fmt.UNKNOWN
@@ -545,17 +552,32 @@ def sum_cells(totals: Totals) -> tuple[str, str, str, str, str]:
     return (
         fmt.duration(totals.duration_s or None),
         _starred(hours_text, hours, totals.n_unknown_gpu_hours),
-        tilde + _starred(fmt.energy(totals.energy_kwh), totals.energy_kwh, totals.n_unknown_energy),
-        tilde + _starred(fmt.mass(totals.emissions_kgco2e), totals.emissions_kgco2e, totals.n_unknown_emissions),
+        mark + _starred(fmt.energy(totals.energy_kwh), totals.energy_kwh, totals.n_unknown_energy),
+        mark + _starred(fmt.mass(totals.emissions_kgco2e), totals.emissions_kgco2e, totals.n_unknown_emissions),
         _starred(fmt.money(totals.cost_usd), totals.cost_usd, totals.n_unknown_cost),
     )
 
 
-def tilde(run: Run) -> str:
-    """Return what stands before the energy of a run: a tilde where no hardware measured any of it."""
-    if run.summary.measured_share or run.calibration:
+def energy_mark(run: Run) -> str:
+    """Return what stands before the energy of a run: ``≥`` where a GPU's is missing, ``~`` where all is modelled."""
+    if run.calibration:
         return ""
-    return TILDE
+    mark = ""
+    if run.lacks_energy_of_gpu:
+        mark = AT_LEAST
+    if not run.summary.measured_share:
+        mark += TILDE
+    return mark
+
+
+def sum_mark(totals: Totals) -> str:
+    """Return what stands before the energy of some runs, as ``energy_mark`` of one."""
+    mark = ""
+    if totals.n_partial:
+        mark = AT_LEAST
+    if is_all_modelled(totals):
+        mark += TILDE
+    return mark
 
 
 def is_all_modelled(totals: Totals) -> bool:
@@ -576,6 +598,9 @@ def sum_notes(totals: Totals) -> list[str]:
         notes.append("* without the runs for which it is unknown.")
     if is_all_modelled(totals):
         notes.append(f"{TILDE} Energy is modelled: no hardware measured it.")
+    if totals.n_partial:
+        runs = fmt.plural(totals.n_partial, "run")
+        notes.append(f"{AT_LEAST}In {runs} a GPU could not be read: the energy is at least this.")
     placeless = [row.facts.carbon_intensity for row in totals.rows if not row.facts.country]
     n_of_world = sum(factor is not None and bool(factor.table_sha256) for factor in placeless)  # as place_sentence
     if n_of_world:

@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from greenlove_tracker.exploration.estimator import device_of
-from greenlove_tracker.machine.devices import lowered_power_limit, nvml_gpus
+from greenlove_tracker.machine.devices import nvml_gpus, power_limit_w, set_power_limit
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
+from greenlove_tracker.tracker.shutdown import guard
 from greenlove_tracker.vocabulary.errors import UsageError
 
 
@@ -37,10 +38,20 @@ def technique(name: str, value: str | None) -> Technique:
 
     @contextmanager
     def lowered() -> Iterator[None]:
-        with ExitStack() as stack:
-            for uuid in uuids:
-                stack.enter_context(lowered_power_limit(uuid, limit_w))
-            yield
+        before_w = {uuid: power_limit_w(uuid) for uuid in uuids}
+
+        def put_back() -> None:
+            with ExitStack() as each:  # one that cannot be leaves no other one lowered
+                for uuid, watts in before_w.items():
+                    each.callback(set_power_limit, uuid, watts)
+
+        with guard.undoing(put_back):
+            try:
+                for uuid in uuids:
+                    set_power_limit(uuid, limit_w)
+                yield
+            finally:
+                put_back()
 
     return Technique(f"{name}={value}", apply, stage=Stage.PROCESS, kind=name, active=lowered)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from greenlove_tracker.settings.config import TimeLimitSource
 from greenlove_tracker.text import format as fmt
@@ -60,7 +61,7 @@ class BudgetMonitor(RunPart):
             return
         self._check(is_over=True)
         used = state.consumption(self._recorder.metered_kwh)
-        for quantity in (q for q in state.limits if used[q] is None):
+        for quantity in (q for q in state.limits if getattr(used, q) is None):
             name, text = fmt.QUANTITIES[quantity]
             message = f"{name} is unknown, so the limit of {text(state.limits[quantity])} could not be checked"
             state.warn_once.warn(f"unchecked {quantity}", message)
@@ -81,12 +82,11 @@ def budget_outlooks(state: RunState, metered_kwh: float | None) -> Iterator[Over
     """Give each budget of a run of which anything is known, by what is used and by the latest forecast."""
     if not state.limits:
         return
-    used = dict(state.consumption(metered_kwh))
     forecast = state.forecast
     elapsed_s = state.elapsed_s
+    used = replace(state.consumption(metered_kwh), duration_s=elapsed_s + state.lost_s)
     if forecast is not None and any(warning.name == WarningCode.FEW for warning in forecast.warnings):
         forecast = None  # from so little that it may be a cold start
-    used["duration_s"] = elapsed_s + state.lost_s
     if state.time_limit is None:
         source = TimeLimitSource.DEADLINE
     else:
@@ -97,7 +97,7 @@ def budget_outlooks(state: RunState, metered_kwh: float | None) -> Iterator[Over
             if elapsed_s <= expected.upper:  # beyond, the run is overdue, and nothing better is known
                 expected = expected.given_more_than(elapsed_s)
             expected = expected.plus(state.lost_s)
-        used_now = used[quantity]
+        used_now = getattr(used, quantity)
         if used_now is not None and used_now > limit:
             yield Overrun(quantity, limit, used_now, expected, 1.0, source)
         elif expected is not None:

@@ -98,9 +98,9 @@ class RunExporters(RunPart):
         used = state.consumption(state.row_totals.node.metered.total_kwh)  # without estimates, which may fall again
         of_run = replace(
             of_run,
-            energy_kwh=used["energy_kwh"],
-            emissions_kgco2e=used["emissions_kgco2e"],
-            cost_usd=used["cost_usd"],
+            energy_kwh=used.energy_kwh,
+            emissions_kgco2e=used.emissions_kgco2e,
+            cost_usd=used.cost_usd,
         )
         self._put(self._position, RowWritten(row, of_epoch, of_run, state.energy_factor))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 import sysconfig
 from pathlib import Path
 from types import FrameType
@@ -49,18 +50,54 @@ def loop_length(frame: FrameType | None, loader: object) -> LoopLength | None:
         return None
     loop, frame = loops[0]
     n_epochs = _length(loop.iter, frame)
-    source = f"{ast.unparse(loop.iter)}, {Path(frame.f_code.co_filename).name}:{loop.lineno}"
-    return LoopLength(n_epochs, source) if n_epochs else None
+    if not n_epochs:
+        return None
+    return LoopLength(n_epochs, f"{ast.unparse(loop.iter)}, {Path(frame.f_code.co_filename).name}:{loop.lineno}")
+
+
+def overrules(found: LoopLength, given: int, frame: FrameType) -> bool:
+    """Return True where a loop certainly has other epochs than were given, so that its number counts.
+
+    A loop of fewer rounds may be one of several that share the epochs; so it must be the only one. One of more rounds
+    may be left early, or pass some over; so ``epoch_start()`` must be its first statement, and nothing in it leaves it.
+
+    Args:
+        found: by ``loop_length(frame, None)``.
+        given: epochs.
+        frame: that called ``epoch_start()``.
+    """
+    if found.epochs < given:
+        return _is_only_loop(frame)
+    loops = _loops_around(frame)
+    if found.epochs == given or not loops or loops[0].body[0].lineno != frame.f_lineno:
+        return False
+    return not any(isinstance(node, ast.Break | ast.Return) for node in ast.walk(loops[0]))
+
+
+def _is_only_loop(frame: FrameType | None) -> bool:
+    """Return True where ``epoch_start``, and each function around its call, is called at one place of a file."""
+    called = "epoch_start"
+    while frame is not None and _is_of_script(frame) and called != "<module>":  # which is run once
+        calls = re.findall(rf"(?<!def )\b{called}\(", _source(frame))
+        if len(calls) > 1:
+            return False
+        called = frame.f_code.co_name
+        frame = frame.f_back
+    return True
 
 
 def _is_of_script(frame: FrameType) -> bool:
     return not frame.f_code.co_filename.startswith(_NOT_OF_SCRIPT)
 
 
+def _source(frame: FrameType) -> str:
+    return "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
+
+
 def _loops_around(frame: FrameType) -> list[Any]:
     """Return the loops of this function around the line that it is at, the innermost first."""
     try:
-        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals)))
+        tree = ast.parse(_source(frame))
     except (SyntaxError, ValueError):
         return []
     line = frame.f_lineno

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 
 from greenlove_tracker.logs.run_fields import check_declared
-from greenlove_tracker.meter import MeterInfo, NullMeter
+from greenlove_tracker.machine.devices import has_cuda_started
+from greenlove_tracker.meter import GpuEnergy, MeterInfo, NullMeter
 from greenlove_tracker.tracker.events import RunEnded
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.vocabulary.records import Field, Flag
@@ -17,6 +19,9 @@ class MeterStarter(RunPart):
 
     Args:
         run: that it is a part of.
+
+    Attributes:
+        gpus: returns what was read of each GPU.
     """
 
     def __init__(self, run: RunParts) -> None:
@@ -25,6 +30,7 @@ class MeterStarter(RunPart):
         self._is_settled = threading.Event()  # it is up, or never will be
         self._is_released = self._has_failed = False
         self._visible_gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
+        self.gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple
 
     def started(self) -> None:
         """Start the meter, on a thread where it takes its time: nothing waits for it."""
@@ -64,15 +70,38 @@ class MeterStarter(RunPart):
         if isinstance(self._meter, NullMeter):
             self._recorder.detach_meter(Flag.NO_METER)
         elif not self._has_failed:
-            self._recorder.attach_meter(self._meter)
+            self._recorder.attach_meter(self._meter, info.gpus)
+            self.gpus = info.gpus
         # behind the attaching: what passes between the meter's start and its first row would be energy without time
         self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{ready_s:.3f}", "s")])
 
+    def tick(self) -> None:
+        """Warn of GPUs that cannot be read."""
+        for one in self.gpus():
+            if one.problem:
+                message = f"{one.gpu.label} could not be read: {one.problem}. Its energy is missing where it could not"
+                self._state.warn_once.warn(one.gpu.label, message)
+
     def ending(self) -> None:
-        """Say where other GPUs were named after the meter's start: it measured those of before."""
+        """Write the energy of each GPU, why one could not be read, and whether others may have been meant."""
+        self.tick()
+        gpus = self.gpus()
+        fields = [
+            Field("gpu_energies_kwh", " ".join(map(_energy_text, gpus)), "kWh"),
+            Field("gpu_note", "; ".join(f"{one.gpu.label}: {one.problem}" for one in gpus if one.problem)),
+        ]
         if self._recorder.is_metering and os.environ.get("CUDA_VISIBLE_DEVICES") != self._visible_gpus:
             doubt = "CUDA_VISIBLE_DEVICES changed after the start: the GPUs of before were counted"
-            self._writer.write_fields([Field("gpu_doubt", doubt)])
+            fields.append(Field("gpu_doubt", doubt))
+        if self._trains_on_unseen_gpu():
+            fields.append(Field("gpu_doubt", "torch computes on CUDA, and the driver's library shows no GPU"))
+            fields.append(Field("unmeasured", "gpu"))
+            self._state.count_gpus(0, are_measured=False)
+        self._writer.write_fields([field for field in fields if field.value])
+
+    def _trains_on_unseen_gpu(self) -> bool:
+        is_seen = self._state.gpu_count > 0 or self._state.settings.is_simulated
+        return self._recorder.is_metering and not is_seen and has_cuda_started()
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the meter is up; return False where it is not in time, or cannot be."""
@@ -89,3 +118,10 @@ class MeterStarter(RunPart):
             self._meter.stop()
         except Exception as error:
             self._state.warn_once.warn("stop", f"the energy meter could not be stopped: {error!r}", error)
+
+
+def _energy_text(one: GpuEnergy) -> str:
+    """Write a GPU's number and its energy: ``0=0.1234``, ``0=0.1234+`` where there was more, ``0=`` where unknown."""
+    if one.kwh is None:
+        return f"{one.gpu.index}="
+    return f"{one.gpu.index}={one.kwh:.9g}{'+' if one.problem else ''}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from greenlove_tracker.logs.writer import timestamp
-from greenlove_tracker.meter.base import Meter, checked_reading, sum_of_readings
+from greenlove_tracker.meter.base import GpuEnergy, Meter, checked_reading, sum_of_readings
 from greenlove_tracker.vocabulary.errors import MeterError, TrackerStateError, pass_on_from_handler
 from greenlove_tracker.vocabulary.records import (
     UNKNOWN_ENERGY,
@@ -24,7 +24,7 @@ from greenlove_tracker.vocabulary.records import (
 from greenlove_tracker.vocabulary.units import gco2e_from_kwh
 
 if TYPE_CHECKING:
-    from greenlove_tracker.tracker.live_intensity import RatesInForce
+    from greenlove_tracker.tracker.rates_in_force import RatesInForce
 
 _UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginning without a row of its own
 LOADING_SHARE = 0.1  # of a row or an epoch beside which we were loading: less is hardly felt
@@ -135,6 +135,8 @@ class Recorder:
         self._counts: dict[str, int] = {}  # since the last row: Python's integers, which neither overflow nor change
         self._steps_in_rows = 0
         self._gpu_was_read = self._is_finished = False
+        self._gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple
+        self._lacks_gpu = False  # one of those readings is without a GPU
         self.epoch: int | None = None
         self.is_paused = self.is_opened_by_step = False
         self.epochs_begun = self.epochs_done = 0
@@ -142,12 +144,18 @@ class Recorder:
         self.paused_s = 0.0
         self.metered_kwh: float | None = None
 
-    def attach_meter(self, meter: Meter) -> None:
-        """Measure energy from now on; what came before is a row of its own without energy."""
+    def attach_meter(self, meter: Meter, gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple) -> None:
+        """Measure energy from now on; what came before is a row of its own without energy.
+
+        Args:
+            meter: that measures.
+            gpus: returns what was read of each GPU.
+        """
         unmetered_s = _UNMETERED_S if meter.starts_at_once else 0.0
         if self.open_for_s() > unmetered_s:
             self.write_segment()
         self._meter = meter
+        self._gpus = gpus
 
     def detach_meter(self, flag: Flag) -> None:
         """Measure no energy from now on, for the reason that the flag names."""
@@ -426,11 +434,13 @@ class Recorder:
             flags.add(Flag.SHORT)
         if energy.gpu_kwh is not None:
             self._gpu_was_read = True
+            if self._lacks_gpu:
+                flags.add(Flag.GPU_MISSING)
         elif self._gpu_was_read and energy.is_known:
             flags.add(Flag.GPU_UNREAD)
         self._boundary = now
         self._energy = None
-        self._has_failed = False
+        self._has_failed = self._lacks_gpu = False
         return _MeteredSpan(before.utc_s, now.utc_s, duration_s, energy, frozenset(flags))
 
     def read_within_row(self) -> None:
@@ -465,6 +475,8 @@ class Recorder:
         if was_failing:
             return UNKNOWN_ENERGY
         self._has_failed = False
+        if not all(gpu.is_read for gpu in self._gpus()):
+            self._lacks_gpu = True
         read_kwh = energy.total_kwh
         if read_kwh or (read_kwh is not None and interval_s >= meter.resolution_s):  # else it cannot tell yet
             self.metered_kwh = read_kwh + (self.metered_kwh or 0.0)

@@ -30,10 +30,10 @@ from greenlove_tracker.tracker.budgets import BudgetActions
 from greenlove_tracker.tracker.events import Exporter, RunEnded
 from greenlove_tracker.tracker.exporters import RunExporters, named_exporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
-from greenlove_tracker.tracker.live_intensity import RatesInForce, open_rates
 from greenlove_tracker.tracker.metadata import run_fields
 from greenlove_tracker.tracker.meter_starter import MeterStarter
 from greenlove_tracker.tracker.part import RunPart, RunParts
+from greenlove_tracker.tracker.rates_in_force import RatesInForce, open_rates
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.shutdown import guard
 from greenlove_tracker.tracker.span_recorder import SpanRecorder
@@ -45,6 +45,7 @@ from greenlove_tracker.vocabulary.forecasting import Forecast
 from greenlove_tracker.vocabulary.phases import Plan
 from greenlove_tracker.vocabulary.records import (
     Clock,
+    Consumption,
     Counts,
     Field,
     Flag,
@@ -72,6 +73,7 @@ PARTS: tuple[Callable[[RunParts], RunPart], ...] = (
     StatusPrinter,
     RunExporters,
 )
+_FRESH_S = 1.0  # a reading of the meter serves who asks for the consumption so long
 _END_S = 20.0  # the end of a run waits so long for what its parts still do,
 _TERMINATED_S = 3.0  # and a process that is told to end so long: it has a grace period of 5 s or more
 # Settings that describe hardware, and those that what is known of rates by time goes by.
@@ -177,77 +179,78 @@ class Session:
         iso3 = "" if place is None else place.iso3
         meter = meter or choose_meter(settings, ranks, clock, intensity_now, iso3, codecarbon_options)
         run_dir = join_dir or make_run_dir(settings, ranks, started_utc_s)
-        before = None if mode is RunMode.EXPLORATION else open_run()  # else it goes on beside this one
-        if before is not None:
-            before.end_before_next()
-        if before is not None and launch is not None and in_background:
-            started_s, started_utc_s = before.recorder.boundary
-        if in_background and not meter.starts_at_once:
-            meter = WatchedMeter(meter)
-        is_planned = launch is not None or mode not in (RunMode.RUNNER, RunMode.COMMAND)
-        state = self.state = RunState(
-            settings=settings,
-            plan=plan if is_planned else None,
-            factors=replace(factors, run_id=run_dir.name),
-            budget_actions=budget_actions or BudgetActions(),
-            prior=prior,
-            mode=mode,
-            ranks=ranks,
-            clock=clock,
-            started_s=started_s,
-            started_utc_s=started_utc_s,
-            run_dir=run_dir,
-            meter=meter,
-            exporters=exporters,
-            in_background=in_background,
-            is_part_of_other=join_dir is not None,
-            has_tracker=mode is RunMode.OWN or launch is not None,
-            warn_once=warn_once,
-            rates_in_force=rates,
-        )
-        self.launch: Launch | None = None
-        if mode is RunMode.RUNNER:
-            self.launch = launch or Launch(settings, run_dir)
-            os.environ[RUN_DIR_VARIABLE] = str(run_dir)  # processes that the script starts are part of the run
-        self._extra_fields = list(extra_fields)
-        if join_dir is not None:
-            self._extra_fields.append(Field("role", schema.JOINED_ROLE))
-        if launch is not None:
-            self._extra_fields.append(Field("part_of", launch.run_dir.name))
-        stream: int | str = ranks.rank
-        if mode is RunMode.COMMAND and join_dir is None:
-            stream = schema.COMMAND_STREAM
-        self.writer = writer.RunWriter(
-            run_dir,
-            stream,
-            self._known_fields(plan),
-            lambda error: warn_once.warn(
-                "log", f"the log cannot be written ({error}); tracking goes on in memory, writing is tried again"
-            ),
-            has_rates=rates.is_by_time,
-        )
-        self._n_rows = 0
-        self.recorder: Recorder = Recorder(
-            clock,
-            self._emit,
-            before_reading=self._synchronise,
-            rates=rates,
-            on_meter_failure=lambda error: warn_once.warn(
-                "meter", f"the energy meter failed: {error}. Time is tracked on; energy is unknown where it fails"
-            ),
-            on_bad_count=lambda message: warn_once.misuse("count", message),
-            started=(started_s, started_utc_s),
-            epochs_before=plan.first_epoch,
-        )
-        self._calls = 0  # of the training's that are under way, one within the other
-        self._deferred: tuple[RunStatus, int | None] | None = None  # the end that is due behind them
-        self.run_parts = RunParts(PARTS, state, self.recorder, self.writer)
-        self._is_over = threading.Event()
-        if mode is RunMode.EXPLORATION:
-            Session._n_explorations += 1
-        if mode is not RunMode.EXPLORATION or open_run() is None:
-            guard.watch(self)
-        self.run_parts.tell(lambda part: part.started())
+        with guard.one_begins:  # of several threads' runs at a moment, each closes the one before
+            before = None if mode is RunMode.EXPLORATION else open_run()  # else it goes on beside this one
+            if before is not None:
+                before.end_before_next()
+            if before is not None and launch is not None and in_background:
+                started_s, started_utc_s = before.recorder.boundary
+            if in_background and not meter.starts_at_once:
+                meter = WatchedMeter(meter)
+            is_planned = launch is not None or mode not in (RunMode.RUNNER, RunMode.COMMAND)
+            state = self.state = RunState(
+                settings=settings,
+                plan=plan if is_planned else None,
+                factors=replace(factors, run_id=run_dir.name),
+                budget_actions=budget_actions or BudgetActions(),
+                prior=prior,
+                mode=mode,
+                ranks=ranks,
+                clock=clock,
+                started_s=started_s,
+                started_utc_s=started_utc_s,
+                run_dir=run_dir,
+                meter=meter,
+                exporters=exporters,
+                in_background=in_background,
+                is_part_of_other=join_dir is not None,
+                has_tracker=mode is RunMode.OWN or launch is not None,
+                warn_once=warn_once,
+                rates_in_force=rates,
+            )
+            self.launch: Launch | None = None
+            if mode is RunMode.RUNNER:
+                self.launch = launch or Launch(settings, run_dir)
+                os.environ[RUN_DIR_VARIABLE] = str(run_dir)  # processes that the script starts are part of the run
+            self._extra_fields = list(extra_fields)
+            if join_dir is not None:
+                self._extra_fields.append(Field("role", schema.JOINED_ROLE))
+            if launch is not None:
+                self._extra_fields.append(Field("part_of", launch.run_dir.name))
+            stream: int | str = ranks.rank
+            if mode is RunMode.COMMAND and join_dir is None:
+                stream = schema.COMMAND_STREAM
+            self.writer = writer.RunWriter(
+                run_dir,
+                stream,
+                self._known_fields(plan),
+                lambda error: warn_once.warn(
+                    "log", f"the log cannot be written ({error}); tracking goes on in memory, writing is tried again"
+                ),
+                has_rates=rates.is_by_time,
+            )
+            self._n_rows = 0
+            self.recorder: Recorder = Recorder(
+                clock,
+                self._emit,
+                before_reading=self._synchronise,
+                rates=rates,
+                on_meter_failure=lambda error: warn_once.warn(
+                    "meter", f"the energy meter failed: {error}. Time is tracked on; energy is unknown where it fails"
+                ),
+                on_bad_count=lambda message: warn_once.misuse("count", message),
+                started=(started_s, started_utc_s),
+                epochs_before=plan.first_epoch,
+            )
+            self._calls = 0  # of the training's that are under way, one within the other
+            self._deferred: tuple[RunStatus, int | None] | None = None  # the end that is due behind them
+            self.run_parts = RunParts(PARTS, state, self.recorder, self.writer)
+            self._is_over = threading.Event()
+            if mode is RunMode.EXPLORATION:
+                Session._n_explorations += 1
+            if mode is not RunMode.EXPLORATION or open_run() is None:
+                guard.watch(self)
+            self.run_parts.tell(lambda part: part.started())
         if in_background:  # where no thread is to be had, rows are still written by the training's own calls
             start_thread("greenlove-tracker", self._work)
 
@@ -272,6 +275,8 @@ class Session:
         self.run_parts.rows.append(row)
 
     def _synchronise(self) -> None:
+        if guard.is_terminating:
+            return  # the device may hang
         try:
             devices.synchronise()
         except Exception as error:  # an error of the training's own kernels; torch raises it again at its next call
@@ -356,6 +361,18 @@ class Session:
         except Exception as error:  # asking must not end a training
             self.state.warn_once.internal_error("forecast", error)
         return self.state.forecast
+
+    def consumption(self) -> Consumption:
+        """Return the run's consumption so far; once it is closed, that of its summary."""
+        if self.summary is not None:
+            return self.summary.consumption
+        found = Consumption()
+        with self.tracked_call as recorder:
+            if self.state.clock.perf_s() >= recorder.read_at_s + _FRESH_S:
+                recorder.read_within_row()
+            self.run_parts.tell_rows()
+            found = self.state.consumption(recorder.metered_kwh)
+        return found  # noqa: RET504  # unknown behind an error of ours, which is warned of
 
     # -- the training's thread -----------------------------------------------------------------------------------
 

@@ -1,8 +1,10 @@
 """Closes a run when nobody calls ``stop()``: at the end of the process, by a signal, by the next run.
 
 Where SIGTERM would kill the process outright, a handler of ours closes the run and sends the signal again, so that the
-process ends as it would have. Handlers of the training's own stay as they are. Python calls a handler once the main
-thread comes back from C: a process that hangs there is left to whoever sends SIGKILL.
+process ends as it would have. Handlers of the training's own stay as they are.
+
+Python calls a handler once the main thread comes back from C. A thread of ours hears of the signal at once, and ends a
+process that hangs there.
 """
 
 from __future__ import annotations
@@ -13,12 +15,18 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Protocol
 
+from greenlove_tracker.machine.forks import start_thread
+from greenlove_tracker.machine.wake_up import SignalListener, end_process_by
 from greenlove_tracker.text.console import is_interactive
 from greenlove_tracker.vocabulary.records import RunStatus, status_of
+
+C_CALL_S = 2.0  # the main thread is waited for so long after SIGTERM, as long as it is in C,
+CLOSE_S = 2.5  # and the end of the process so long; together less than the 5 s that some schedulers give
 
 
 class ClosableRun(Protocol):
@@ -35,12 +43,21 @@ class ClosableRun(Protocol):
 
 
 class _ShutdownGuard:
-    """Closes the open run of this process when the process ends."""
+    """Closes the open run of this process when the process ends, and undoes what must not outlive it.
+
+    Attributes:
+        current: the open run.
+        one_begins: held from where a run closes the one before until it is the open one, and measures.
+        is_terminating: SIGTERM ends the process.
+    """
 
     def __init__(self) -> None:
         self.current: ClosableRun | None = None
+        self.one_begins = threading.RLock()
         self._receiver: Callable[[int], bool] | None = None
-        self._is_terminating = False
+        self._undoing: set[Callable[[], None]] = set()
+        self._listener = SignalListener(self._on_signal_in_c)
+        self.is_terminating = False
 
     def watch(self, run: ClosableRun) -> None:
         """Close this run if nobody else does."""
@@ -64,6 +81,21 @@ class _ShutdownGuard:
             self._receiver = None
             self._give_signal_back()
 
+    @contextlib.contextmanager
+    def undoing(self, undo: Callable[[], None]) -> Iterator[None]:
+        """Call this before the process ends by a SIGTERM that comes within the block, which has no ``finally`` then.
+
+        Args:
+            undo: may be called at any moment, on any thread, and more than once.
+        """
+        self._undoing.add(undo)
+        self._handle_signal()
+        try:
+            yield
+        finally:
+            self._undoing.discard(undo)
+            self._give_signal_back()
+
     def release(self, run: ClosableRun) -> None:
         """Leave the process as it was: the run is closed."""
         if self.current is run:
@@ -74,16 +106,16 @@ class _ShutdownGuard:
         """Handle SIGTERM where nobody does; return whether we do. Python lets only the main thread set handlers."""
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_sigterm)
+            self._listener.start()
         return self._is_ours()
 
     def _give_signal_back(self) -> None:
-        if (
-            self.current is None
-            and self._receiver is None
-            and self._is_ours()
-            and threading.current_thread() is threading.main_thread()
-        ):
+        is_main_thread = threading.current_thread() is threading.main_thread()
+        if self.current is not None or self._receiver is not None or self._undoing or not is_main_thread:
+            return
+        if self._is_ours():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._listener.stop()
 
     def _is_ours(self) -> bool:
         return signal.getsignal(signal.SIGTERM) == self._on_sigterm
@@ -91,28 +123,41 @@ class _ShutdownGuard:
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         if not self._is_ours():
             return  # called by a handler that came after us and chains to the one before: the signal is its own
-        if self._receiver is not None and self._receiver(number):
-            return
-        if self._is_terminating:
+        if self._receiver is None or not self._receiver(number):
+            self._terminate()
+
+    def _terminate(self) -> None:
+        """Close the run, in the middle of a row as soon as that is made, and end the process."""
+        if self.is_terminating:
             return  # many a launcher sends it twice
-        self._is_terminating = True
+        self.is_terminating = True
+        for undo in [*self._undoing]:
+            with contextlib.suppress(Exception):
+                undo()
         try:
             if self.current is not None and self.current.pid == os.getpid():
-                self.current.finish(RunStatus.TERMINATED)  # in the middle of a row, as soon as that is made
+                self.current.finish(RunStatus.TERMINATED)
         finally:
             self.end_if_terminated()
 
     def end_if_terminated(self) -> None:
         """End the process by the SIGTERM that came, once the run is closed."""
-        if self._is_terminating and self.current is None:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGTERM)
+        if self.is_terminating and self.current is None:
+            end_process_by(signal.SIGTERM)
+
+    def _on_signal_in_c(self, number: int) -> None:
+        """End the process some seconds after SIGTERM, whatever the main thread does."""
+        if number == signal.SIGTERM and self._receiver is None and self._is_ours():
+            time.sleep(C_CALL_S)
+            start_thread("greenlove-end", self._terminate)  # the run's lock may be held for ever
+            time.sleep(CLOSE_S)
+            end_process_by(number)
 
     def at_exit(self) -> None:
         run = self.current
         if run is None or run.pid != os.getpid() or run.is_finished:
             return
-        if self._is_terminating:
+        if self.is_terminating:
             status = RunStatus.TERMINATED
         else:
             status = exit_status()
@@ -127,8 +172,10 @@ class _ShutdownGuard:
     def forget(self) -> None:
         """Forget the run in a forked child: it is the parent's, and so is whatever it was doing at the moment."""
         self.current = None
+        self.one_begins = threading.RLock()
         self._receiver = None
-        self._is_terminating = False
+        self._undoing.clear()
+        self.is_terminating = False
         self._give_signal_back()
 
 

@@ -18,11 +18,11 @@ from greenlove_tracker.settings.config import Settings, TimeLimit, time_limit
 from greenlove_tracker.text.warn_once import WarnOnce
 from greenlove_tracker.tracker.budgets import BudgetActions
 from greenlove_tracker.tracker.events import Exporter
-from greenlove_tracker.tracker.live_intensity import RatesInForce
+from greenlove_tracker.tracker.rates_in_force import RatesInForce
 from greenlove_tracker.vocabulary.forecasting import Forecast
 from greenlove_tracker.vocabulary.phases import Plan
 from greenlove_tracker.vocabulary.pricing import Rates
-from greenlove_tracker.vocabulary.records import Clock, Row, RunStatus
+from greenlove_tracker.vocabulary.records import Clock, Consumption, Row, RunStatus
 
 
 class RunMode(Enum):
@@ -185,11 +185,8 @@ class RunState:
 
     @property
     def rates(self) -> Rates:
-        """The rates of the run as a whole: with an intensity by time, the mean over the energy so far."""
-        return self.rates_of(self.row_totals.mean)
-
-    def rates_of(self, mean: MeanRates) -> Rates:
-        """Return the rates of some rows; before the first, those that are in force."""
+        """The rates of the run as a whole: by time, the mean over its rows; before the first, those in force."""
+        mean = self.row_totals.mean
         rates = self.factors.rates
         if not self.rates_in_force.is_by_time:
             return rates
@@ -201,20 +198,16 @@ class RunState:
             return by_time
         return replace(by_time, electricity_price=None)
 
-    def consumption(self, metered_kwh: float | None) -> Mapping[str, float | None]:
-        """Return the run's consumption so far, by quantity; None where it is not known."""
+    def consumption(self, metered_kwh: float | None) -> Consumption:
+        """Return the run's consumption so far."""
         rates = self.rates
         elapsed_s = self.elapsed_s
         if metered_kwh is None:
             energy_kwh = None
         else:
             energy_kwh = metered_kwh * self.energy_factor
-        return {
-            "duration_s": elapsed_s,
-            "energy_kwh": energy_kwh,
-            "emissions_kgco2e": rates.emissions(energy_kwh),
-            "cost_usd": rates.cost(elapsed_s, energy_kwh, self.gpu_count)[0],
-        }
+        cost_usd, _ = rates.cost(elapsed_s, energy_kwh, self.gpu_count)
+        return Consumption(elapsed_s, energy_kwh, rates.emissions(energy_kwh), cost_usd)
 
 
 def run_factors(settings: Settings, plan: Plan, run_id: str, started_at: str) -> RunFactors:

@@ -57,6 +57,7 @@ class Flag(DescribedStr):
     METER_FAILED = "meter_failed", "the meter had failed: no energy"
     NO_METER = "no_meter", "another rank of this node carries the meter: no energy"
     GPU_UNREAD = "gpu_unread", "the GPUs' energy could not be read any more"
+    GPU_MISSING = "gpu_missing", "one of several GPUs could not be read: the energy is without it"
     CLOCK_JUMP = (
         "clock_jump",
         "wall clock and steady clock disagree by over 2 s and 1%: suspended, or the clock was set",
@@ -334,6 +335,26 @@ class MetricSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class Consumption:
+    """What a run has taken so far, as ``tracker.consumption`` gives it: of this rank's node, since the run began.
+
+    The energy is what was metered, with the PUE. The time before the meter is up is estimated once the run is closed:
+    then it is that of ``tracker.summary``.
+
+    Attributes:
+        duration_s: wall time, in seconds.
+        energy_kwh: energy, in kWh.
+        emissions_kgco2e: operational emissions, in kg of CO2 equivalent.
+        cost_usd: cost, in US dollars: the machine's where its price is set, else that of the electricity.
+    """
+
+    duration_s: float | None = None
+    energy_kwh: float | None = None
+    emissions_kgco2e: float | None = None
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunSummary:
     """The totals of a run over all its nodes.
 
@@ -381,6 +402,11 @@ class RunSummary:
         float | None, "what `node_overhead` adds for the rest of the node, an assumption; not in older logs"
     ] = None
     metrics: Annotated[tuple[MetricSummary, ...], None] = ()  # no column: each has lines of its own
+
+    @property
+    def consumption(self) -> Consumption:
+        """Time, energy, CO2e and cost alone, as a run has them while it goes on."""
+        return Consumption(self.duration_s, self.energy_kwh, self.emissions_kgco2e, self.cost_usd)
 
     @property
     def between_s(self) -> float:

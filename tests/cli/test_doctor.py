@@ -4,7 +4,7 @@ import json
 
 from greenlove_tracker.cli import diagnosis as doctor
 from greenlove_tracker.cli.diagnosis import Diagnosis, examine
-from greenlove_tracker.machine.devices import CounterState, Gpu
+from greenlove_tracker.machine.devices import CounterState
 from greenlove_tracker.settings.config import Settings
 
 
@@ -21,19 +21,6 @@ def test_the_doctor_says_what_a_run_would_do(tmp_path, monkeypatch):
     json.dumps(diagnosis.as_dict())
     (tmp_path / "file").touch()
     assert examine(Settings(log_dir=str(tmp_path / "file"), sim_gpu_w=100.0)).findings[-1].mark == "✗"
-
-
-def test_a_gpu_that_nvml_shows_but_codecarbon_does_not_measure_comes_with_its_fix(monkeypatch):
-    monkeypatch.setattr(doctor, "nvml_gpus", lambda: (Gpu(0, "GPU-0", "NVIDIA H200", 140.0, 700.0, True),))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    (broken,) = doctor._gpu_findings({})
-    assert (broken.mark, broken.method) == ("✗", "unmeasured") and "nvidia-smi" in broken.fix
-    (good,) = doctor._gpu_findings({"gpu_method": "counter"})
-    assert (good.mark, good.method, good.fix) == ("✓", "counter", "")
-    assert "limit 700 W" in good.note
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    (hidden,) = doctor._gpu_findings({})
-    assert hidden.method == "left out"
 
 
 def test_what_the_counters_of_gpus_leave_out_is_said_where_there_are_gpus(monkeypatch, tmp_path):

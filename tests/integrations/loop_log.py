@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.tracker.live_intensity import RatesInForce
+from greenlove_tracker.tracker.rates_in_force import RatesInForce
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.vocabulary.records import Clock, Counts, Factor, Flag, Row, RowKind
 

@@ -172,7 +172,7 @@ def test_peak_memory_is_the_fullest_gpus(monkeypatch):
 
 def _fake_nvml(monkeypatch, fail_with: str | None = None, pids: Sequence[int] = ()):
     class NVMLError(Exception):
-        pass
+        value = 9  # NVML_ERROR_DRIVER_NOT_LOADED
 
     def initialise():
         if fail_with:
@@ -193,6 +193,7 @@ def _fake_nvml(monkeypatch, fail_with: str | None = None, pids: Sequence[int] = 
         nvmlDeviceGetName=lambda h: "NVIDIA GeForce RTX 3060 Laptop GPU",
         nvmlDeviceGetTotalEnergyConsumption=no_counter,
         nvmlDeviceGetComputeRunningProcesses=lambda h: [SimpleNamespace(pid=pid) for pid in pids],
+        nvmlDeviceGetMigMode=no_counter,
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
 

@@ -15,9 +15,10 @@ from types import SimpleNamespace
 import pytest
 
 from greenlove_tracker import Tracker, aggregate, read_logs
-from greenlove_tracker.machine.devices import Gpu, Share
+from greenlove_tracker.machine.devices import Gpu, NvmlGpus, Share
 from greenlove_tracker.meter import codecarbon as module
 from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
+from greenlove_tracker.meter.gpus import GpuReaders
 from greenlove_tracker.vocabulary.errors import MeterError
 from greenlove_tracker.vocabulary.records import Method, sum_energies
 
@@ -66,6 +67,7 @@ def test_every_component_says_how_it_was_obtained():
 SCRIPT = """
 import os, sys
 from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
+from greenlove_tracker.meter.gpus import GpuReaders
 meter = CodeCarbonMeter(os.environ, carbon_intensity_gco2e_per_kwh=458.0)
 info = meter.start()
 import time; time.sleep(0.1)
@@ -183,13 +185,6 @@ def test_a_flush_that_fails_is_an_error(monkeypatch):
     meter.stop()
 
 
-class GPU:
-    """Named as CodeCarbon's class: the meter goes by the name."""
-
-    def __init__(self, *, falls_back: bool = False) -> None:
-        self.devices = SimpleNamespace(devices=[SimpleNamespace(_use_power_fallback=falls_back)])
-
-
 def fake_tracker(meter: CodeCarbonMeter, hardware: list, deltas: list) -> None:
     """A tracker whose flushes give these (cpu, gpu, ram) in turn."""
     remaining = iter(deltas)
@@ -202,36 +197,23 @@ def fake_tracker(meter: CodeCarbonMeter, hardware: list, deltas: list) -> None:
     meter._tracker = SimpleNamespace(flush=flush, _hardware=hardware, stop=lambda: None)
 
 
-def test_a_gpu_that_reads_zero_for_too_long_is_unknown(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
-    meter = make()
-    fake_tracker(meter, [GPU()], [(0, 0.1, 0), (0, 0.0, 0), (0, 0.0, 0), (0, 0.2, 0)])
-    readings = []
-    for step_s in (0.0, 0.5, 2.0, 1.0):
-        now[0] += step_s
-        readings.append(meter.read().gpu_kwh)
-    assert readings == [0.1, 0.0, None, 0.2]
-
-
 def test_a_total_that_fell_is_unknown():
     meter = make()
-    fake_tracker(meter, [GPU()], [(0, -0.1, 0)])
+    fake_tracker(meter, [SimpleNamespace(chip_part="GPU")], [(0, -0.1, 0)])
     assert meter.read().gpu_kwh is None
 
 
 def test_hidden_gpus_are_not_charged(monkeypatch):
-    monkeypatch.setattr(module, "nvml_gpus", lambda: (Gpu(0, "GPU-0", "H200", 140.0, 700.0, True),))
+    monkeypatch.setattr(module, "nvml_gpus", lambda: NvmlGpus([Gpu(0, "GPU-0", "H200", 140.0, 700.0, True)]))
     meter = CodeCarbonMeter({"CUDA_VISIBLE_DEVICES": ""}, carbon_intensity_gco2e_per_kwh=458.0)
     fields = {f.name: f.value for f in meter.start().fields}
-    meter.stop()
-    fake_tracker(meter, [GPU()], [(0, 0.1, 0)])
     assert meter.read().gpu_kwh is None
+    meter.stop()
     assert fields["gpu_count"] == "0" and "gpu" not in fields.get("unmeasured", "")
 
 
-def test_a_gpu_that_codecarbon_does_not_find_is_named_unmeasured(monkeypatch):
-    monkeypatch.setattr(module, "nvml_gpus", lambda: (Gpu(0, "GPU-0", "H200", 140.0, 700.0, True),))
+def test_a_gpu_that_codecarbon_cannot_read_is_named_unmeasured(monkeypatch):
+    monkeypatch.setattr(module, "nvml_gpus", lambda: NvmlGpus([Gpu(0, "GPU-0", "H200", 140.0, 700.0, True)]))
     meter = CodeCarbonMeter({}, carbon_intensity_gco2e_per_kwh=458.0)
     fields = {f.name: f.value for f in meter.start().fields}
     meter.stop()
@@ -244,7 +226,7 @@ def test_a_gpu_that_codecarbon_does_not_find_is_named_unmeasured(monkeypatch):
 )
 def test_the_memory_of_one_gpu_is_logged_where_all_have_the_same(monkeypatch, memories, logged):
     gpus = tuple(Gpu(i, f"GPU-{i}", "H200", memory_gb, 700.0, True) for i, memory_gb in enumerate(memories))
-    monkeypatch.setattr(module, "nvml_gpus", lambda: gpus)
+    monkeypatch.setattr(module, "nvml_gpus", lambda: NvmlGpus(gpus))
     meter = CodeCarbonMeter({}, carbon_intensity_gco2e_per_kwh=458.0)
     fields = {f.name: f for f in meter.start().fields}
     meter.stop()
@@ -257,6 +239,7 @@ import os, sys
 children = []
 sys.addaudithook(lambda event, args: children.append(args[1]) if event == "subprocess.Popen" else None)
 from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
+from greenlove_tracker.meter.gpus import GpuReaders
 meter = CodeCarbonMeter(os.environ, carbon_intensity_gco2e_per_kwh=458.0)
 fields = {f.name: f.value for f in meter.start().fields}
 import time; time.sleep(0.1)
@@ -305,7 +288,7 @@ def test_rated_powers_are_those_that_codecarbon_finds_with_pandas():
     ]
     models = [*names, *raw, "no such CPU"]
     expected = [tdp._get_cpu_power_from_registry(model) for model in models]
-    with module._quick_detection():
+    with module._quick_detection(GpuReaders(())):
         assert [tdp._get_cpu_power_from_registry(model) for model in models] == expected
 
 

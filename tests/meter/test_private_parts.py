@@ -4,8 +4,10 @@ import os
 
 import pytest
 
+from greenlove_tracker.machine.devices import Gpu
 from greenlove_tracker.meter import codecarbon as module
 from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
+from greenlove_tracker.meter.gpus import GpuReader
 from greenlove_tracker.vocabulary.records import Method
 
 
@@ -51,9 +53,7 @@ def test_the_power_of_memory_is_kept_once_it_is_known(tracker, monkeypatch):
 
 @pytest.mark.parametrize(("millijoules", "method"), [(5000, Method.COUNTER), (None, Method.SAMPLED_POWER)])
 def test_a_gpu_without_a_counter_says_so(millijoules, method):
-    from codecarbon.core.gpu import AllGPUDevices
     from codecarbon.core.gpu_device import GPUDevice
-    from codecarbon.external.hardware import GPU
 
     class Device(GPUDevice):
         def _init_static_details(self):
@@ -62,10 +62,8 @@ def test_a_gpu_without_a_counter_says_so(millijoules, method):
         def _get_total_energy_consumption(self):
             return millijoules
 
-    gpu = object.__new__(GPU)
-    gpu.devices = object.__new__(AllGPUDevices)
-    gpu.devices.devices = [Device(handle=None, gpu_index=0)]
-    assert module._method(gpu) == ("gpu", method)
+    gpu = Gpu(0, "GPU-0", "H200", 140.0, 700.0, True)
+    assert GpuReader(gpu, lambda check: Device(handle=None, gpu_index=0)).method is method
 
 
 def test_slurms_job_is_looked_for_in_two_modules():

@@ -22,6 +22,7 @@ def gpu(monkeypatch):
         nvmlShutdown=lambda: None,
         nvmlDeviceGetHandleByUUID=lambda uuid: found,
         nvmlDeviceGetPowerManagementLimit=lambda gpu: gpu.limit_mw,
+        nvmlDeviceGetPowerManagementLimitConstraints=lambda gpu: (100_000, 700_000),
         nvmlDeviceSetPowerManagementLimit=lambda gpu, limit_mw: setattr(gpu, "limit_mw", limit_mw),
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)

@@ -218,9 +218,8 @@ def test_live_totals_and_budgets_count_by_time(clock, tmp_path):
     with make_tracker(clock, tmp_path / "logs", intensity="own.csv", max_kgco2e=1.0) as tracker:
         assert session().state.rates.carbon_intensity == 100
         train(tracker, clock, 2)
-        state = session().state
-        used = state.consumption(session().recorder.metered_kwh)
-        assert used["emissions_kgco2e"] == pytest.approx((100 + 300) * KWH / 1000)
+        used = tracker.consumption
+        assert used.emissions_kgco2e == pytest.approx((100 + 300) * KWH / 1000)
         forecast = tracker.forecast
         assert forecast.emissions_kgco2e.point == pytest.approx(forecast.energy_kwh.point * 200 / 1000)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import linecache
 import sys
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from fakes import FakeClock, make_tracker
+from fakes import FakeClock, make_tracker, only_run
 from tqdm import tqdm, trange
 
 from greenlove_tracker.integrations.script_loops import length_by_arguments
@@ -73,15 +75,74 @@ def test_the_loop_of_epochs_is_the_one_around_that_of_the_loader(inner, n):
     assert found[0] == (n and (n, found[0][1]))
 
 
-@pytest.mark.parametrize(("given", "planned"), [(None, 3), (7, 7)])
-def test_a_tracker_without_epochs_takes_those_of_its_loop(tmp_path, given, planned):
+def test_a_tracker_without_epochs_takes_those_of_its_loop(tmp_path):
     clock = FakeClock()
-    with make_tracker(clock, tmp_path, epochs=given) as tracker:
+    with make_tracker(clock, tmp_path, epochs=None) as tracker:
         for _ in range(3):
             tracker.epoch_start()
             clock.pass_s(10.0)
             tracker.epoch_end()
-    assert tracker.summary.epochs_planned == planned
+    assert tracker.summary.epochs_planned == 3
+
+
+def planned_by(script: str, log_dir: Path, **given: Any) -> int | None:
+    """Run a script with a tracker that these epochs are given to, and return how many are planned at its end."""
+    name = "/home/ada/train.py"
+    linecache.cache[name] = (len(script), None, script.splitlines(keepends=True), name)
+    with make_tracker(FakeClock(), log_dir, **given) as tracker:
+        exec(compile(script, name, "exec"), {"tracker": tracker})
+    return tracker.summary.epochs_planned
+
+
+EPOCH = "tracker.epoch_start(); tracker.epoch_end()"
+
+
+@pytest.mark.parametrize(
+    ("script", "rounds"),
+    [
+        (f"for epoch in range(8, 12): {EPOCH}", 4),
+        (f"for epoch in range(8, 12):\n  {EPOCH}\n  if epoch == 9: break", 4),
+        (f"for epoch in range(8, 12):\n  if epoch != 9:\n    {EPOCH}", 4),
+        (f"def train(start, end):\n  for epoch in range(start, end): {EPOCH}\ntrain(8, 12)", 4),
+        (f"for epoch in range(20): {EPOCH}", 20),
+    ],
+)
+def test_where_the_loop_has_other_epochs_than_were_given_it_counts_with_one_warning(tmp_path, caplog, script, rounds):
+    assert planned_by(script, tmp_path, epochs=12) == rounds
+    assert caplog.text.count("Tracker(epochs=12), but the loop over range(") == 1
+    assert f"train.py:{script.split('for ')[0].count(chr(10)) + 1}, has {rounds} rounds" in caplog.text
+    assert only_run(tmp_path).text("epochs_planned") == f"{rounds}"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"for epoch in range(12):\n  {EPOCH}\n  if epoch == 3: break",
+        f"for epoch in range(4): {EPOCH}\nfor epoch in range(8): {EPOCH}",  # which share them
+        f"def stage(n):\n  for epoch in range(n): {EPOCH}\nstage(4)\nstage(8)",
+        f"for step in range(120):\n  if step % 10 == 0:\n    {EPOCH}",
+        f"for epoch in range(20):\n  {EPOCH}\n  if epoch == 11: break",
+        f"for epoch in range(20):\n  if epoch < 8: continue\n  {EPOCH}",
+        f"for fold in range(3):\n  for epoch in range(4): {EPOCH}",
+        f"for epoch in list(range(4)): {EPOCH}",
+    ],
+)
+def test_where_the_loop_is_not_certainly_all_of_the_training_the_number_that_was_given_counts(tmp_path, caplog, script):
+    assert planned_by(script, tmp_path, epochs=12) == 12
+    assert "the forecast goes by the loop" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "planned"),
+    [
+        ({"epochs": 12, "first_epoch": 2}, 10),
+        ({"epochs": 12, "total_steps": 1200}, 12),
+        ({"epochs": None, "phases": "12epochs"}, 12),
+    ],
+)
+def test_who_gives_more_than_a_number_of_epochs_knows_better(tmp_path, caplog, given, planned):
+    assert planned_by(f"for epoch in range(8, 12): {EPOCH}", tmp_path, **given) == planned
+    assert "the forecast goes by the loop" not in caplog.text
 
 
 def test_loops_of_who_calls_a_library_that_calls_say_nothing():

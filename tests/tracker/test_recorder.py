@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.tracker.live_intensity import RatesInForce
+from greenlove_tracker.tracker.rates_in_force import RatesInForce
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.vocabulary.errors import MeterError, TrackerStateError
 from greenlove_tracker.vocabulary.records import Counts, Factor, Flag, Row, RowKind, sum_energies

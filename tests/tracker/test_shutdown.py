@@ -290,3 +290,95 @@ def test_sigterm_in_the_middle_of_a_row_ends_the_process_once_it_is_made(here):
     assert (code, out) == (-signal.SIGTERM, ""), err
     run = only_run()
     assert (run.summary.status, run.summary.epochs_done, run.problems) == ("terminated", 1, [])
+
+
+HANG = """
+import ctypes
+mutex, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
+libc.pthread_mutex_lock(mutex)
+def hang():
+    print("in C", flush=True)
+    libc.pthread_mutex_lock(mutex)
+tracker.epoch_start(); tracker.epoch_end(); tracker.epoch_start()
+"""
+SOON = "from greenlove_tracker.tracker import shutdown\nshutdown.C_CALL_S = shutdown.CLOSE_S = 0.2\n"
+
+
+def terminate_in_c(script: str) -> tuple[float, subprocess.Popen[str]]:
+    """Send SIGTERM to a script that hangs in C, and return how long it lived on."""
+    child = start(script)
+    assert child.stdout is not None and child.stdout.readline() == "in C\n"
+    sent_s = time.monotonic()
+    child.send_signal(signal.SIGTERM)
+    child.wait(timeout=180)
+    return time.monotonic() - sent_s, child
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="NOT TESTED: elsewhere such a process waits for SIGKILL")
+class TestInC:
+    """The main thread is in C, where no handler of Python's is called."""
+
+    def test_a_process_that_hangs_ends_within_5_s_and_its_run_is_closed(self, here):
+        gpu_hangs = "from greenlove_tracker.machine import devices\ndevices.synchronise = hang\n"
+        lived_s, child = terminate_in_c(HEAD + HANG + gpu_hangs + "hang()\n")
+        assert child.returncode == -signal.SIGTERM
+        assert lived_s < 5.0
+        run = only_run()
+        assert (run.summary.status, run.summary.epochs_done, run.problems) == ("terminated", 1, [])
+        assert run.added_up() == run.summary
+
+    def test_one_that_hangs_in_a_call_of_ours_ends_too_and_keeps_its_rows(self, here):
+        _, child = terminate_in_c(HEAD + SOON + HANG + "with open_run().tracked_call:\n    hang()\n")
+        assert child.returncode == -signal.SIGTERM
+        assert (only_run().summary.epochs_done, only_run().problems) == (1, [])
+
+    def test_what_is_to_be_undone_is_undone(self, here):
+        undo = "with shutdown.guard.undoing(lambda: print('undone', flush=True)):\n    hang()\n"
+        _, child = terminate_in_c(HEAD + SOON + HANG + undo)
+        assert child.stdout is not None and child.stdout.read() == "undone\n"
+
+    def test_whoever_takes_note_of_the_signal_has_all_the_time_he_wants(self, here):
+        script = (
+            "import threading\nthreading.Timer(1.5, lambda: libc.pthread_mutex_unlock(mutex)).start()\n"
+            "shutdown.guard.receive(lambda number: not print('noted', flush=True))\n"
+            "hang()\nprint('saved', flush=True)\n"
+        )
+        _, child = terminate_in_c(HEAD + SOON + HANG + script)
+        assert child.stdout is not None and (child.returncode, child.stdout.read()) == (0, "noted\nsaved\n")
+
+    def test_a_signal_to_a_forked_child_does_not_end_its_parent(self, here):
+        script = (
+            HEAD
+            + SOON
+            + (
+                "import ctypes\n"
+                "pid = os.fork()\n"
+                "if pid == 0:\n    os._exit(signal.set_wakeup_fd(-1) == -1)\n"
+                "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+                "pid = ctypes.PyDLL(None).fork()\n"  # Python knows nothing of it, as in the first instant of any fork
+                "if pid == 0:\n    os.kill(os.getpid(), signal.SIGTERM); os._exit(3)\n"
+                "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+                "time.sleep(1)\nprint('lives')\n"
+            )
+        )
+        code, out, err = run_to_end(script)
+        assert (code, out) == (0, "1\n3\nlives\n"), err
+
+
+def test_an_event_loop_hears_its_signals_whether_it_was_there_first_or_not(here):
+    script = HEAD + (
+        "import asyncio\n"
+        "async def main():\n"
+        "    came = asyncio.Event()\n"
+        "    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, came.set)\n"
+        "    for _ in range(2):\n"
+        "        os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "        await asyncio.wait_for(came.wait(), 60)\n"
+        "        came.clear()\n"
+        "        print('came')\n"
+        "        Tracker(1, meter=SimulatedMeter(SystemClock(), gpu_w=1.0), verbose=0).stop()\n"
+        "asyncio.run(main())\n"
+        "print(signal.set_wakeup_fd(-1))\n"
+    )
+    code, out, err = run_to_end(script)
+    assert (code, out) == (0, "came\ncame\n-1\n"), err

@@ -6,13 +6,14 @@ import pickle
 import sys
 import threading
 import time
+from dataclasses import astuple
 from types import SimpleNamespace
 
 import psutil
 import pytest
 from fakes import FakeClock, ScriptedMeter, gpu_energy, only_run, session, status_text, tick
 
-from greenlove_tracker import Tracker, read_logs
+from greenlove_tracker import Consumption, Tracker, read_logs
 from greenlove_tracker.logs import writer
 from greenlove_tracker.logs import writer as writer_module
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
@@ -21,7 +22,7 @@ from greenlove_tracker.tracker import background
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.shutdown import guard
 from greenlove_tracker.vocabulary.errors import MeterError, UsageError
-from greenlove_tracker.vocabulary.records import Energy, Flag
+from greenlove_tracker.vocabulary.records import Energy, Flag, SystemClock
 from greenlove_tracker.vocabulary.workloads import Seen
 
 pytestmark = pytest.mark.usefixtures("bare_environment")
@@ -251,6 +252,47 @@ def test_ctrl_c_in_a_notebook_leaves_the_tracker_usable(clock, monkeypatch):
     run = only_run()
     assert [(e.epoch, e.duration_s, e.is_complete) for e in run.epochs] == [(1, 4.0, False), (2, 10.0, True)]
     assert run.summary.epochs_done == 1
+
+
+class CountedMeter(SimulatedMeter):
+    """Knows how many of its kind measure now, and the most that ever did."""
+
+    lock = threading.Lock()
+    n_measuring = n_at_most = 0
+
+    def start(self):
+        kind = type(self)
+        with kind.lock:
+            kind.n_measuring += 1
+            kind.n_at_most = max(kind.n_at_most, kind.n_measuring)
+        return super().start()
+
+    def stop(self):
+        with type(self).lock:
+            type(self).n_measuring -= 1
+        super().stop()
+
+
+def test_of_trackers_that_begin_together_in_threads_one_is_open_and_one_measures(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    together = threading.Barrier(8)
+    begun = []
+
+    def begin():
+        together.wait()
+        begun.append(Tracker(1, meter=CountedMeter(SystemClock(), gpu_w=1.0), verbose=0))
+
+    threads = [threading.Thread(target=begin) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    closed = [tracker.summary.status for tracker in begun if tracker.summary]
+    assert closed == ["superseded"] * 7
+    assert (CountedMeter.n_measuring, CountedMeter.n_at_most) == (1, 1)
+    for tracker in begun:
+        tracker.stop()
+    assert guard.current is None
 
 
 def test_a_new_tracker_supersedes_an_open_one(clock, caplog):
@@ -494,6 +536,38 @@ def test_the_first_steps_time_belongs_to_the_epoch_of_a_training_in_steps(clock)
     assert only_run().epochs[0].duration_s == 2.0 and only_run().epochs[0].steps == 4
 
 
+def test_the_consumption_so_far_is_as_of_now_and_at_the_end_the_summarys(clock):
+    kwh_each_s = 360.0 / 3_600_000
+    with make(clock, epochs=5, country="DE", electricity_price_usd_per_kwh=0.4, pue=1.5) as tracker:
+        for epoch in range(5):
+            tracker.epoch_start()
+            clock.pass_s(4.0)
+            within = tracker.consumption
+            assert within.duration_s == pytest.approx(10.0 * epoch + 4.0)
+            assert within.energy_kwh == pytest.approx(within.duration_s * kwh_each_s * 1.5)
+            clock.pass_s(6.0)
+            tracker.epoch_end()
+            between = tracker.consumption
+            energy_kwh = 10.0 * (epoch + 1) * kwh_each_s * 1.5
+            assert astuple(between) == pytest.approx(
+                (10.0 * (epoch + 1), energy_kwh, energy_kwh * 0.38095, energy_kwh * 0.4)
+            )
+        copied = pickle.loads(pickle.dumps(tracker))
+    total = tracker.summary
+    assert tracker.consumption == Consumption(
+        total.duration_s, total.energy_kwh, total.emissions_kgco2e, total.cost_usd
+    )
+    assert tracker.consumption == between
+    assert copied.consumption == Consumption(None, None, None, None)
+    assert [epoch.energy.total_kwh for epoch in only_run().epochs] == pytest.approx([10.0 * kwh_each_s] * 5)
+
+
+def test_the_consumption_of_what_no_meter_tells_is_unknown_and_not_zero(clock):
+    with make(clock, ScriptedMeter([], MeterError("no sensor"))) as tracker:
+        train(tracker, clock, 2)
+        assert tracker.consumption == Consumption(duration_s=22.0)
+
+
 def test_the_rest_of_the_node_is_in_every_total_and_named_as_an_assumption(clock):
     readings = [gpu_energy(0.0), *[gpu_energy(0.1, 0.005), gpu_energy(0.0, 0.0)] * 9]
     with make(clock, ScriptedMeter(readings), epochs=10, node_overhead=1.25, pue=1.1, country="DE") as tracker:
@@ -502,12 +576,12 @@ def test_the_rest_of_the_node_is_in_every_total_and_named_as_an_assumption(clock
             clock.pass_s(10.0)
             tracker.epoch_end()
             tick()
-        used = session().state.consumption(session().recorder.metered_kwh)
-        assert used["energy_kwh"] == pytest.approx(5 * 0.1 * 1.25 * 1.1)
+        used = tracker.consumption
+        assert used.energy_kwh == pytest.approx(5 * 0.1 * 1.25 * 1.1)
         assert tracker.forecast.energy_kwh.point == pytest.approx(10 * 0.1 * 1.25 * 1.1, rel=0.01)
     run = only_run()
     assert run.summary == tracker.summary == run.added_up()
-    assert run.summary.energy_kwh == used["energy_kwh"]
+    assert run.summary.energy_kwh == used.energy_kwh
     assert run.summary.node_assumed_kwh == pytest.approx(5 * 0.02)
     assert run.epochs[0].energy.gpu_kwh == 0.1  # rows hold what was metered
     assert (run.text("node_overhead"), run.text("node_overhead.basis")) == ("1.25", "an assumption")

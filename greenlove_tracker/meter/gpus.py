@@ -1,0 +1,293 @@
+"""The GPUs that CodeCarbon reads for us: each is read and judged for itself, so that one that fails is unknown, alone.
+
+CodeCarbon's own list of devices ends with the first error of any GPU, and takes CPU and memory with it. ``GpuReaders``
+stands in its place and holds CodeCarbon's devices, which measure: by the counter, or by the power where there is none.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from greenlove_tracker.machine.devices import Gpu, visible_amd_gpus
+from greenlove_tracker.meter.base import GpuEnergy
+from greenlove_tracker.vocabulary.records import Method
+
+# NVML's counters move each 20 to 100 ms (Yang et al. 2024, arXiv:2312.02741): one that stands still longer is stuck.
+_STILL_S = 0.2
+_LIMIT_MARGIN = 1.5  # of the power limit, which a board keeps on average over about a second
+_MOST_W = 2_000.0  # of a board whose limit is unknown; NVIDIA's B300 has 1,400 W (data sheet, 2025)
+
+_Check = Callable[[float | None], float | None]
+
+
+class GpuReader:
+    """Reads one GPU through CodeCarbon's device.
+
+    Args:
+        gpu: that is read.
+        make_device: makes CodeCarbon's device, which passes each reading of its counter (mJ) through the check.
+
+    Attributes:
+        device: CodeCarbon's.
+        is_read: its last reading is one.
+        problem: why a reading was none, the last time; empty where all were.
+        total_kwh: all that was read; None before the first reading.
+    """
+
+    def __init__(self, gpu: Gpu, make_device: Callable[[_Check], Any]) -> None:
+        self.gpu = gpu
+        self.is_read = True
+        self.problem = ""
+        self.total_kwh: float | None = None
+        self._most_mw = 1000 * _LIMIT_MARGIN * (gpu.power_limit_w or _MOST_W)
+        self._counter_mj: float | None = None
+        self._counter_s = time.perf_counter()
+        self._moved_s = self._counter_s
+        self._untaken_kwh: float | None = 0.0
+        self.device: Any = None
+        self.device = make_device(self._checked)
+
+    @property
+    def method(self) -> Method:
+        """The way in which its energy is obtained right now."""
+        if self.device._use_power_fallback:
+            return Method.SAMPLED_POWER
+        return Method.COUNTER
+
+    def read(self, duration: Any) -> float:
+        """Let CodeCarbon's device measure; return the energy in kWh, 0 where it is unknown."""
+        problem = ""
+        kwh = 0.0
+        try:
+            self.device.delta(duration)
+            kwh = float(self.device.energy_delta.kWh)
+            if kwh == 0 and not self._may_be_zero():
+                problem = self._reason()
+        except Exception as error:  # of the driver or of CodeCarbon
+            problem = str(error)
+        self.is_read = not problem
+        if problem:
+            self.problem = problem
+            self._untaken_kwh = None
+            self._begin_anew()
+            return 0.0
+        self.total_kwh = (self.total_kwh or 0.0) + kwh
+        if self._untaken_kwh is not None:
+            self._untaken_kwh += kwh
+        return kwh
+
+    def take(self) -> float | None:
+        """Return the energy since the last take, in kWh; None where some of it could not be read."""
+        kwh = self._untaken_kwh
+        self._untaken_kwh = 0.0
+        return kwh if self.is_read else None
+
+    def _checked(self, counter_mj: float | None) -> float | None:
+        """Return a reading of the counter; None where it cannot be one.
+
+        CodeCarbon counts by the power where there is no reading, and where the counter steps back.
+        """
+        if counter_mj is None or (counter_mj == 0 and self._counter_mj):
+            return None
+        now_s = time.perf_counter()
+        if self._counter_mj is not None:
+            most_mj = self._most_mw * (now_s - self._counter_s + _STILL_S)
+            if counter_mj - self._counter_mj > most_mj:
+                self._begin_anew()
+        if counter_mj != self._counter_mj:
+            self._moved_s = now_s
+        self._counter_mj = counter_mj
+        self._counter_s = now_s
+        return counter_mj
+
+    def _begin_anew(self) -> None:
+        """Count by the power until the counter's next reading: its step up to there is of a time that was not read."""
+        self.device.last_energy = None
+        self.device._use_power_fallback = True
+
+    def _may_be_zero(self) -> bool:
+        """Return True for a second chip of an AMD board, and for a counter that is about to move."""
+        if self.device._reports_zero_power_by_design():
+            return True
+        return self.method is Method.COUNTER and time.perf_counter() - self._moved_s < _STILL_S
+
+    def _reason(self) -> str:
+        """Return why no energy was read, in the driver's words where it has some."""
+        try:
+            power_w = self.device._get_power_usage()
+        except Exception as error:
+            return str(error)
+        return "its counter stands still" if power_w > 0 else "it says that it draws 0 W"
+
+
+class GpuReaders:
+    """The GPUs that are ours, in the place of CodeCarbon's ``AllGPUDevices``.
+
+    Args:
+        readers: of those that answer.
+        silent: the others, which do not, with the reason.
+
+    Attributes:
+        gpus: all of them.
+    """
+
+    def __init__(self, readers: Sequence[GpuReader], silent: Sequence[GpuEnergy] = ()) -> None:
+        self.readers = tuple(readers)
+        self._silent = tuple(silent)
+        self.gpus = [one.gpu for one in self.energies()]
+        self._is_watching = threading.Lock()
+
+    @property
+    def methods(self) -> frozenset[Method]:
+        """The ways in which the energy of those that are read is obtained right now."""
+        return frozenset(reader.method for reader in self.readers if reader.is_read)
+
+    def energies(self) -> tuple[GpuEnergy, ...]:
+        """Return what was read of each GPU so far."""
+        read = [GpuEnergy(one.gpu, one.total_kwh, one.is_read, one.problem) for one in self.readers]
+        return tuple(sorted([*read, *self._silent], key=lambda one: one.gpu.index))
+
+    def begin(self) -> None:
+        """Forget what was read so far."""
+        for reader in self.readers:
+            reader.take()
+            reader.total_kwh = None
+
+    def take(self) -> float | None:
+        """Return the energy of those that were read since the last take, in kWh; None where none was."""
+        taken = [reader.take() for reader in self.readers]
+        known = [kwh for kwh in taken if kwh is not None]
+        return math.fsum(known) if known else None
+
+    # -- what CodeCarbon asks of its devices
+
+    @property
+    def devices(self) -> list[Any]:
+        """CodeCarbon's devices."""
+        return [reader.device for reader in self.readers]
+
+    @property
+    def device_count(self) -> int:
+        """The number of devices."""
+        return len(self.readers)
+
+    def start(self) -> None:
+        """Begin to measure."""
+        for device in self.devices:
+            device.start()
+
+    def get_gpu_static_info(self) -> list[dict[str, Any]]:
+        """Return what does not change of each GPU."""
+        return [device.get_static_details() for device in self.devices]
+
+    get_gpu_details = get_gpu_static_info  # it is asked for names alone
+
+    def get_delta(self, last_duration: Any) -> list[dict[str, Any]]:
+        """Return energy and power of each GPU since the last call; zero where they are unknown."""
+        from codecarbon.core.units import Energy, Power
+
+        found = []
+        for position, reader in enumerate(self.readers):
+            kwh = reader.read(last_duration)
+            power = reader.device.power if reader.is_read else Power(0)
+            found.append({"gpu_index": position, "delta_energy_consumption": Energy(kwh), "power_usage": power})
+        return found
+
+    def sample_power(self, gpu_ids: object = None) -> None:
+        """Note the power of GPUs that have no counter; CodeCarbon calls this each second, on a new thread."""
+        with self._idle_devices() as devices:
+            for device in devices:
+                device.sample_power()
+
+    def get_gpu_utilization_list(self) -> list[dict[str, Any]]:
+        """Return how busy each GPU is, for CodeCarbon's own outputs; called each second, on a new thread."""
+        with self._idle_devices() as devices:
+            return [found for device in devices if (found := _utilization(device))]
+
+    @contextmanager
+    def _idle_devices(self) -> Iterator[list[Any]]:
+        """Give the devices; none while another thread hangs with them: then one thread hangs, and not one a second."""
+        if not self._is_watching.acquire(blocking=False):
+            yield []
+            return
+        try:
+            yield self.devices
+        finally:
+            self._is_watching.release()
+
+
+def _utilization(device: Any) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = device.get_gpu_utilization_lightweight()
+    except Exception:  # not every board tells
+        return {}
+    return found
+
+
+def gpu_readers(gpus: Sequence[Gpu], env: Mapping[str, str]) -> GpuReaders:
+    """Return readers of these GPUs of NVIDIA's, and of those of AMD's that the environment leaves visible."""
+    makers: list[tuple[Gpu, Callable[..., Any]]] = [(gpu, _nvidia_device) for gpu in gpus]
+    makers += [(gpu, partial(_amd_device, handle)) for gpu, handle in _amd_gpus(env)]
+    readers: list[GpuReader] = []
+    silent: list[GpuEnergy] = []
+    for gpu, make in makers:
+        problem = gpu.problem
+        try:
+            if not problem:
+                readers.append(GpuReader(gpu, partial(make, gpu, len(readers))))
+        except Exception as error:  # of the driver or of CodeCarbon
+            problem = str(error)
+        if problem:
+            silent.append(GpuEnergy(gpu, None, is_read=False, problem=problem))
+    return GpuReaders(readers, silent)
+
+
+def _nvidia_device(gpu: Gpu, position: int, check: _Check) -> Any:
+    """Return CodeCarbon's device of a GPU; its name, limit and memory are known, and not asked for again."""
+    from codecarbon.core import gpu_nvidia
+
+    class CheckedNvidiaDevice(gpu_nvidia.NvidiaGPUDevice):  # type: ignore[misc]  # CodeCarbon has no types
+        def _init_static_details(self) -> None:
+            self._gpu_name = gpu.name
+            self._uuid = gpu.uuid
+            self._power_limit = gpu.power_limit_w
+            self._total_memory = gpu.memory_gb
+
+        def _get_total_energy_consumption(self) -> float | None:
+            return check(super()._get_total_energy_consumption())
+
+    return CheckedNvidiaDevice(handle=gpu_nvidia.pynvml.nvmlDeviceGetHandleByIndex(gpu.index), gpu_index=position)
+
+
+def _amd_gpus(env: Mapping[str, str]) -> list[tuple[Gpu, Any]]:
+    """Return AMD's GPUs that are ours, with their handles; none without its library. Never tried on one."""
+    from codecarbon.core import gpu_amd
+
+    if not gpu_amd.AMDSMI_AVAILABLE:
+        return []
+    amdsmi = gpu_amd.amdsmi
+    try:
+        amdsmi.amdsmi_init()
+        handles = amdsmi.amdsmi_get_processor_handles()
+        uuids = [str(amdsmi.amdsmi_get_gpu_device_uuid(handle)) for handle in handles]
+    except amdsmi.AmdSmiException:
+        return []
+    gpus = [Gpu(index, uuid, "AMD GPU", None, None, True) for index, uuid in enumerate(uuids)]
+    return [(gpu, handles[gpu.index]) for gpu in visible_amd_gpus(gpus, env)]
+
+
+def _amd_device(handle: Any, gpu: Gpu, _position: int, check: _Check) -> Any:
+    """Return CodeCarbon's device of a GPU, under its own number: which chip of a board it is, hangs on that."""
+    from codecarbon.core import gpu_amd
+
+    class CheckedAmdDevice(gpu_amd.AMDGPUDevice):  # type: ignore[misc]
+        def _get_total_energy_consumption(self) -> float | None:
+            return check(super()._get_total_energy_consumption())
+
+    return CheckedAmdDevice(handle=handle, gpu_index=gpu.index)
