@@ -386,29 +386,6 @@ def technique_names(text: str | None) -> list[str]:
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
-def changed_task(
-    function: Callable[[], Any], target: str, epochs: int | None = None, batch_size: int | None = None
-) -> Callable[[], dict[str, Any]]:
-    """Return a task whose length and batch size are those of the command line, where they are given."""
-    from inspect import signature
-
-    from greenlove_tracker.exploration.estimator import Estimator
-    from greenlove_tracker.exploration.task import pieces_of
-
-    takes = {*signature(Estimator).parameters, *setting_names()}
-    changes: dict[str, Any] = {}
-    if epochs is not None:
-        changes |= {"total_epochs": epochs, "total_steps": None, "phases": ()}
-    if batch_size is not None:
-        changes["batch_size"] = batch_size
-
-    def task() -> dict[str, Any]:
-        return pieces_of(function(), target, takes) | changes
-
-    task.__name__ = target
-    return task
-
-
 def check_command(command: Sequence[str]) -> None:
     """Check before a wait that a command is there.
 

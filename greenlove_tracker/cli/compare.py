@@ -106,9 +106,10 @@ def _compare_techniques(
             "(greenlove compare --list says what each does)"
         )
     base.needs_torch("comparing")
+    from greenlove_tracker.exploration.estimator import changed_task
     from greenlove_tracker.exploration.task import load_task_function
 
-    task = base.changed_task(load_task_function(target, script_arguments), target, epochs, batch_size)
+    task = changed_task(load_task_function(target, script_arguments), target, epochs, batch_size)
     given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
     if log_dir is None:
         given["log_dir"] = load_settings().log_dir

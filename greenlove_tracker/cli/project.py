@@ -12,7 +12,6 @@ import click
 from greenlove_tracker.cli.base import (
     HOURS,
     answer,
-    changed_task,
     cli,
     csv_option,
     json_option,
@@ -171,6 +170,7 @@ def _show_speedups(options: dict[str, Any]) -> None:
 def _show_memory(target: str, techniques: Sequence[str], batch_size: int | None) -> None:
     """Estimate a training's GPU memory by part and by technique; no GPU is needed."""
     needs_torch("--memory")
+    from greenlove_tracker.exploration.estimator import changed_task
     from greenlove_tracker.exploration.task import load_task_function
     from greenlove_tracker.report.gpu_report import memory_document, memory_record
     from greenlove_tracker.techniques.memory import estimate_memory

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from itertools import repeat
 from typing import Any
 
@@ -18,7 +19,7 @@ from greenlove_tracker.exploration.adaptive import ExplorationScheduler
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
 from greenlove_tracker.exploration.peak_memory import TrainingStep, counted_updates, peak_of_steps
 from greenlove_tracker.exploration.snapshot import find_lr_schedulers, find_scalers_and_averages, preserved
-from greenlove_tracker.exploration.task import each_of
+from greenlove_tracker.exploration.task import each_of, pieces_of
 from greenlove_tracker.exploration.trials import (
     DEFAULT_BATCH_SIZE,
     BatchSource,
@@ -39,7 +40,7 @@ from greenlove_tracker.machine.training_kind import (
 )
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.options import ProjectionOptions
-from greenlove_tracker.settings.config import load_settings
+from greenlove_tracker.settings.config import load_settings, setting_names
 from greenlove_tracker.text.format import duration
 from greenlove_tracker.vocabulary.errors import UsageError, is_whole
 from greenlove_tracker.vocabulary.forecasting import Estimate, TrainingPlan, WarningCode
@@ -409,3 +410,28 @@ def device_of(model: nn.Module, device: str | torch.device | None) -> torch.devi
     if device is not None and torch.device(device).type != found.type:
         raise UsageError(f"the model is on {found}, and device={device!r}: move it first, model.to({str(device)!r})")
     return found
+
+
+def changed_task(
+    function: Callable[[], Any], target: str, epochs: int | None = None, batch_size: int | None = None
+) -> Callable[[], dict[str, Any]]:
+    """Return a task with another length and another batch size, where they are given.
+
+    Args:
+        function: the task: it returns the arguments of an ``Estimator``.
+        target: its name, for messages.
+        epochs: of the whole training.
+        batch_size: in samples.
+    """
+    takes = {*signature(Estimator).parameters, *setting_names()}
+    changes: dict[str, Any] = {}
+    if epochs is not None:
+        changes |= {"total_epochs": epochs, "total_steps": None, "phases": ()}
+    if batch_size is not None:
+        changes["batch_size"] = batch_size
+
+    def task() -> dict[str, Any]:
+        return pieces_of(function(), target, takes) | changes
+
+    task.__name__ = target
+    return task
