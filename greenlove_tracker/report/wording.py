@@ -45,7 +45,7 @@ _AT_THE_WALL = (
 _FLAGS_OF_ENERGY: Mapping[str, str] = {
     Flag.METER_FAILED: "The meter failed: the energy after that is estimated at the mean power before.",
     Flag.GPU_UNREAD: "The GPUs could not be read for a part of the run: their energy there is estimated.",
-    Flag.GPU_MISSING: "The energy is at least this: one of the GPUs could not be read all the time.",
+    Flag.GPU_MISSING: "Energy, CO2e and electricity are at least this: a GPU could not be read all the time.",
 }
 _FLAGS: Mapping[str, str] = {
     Flag.PREDICTED: "Not all epochs were monitored: the totals hold carbontracker's prediction for the rest.",
@@ -434,7 +434,7 @@ def warnings(run: Run) -> tuple[str, ...]:
         said += [text for flag, text in _FLAGS_OF_ENERGY.items() if flag in run.summary.flags]
     said += [text for flag, text in _FLAGS.items() if flag in run.summary.flags]
     if run.text("gpu_note"):
-        said.append(sentence(f"not all of the GPUs' energy was read: {field_text(run, 'gpu_note')}"))
+        said.append(sentence(f"not read: {field_text(run, 'gpu_note')}"))
     if run.text("gpu_doubt"):
         said.append(sentence(field_text(run, "gpu_doubt")))
     if is_mock(run.intensity_sources):
@@ -600,7 +600,7 @@ def sum_notes(totals: Totals) -> list[str]:
         notes.append(f"{TILDE} Energy is modelled: no hardware measured it.")
     if totals.n_partial:
         runs = fmt.plural(totals.n_partial, "run")
-        notes.append(f"{AT_LEAST}In {runs} a GPU could not be read: the energy is at least this.")
+        notes.append(f"{AT_LEAST}In {runs} a GPU could not be read: energy, CO2e and electricity are at least this.")
     placeless = [row.facts.carbon_intensity for row in totals.rows if not row.facts.country]
     n_of_world = sum(factor is not None and bool(factor.table_sha256) for factor in placeless)  # as place_sentence
     if n_of_world:

@@ -79,7 +79,7 @@ class MeterStarter(RunPart):
         """Warn of GPUs that cannot be read."""
         for one in self.gpus():
             if one.problem:
-                message = f"{one.gpu.label} could not be read: {one.problem}. Its energy is missing where it could not"
+                message = f"{one.gpu.label} could not be read: {one.problem}. Its energy is not in the totals from then on"
                 self._state.warn_once.warn(one.gpu.label, message)
 
     def ending(self) -> None:
