@@ -79,7 +79,7 @@ class MeterStarter(RunPart):
         """Warn of GPUs that cannot be read."""
         for one in self.gpus():
             if one.problem:
-                message = f"{one.gpu.label} could not be read: {one.problem}. Its energy is not in the totals from then on"
+                message = f"{one.gpu.label} could not be read: {one.problem}. The totals are without that"
                 self._state.warn_once.warn(one.gpu.label, message)
 
     def ending(self) -> None:
