@@ -122,11 +122,12 @@ class CodeCarbonMeter:
             self._doubt = selected.doubt
             self._driver_problem = present.problem
             self._running.add(self)
-            self._version = _import_without_slurm()
-            self._readers = gpu_readers(selected.gpus, self._env)
-            with _last_record() as said, _quick_detection(self._readers):
-                self._tracker = self._construct()
-                self._tracker.start()
+            with _last_record() as said:
+                self._version = _import_without_slurm()
+                self._readers = gpu_readers(selected.gpus, self._env)
+                with _quick_detection(self._readers):
+                    self._tracker = self._construct()
+                    self._tracker.start()
                 if not _hardware(self._tracker) or self._tracker.flush() is None:
                     self.stop()
                     raise MeterError(f"CodeCarbon {self._version} found no hardware to measure{said.quoted}")

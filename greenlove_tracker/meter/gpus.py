@@ -70,7 +70,7 @@ class GpuReader:
             if kwh == 0 and not self._may_be_zero():
                 problem = self._reason()
         except Exception as error:  # of the driver or of CodeCarbon
-            problem = str(error)
+            problem = str(error) or repr(error)
         self.is_read = not problem
         if problem:
             self.problem = problem
@@ -122,7 +122,7 @@ class GpuReader:
         try:
             power_w = self.device._get_power_usage()
         except Exception as error:
-            return str(error)
+            return str(error) or repr(error)
         return "its counter stands still" if power_w > 0 else "it says that it draws 0 W"
 
 
@@ -242,7 +242,7 @@ def gpu_readers(gpus: Sequence[Gpu], env: Mapping[str, str]) -> GpuReaders:
             if not problem:
                 readers.append(GpuReader(gpu, partial(make, gpu, len(readers))))
         except Exception as error:  # of the driver or of CodeCarbon
-            problem = str(error)
+            problem = str(error) or repr(error)
         if problem:
             silent.append(GpuEnergy(gpu, None, is_read=False, problem=problem))
     return GpuReaders(readers, silent)
