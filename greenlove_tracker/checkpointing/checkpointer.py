@@ -29,7 +29,6 @@ from greenlove_tracker.checkpointing.distributed import RankAgreement, first_lin
 from greenlove_tracker.checkpointing.termination import TerminationNotices
 from greenlove_tracker.checkpointing.training_state import TrainingState, copied, named, read_plain
 from greenlove_tracker.exploration.random_state import put_back_random_state_values, random_state_values
-from greenlove_tracker.logs.metrics import direction_of, number_of
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.text import console
 from greenlove_tracker.text.warn_once import WarnOnce
@@ -44,6 +43,7 @@ from greenlove_tracker.vocabulary.checkpoints import (
     TrainingPosition,
 )
 from greenlove_tracker.vocabulary.errors import BudgetExceeded, TerminatedExit, UsageError, whole_number
+from greenlove_tracker.vocabulary.metrics import direction_of, number_of
 from greenlove_tracker.vocabulary.records import Clock, RunStatus, SystemClock
 from greenlove_tracker.vocabulary.version import __version__
 

@@ -43,6 +43,7 @@ from greenlove_tracker.text.format import shortened
 from greenlove_tracker.vocabulary.checkpoints import CheckpointEvent
 from greenlove_tracker.vocabulary.errors import LogError, UsageError
 from greenlove_tracker.vocabulary.forecasting import Trial
+from greenlove_tracker.vocabulary.pricing import RunFactors
 from greenlove_tracker.vocabulary.records import (
     EpochRecord,
     Factor,
@@ -379,12 +380,12 @@ class Run(RunFiles):
         return self._unless_damaged(name, lambda: factor_in(self.lines, name))
 
     @cached_property
-    def terms(self) -> totals.RunFactors:
+    def terms(self) -> RunFactors:
         """The factors and names of the run; without its GPUs' energy, that of the rest has no price.
 
         Where its rows have rates of their own, they count before these.
         """
-        return totals.RunFactors(
+        return RunFactors(
             run_id=self.run_id,
             project=self.text("project"),
             started_at=self.started_at,

@@ -19,10 +19,10 @@ from typing import Any, TypedDict, Unpack
 
 from greenlove_tracker.logs.run import Cut, Run
 from greenlove_tracker.logs.schema import COMMAND_STREAM
-from greenlove_tracker.logs.totals import TIMESTAMP_S, Ending, part_of_energy, utc, utc_s
+from greenlove_tracker.logs.totals import TIMESTAMP_S, Ending, utc, utc_s
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.vocabulary.errors import LogError, UsageError
-from greenlove_tracker.vocabulary.records import Counts, Flag, Row, RowKind, RunSummary
+from greenlove_tracker.vocabulary.records import Counts, Flag, Row, RowKind, RunSummary, part_of_energy, times
 
 _NAMES = ("project", "user", "job", "host")
 DAY = "day"
@@ -410,7 +410,6 @@ def _cut(timed: _Timed, from_s: float, to_s: float) -> Row:
         return row
     of_gap = _share(gap_s, begin_s, from_s, to_s)
     of_row = _share(begin_s, end_s, from_s, to_s)
-    grams = row.emissions_gco2e
     part = replace(
         row,
         started_at=timestamp(from_s) if begin_s < from_s < end_s else row.started_at,
@@ -418,7 +417,7 @@ def _cut(timed: _Timed, from_s: float, to_s: float) -> Row:
         gap_before=part_of_energy(row.gap_before, of_gap),
         duration_s=row.duration_s * of_row,
         energy=part_of_energy(row.energy, of_row),
-        emissions_gco2e=None if grams is None else grams * of_row,
+        emissions_gco2e=times(row.emissions_gco2e, of_row),
     )
     if end_s <= to_s:
         return part

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cache
 from itertools import chain
 
-from greenlove_tracker.vocabulary.pricing import Rates
+from greenlove_tracker.vocabulary.pricing import MeanRates, RunFactors
 from greenlove_tracker.vocabulary.records import (
     COMPONENTS,
     MEASURED_METHODS,
@@ -19,108 +19,17 @@ from greenlove_tracker.vocabulary.records import (
     Counts,
     Energy,
     EpochRecord,
-    Factor,
     Flag,
     Row,
     RowKind,
     RunSummary,
     joined_methods,
+    part_of_energy,
     sum_energies,
 )
 from greenlove_tracker.vocabulary.units import h_from_s, w_from_kwh_s
 
 LEAST_METERED_S = 0.1  # no counter moves sooner: nothing read of less is not known to be nothing
-
-
-@dataclass(frozen=True, slots=True)
-class RunFactors:
-    """The factors that rows are multiplied with, and the names of a run; everything that is not in the rows."""
-
-    run_id: str
-    project: str
-    started_at: str
-    epochs_planned: int | None
-    carbon_intensity: Factor
-    pue: float = 1.0
-    electricity_price: Factor | None = None
-    price_usd_per_gpu_hour: float | None = None
-    node_overhead: float | None = None
-
-    def node_factor(self, metered: Energy) -> float:
-        """Return the energy of whole nodes, in that of their metered components: 1 where nothing is assumed.
-
-        ``node_overhead`` times the GPUs' energy is taken to be all that the nodes draw, so that CPU and memory, where
-        they are metered or modelled, are within it and not counted twice; where they alone come to more, they stand.
-        """
-        gpu_kwh = metered.gpu_kwh
-        metered_kwh = metered.total_kwh
-        if self.node_overhead is None or not gpu_kwh or not metered_kwh:
-            return 1.0
-        return max(1.0, self.node_overhead * gpu_kwh / metered_kwh)
-
-    @property
-    def rates(self) -> Rates:
-        """The factors of energy, PUE included, and of time; a carbon intensity that a log lacks (NaN) is not known."""
-        intensity = self.carbon_intensity.value
-        price = self.electricity_price
-        return Rates(
-            carbon_intensity=intensity if math.isfinite(intensity) else None,
-            electricity_price=None if price is None else price.value,
-            price_usd_per_gpu_hour=self.price_usd_per_gpu_hour,
-        )
-
-
-class MeanRates:
-    """The rates that rows were counted with, as one: energy times it is the sum over rows of energy times the row's.
-
-    CO2e is energy × the intensity of its time; what was not metered counts at the mean of what was.
-
-    Args:
-        base: of the run, for rows without one of their own. A price that it lacks is never counted.
-
-    Attributes:
-        own: the names of the rates that any row has of its own.
-    """
-
-    def __init__(self, base: Rates) -> None:
-        self._base = base
-        self._weights: dict[str, dict[float | None, tuple[float, float]]] = {"carbon_intensity": {}, _PRICE: {}}
-        self.own = set[str]()
-
-    def add(self, row: Row) -> None:
-        """Add a row, with its gap."""
-        kwh = (row.gap_before.total_kwh or 0.0) + (row.energy.total_kwh or 0.0)
-        duration_s = row.gap_before_s + row.duration_s
-        of_row = row.carbon_intensity_gco2e_per_kwh, row.electricity_price_usd_per_kwh
-        for (name, weights), own in zip(self._weights.items(), of_row, strict=True):
-            if own is not None:
-                self.own.add(name)
-            rate = getattr(self._base, name) if own is None else own
-            before_kwh, before_s = weights.get(rate, (0.0, 0.0))
-            weights[rate] = before_kwh + kwh, before_s + duration_s
-
-    @property
-    def rates(self) -> Rates:
-        """The rates; exactly those of the run where no row has its own."""
-        return self.counted_with(self._base)
-
-    def counted_with(self, rates: Rates) -> Rates:
-        """Return the rates of a run, with the means of those that its rows have of their own."""
-        known = [name for name in self.own if name != _PRICE or rates.electricity_price is not None]
-        return replace(rates, **{name: _weighted_mean(self._weights[name]) for name in known})
-
-
-_PRICE = "electricity_price"
-
-
-def _weighted_mean(weights: Mapping[float | None, tuple[float, float]]) -> float | None:
-    """Return the mean of rates by energy, or by time where none has any; None where that of a row is not known."""
-    if len(weights) == 1 or None in weights:
-        return None if None in weights else next(iter(weights))
-    by = 0 if any(kwh for kwh, _ in weights.values()) else 1
-    total = math.fsum(amounts[by] for amounts in weights.values())
-    weighted = math.fsum((rate or 0.0) * amounts[by] for rate, amounts in weights.items())
-    return weighted / total if total else next(iter(weights))
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,14 +225,6 @@ def training_rows(rows: Sequence[Row]) -> Sequence[Row]:
             kept.append(replace(row, gap_before_s=row.gap_before_s * share, gap_before=gap))
             left_s -= row.gap_before_s
     return kept
-
-
-def part_of_energy(energy: Energy, share: float) -> Energy:
-    """Return a share of an energy."""
-    cpu_kwh, gpu_kwh, ram_kwh = (
-        None if (kwh := energy.component_kwh(component)) is None else kwh * share for component in COMPONENTS
-    )
-    return replace(energy, cpu_kwh=cpu_kwh, gpu_kwh=gpu_kwh, ram_kwh=ram_kwh)
 
 
 TIMESTAMP_S = 0.002  # rows note their beginning to the millisecond
