@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run, stopped_after, units_done
 from greenlove_tracker.logs.tables import IssuedForecast
-from greenlove_tracker.logs.totals import Ending, summarise, training_rows
+from greenlove_tracker.logs.totals import summarise, training_rows
 from greenlove_tracker.vocabulary.forecasting import Estimate, WarningCode
 
 
@@ -81,9 +81,8 @@ def scored_forecasts(run: Run, quantity: str = "duration_s") -> Sequence[Scored]
     if units is None or (quantity != "duration_s" and not knows_all) or not run.forecasts:  # whose rows are not read
         return ()
     rows = {rank: training_rows(of_rank) for rank, of_rank in run.rows.items() if rank not in run.joined}
-    ending = Ending(whole.status, whole.exit_code, whole.ended_at)
     if any(rows.values()):
-        came_to = summarise(run.terms, rows, ending, gpu_count=whole.gpu_count)
+        came_to = summarise(run.terms, rows, run.ending, gpu_count=whole.gpu_count)
     else:
         came_to = whole
     found = list[Scored]()

@@ -19,7 +19,7 @@ from typing import Any, TypedDict, Unpack
 
 from greenlove_tracker.logs.run import Cut, Run
 from greenlove_tracker.logs.schema import COMMAND_STREAM
-from greenlove_tracker.logs.totals import TIMESTAMP_S, Ending, utc, utc_s
+from greenlove_tracker.logs.totals import TIMESTAMP_S, utc, utc_s
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.vocabulary.errors import LogError, UsageError
 from greenlove_tracker.vocabulary.records import Counts, Flag, Row, RowKind, RunSummary, part_of_energy, times
@@ -362,6 +362,9 @@ def _part(run: Run, timed: Mapping[int | str, Sequence[_Timed]], from_s: float, 
         started_at = run.started_at
     else:
         started_at = timestamp(from_s)
+    ending = run.ending
+    if to_s < math.inf:
+        ending = replace(ending, ended_at=timestamp(to_s))
     part = run.replace(
         lines={**run.lines, "started_at": (started_at, "")},
         command_rows=rows.pop(COMMAND_STREAM) or None,
@@ -369,12 +372,10 @@ def _part(run: Run, timed: Mapping[int | str, Sequence[_Timed]], from_s: float, 
         metric_values=run.metric_values,
         terms=replace(run.terms, started_at=started_at),
         stated=None,
+        ending=ending,
         cut=Cut(to_s == math.inf, splits),
     )
-    whole = run.metered_summary
-    ended_at = whole.ended_at if to_s == math.inf else timestamp(to_s)
-    summary = part.added_up(Ending(whole.status, whole.exit_code, ended_at))
-    return part.replace(metered_summary=_estimated(summary, whole))
+    return part.replace(metered_summary=_estimated(part.added_up(), run.metered_summary))
 
 
 def _estimated(part: RunSummary, whole: RunSummary) -> RunSummary:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cache
 from itertools import chain
 
-from greenlove_tracker.vocabulary.pricing import MeanRates, RunFactors
+from greenlove_tracker.vocabulary.pricing import MeanRates, Rates, RunFactors
 from greenlove_tracker.vocabulary.records import (
     COMPONENTS,
     MEASURED_METHODS,
@@ -197,11 +197,10 @@ def total_duration_s(rows: Sequence[Row]) -> float:
     return math.fsum(row.gap_before_s + row.duration_s for row in rows)
 
 
-def mean_w(rows: Sequence[Row], component: str) -> float | None:
+def mean_w(rows: Iterable[Row], component: str) -> float | None:
     """Return the mean power of a component over the rows that metered it; None where none did."""
-    metered = [pair for row in rows for pair in ((row.gap_before_s, row.gap_before), (row.duration_s, row.energy))]
-    known = [(s, kwh) for s, energy in metered if (kwh := energy.component_kwh(component)) is not None]
-    return w_from_kwh_s(math.fsum(kwh for _, kwh in known), math.fsum(s for s, _ in known))
+    found = RowTotals.of(rows, MeanRates(Rates()))
+    return w_from_kwh_s(found.sum(component), found.sum(f"{component}_s"))
 
 
 def training_rows(rows: Sequence[Row]) -> Sequence[Row]:
