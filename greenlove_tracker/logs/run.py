@@ -54,6 +54,7 @@ from greenlove_tracker.vocabulary.records import (
     RowKind,
     RunStatus,
     RunSummary,
+    sum_known,
 )
 
 if TYPE_CHECKING:
@@ -509,9 +510,7 @@ class Run(RunFiles):
     @property
     def gpu_mean_w(self) -> float | None:
         """The mean power of all GPUs together while they were metered; None where they were not."""
-        means_w = [totals.mean_w(rows, "gpu") for rows in self.timed_streams]
-        known_w = [power_w for power_w in means_w if power_w is not None]
-        return math.fsum(known_w) if known_w else None
+        return sum_known(totals.mean_w(rows, "gpu") for rows in self.timed_streams)
 
     # -- summary.csv --
 

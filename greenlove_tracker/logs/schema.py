@@ -37,7 +37,7 @@ from greenlove_tracker.logs.csvio import (
 )
 from greenlove_tracker.logs.csvio import RUN_COLUMNS as RUN_COLUMNS
 from greenlove_tracker.logs.storage import LogFile
-from greenlove_tracker.vocabulary.records import Energy, Field, MetricSummary, Row, RunSummary
+from greenlove_tracker.vocabulary.records import Energy, Field, MetricSummary, Row, RunSummary, sum_known
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, h_from_s
 
 if TYPE_CHECKING:
@@ -533,10 +533,10 @@ def summary_of(values: Mapping[str, Any]) -> RunSummary:
 
 def before_pue_kwh(values: Mapping[str, Any]) -> float | None:
     """Return the energy of a flat row before PUE: metered, estimated and assumed; None where nothing was metered."""
-    known = [kwh for kwh in (values["cpu_kwh"], values["gpu_kwh"], values["ram_kwh"]) if kwh is not None]
-    if not known:
+    metered_kwh = sum_known((values["cpu_kwh"], values["gpu_kwh"], values["ram_kwh"]))
+    if metered_kwh is None:
         return None
-    return math.fsum(known) + (values["unmetered_estimate_kwh"] or 0.0) + (values["node_assumed_kwh"] or 0.0)
+    return metered_kwh + (values["unmetered_estimate_kwh"] or 0.0) + (values["node_assumed_kwh"] or 0.0)
 
 
 def contradiction(values: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from itertools import chain
+from types import MappingProxyType
 
 from greenlove_tracker.vocabulary.pricing import MeanRates, Rates, RunFactors
 from greenlove_tracker.vocabulary.records import (
@@ -26,6 +27,7 @@ from greenlove_tracker.vocabulary.records import (
     joined_methods,
     part_of_energy,
     sum_energies,
+    sum_known,
 )
 from greenlove_tracker.vocabulary.units import h_from_s, w_from_kwh_s
 
@@ -161,7 +163,7 @@ class RowTotals:
             duration_s=total_s,
             metered=metered,
             measured_kwh=self.sum("measured") if covered else None,
-            estimate_kwh=math.fsum(estimates) if estimates else None,
+            estimate_kwh=sum_known(estimates),
             metered_s=min(covered, default=0.0),
         )
 
@@ -177,17 +179,16 @@ def _shortened(terms: list[float]) -> list[float]:
 def _sum_nodes(nodes: Sequence[_NodeEnergy]) -> _NodeEnergy:
     """Return all nodes together; one that metered nothing is estimated at the mean power of those that did."""
     known = [node for node in nodes if node.metered.is_known]
-    estimates = [node.estimate_kwh for node in known if node.estimate_kwh is not None]
+    estimates = [node.estimate_kwh for node in known]
     known_s = math.fsum(node.duration_s for node in known)
     silent_s = math.fsum(node.duration_s for node in nodes if not node.metered.is_known)
     if known_s > 0 and silent_s > 0:
         estimates.append(math.fsum(node.total_kwh or 0.0 for node in known) / known_s * silent_s)
-    measured = [node.measured_kwh for node in known if node.measured_kwh is not None]
     return _NodeEnergy(
         duration_s=max((node.duration_s for node in nodes), default=0.0),
         metered=sum_energies(node.metered for node in known),
-        measured_kwh=math.fsum(measured) if measured else None,
-        estimate_kwh=math.fsum(estimates) if estimates else None,
+        measured_kwh=sum_known(node.measured_kwh for node in known),
+        estimate_kwh=sum_known(estimates),
         metered_s=min((node.metered_s for node in nodes), default=0.0),
     )
 
@@ -303,7 +304,7 @@ def summarise(
     *,
     gpu_count: int,
     command_rows: Iterable[Row] | None = None,
-    joined: Mapping[int, int] | None = None,
+    joined: Mapping[int, int] = MappingProxyType({}),
 ) -> RunSummary:
     """Return the totals of a run.
 
@@ -321,7 +322,6 @@ def summarise(
         Time is that of the slowest rank; energy is summed over nodes, never over ranks of one node; epochs and
         steps are rank 0's, samples and tokens those of all ranks.
     """
-    joined = joined or {}
     mean = MeanRates(terms.rates)
     command = RowTotals.of(command_rows or (), mean)
     streams: dict[int, RowTotals] = {}
@@ -335,8 +335,7 @@ def summarise(
         if is_counted and streams[stream].is_metered:
             mean = streams[stream].mean
     own = {stream: found for stream, found in streams.items() if stream not in joined}
-    first = own[0] if 0 in own and own[0].n_rows else next(iter(own.values()), None)
-    lead = [first] if first else []
+    lead = list(own.values())[:1]
     lead += [streams[stream] for stream, rank in joined.items() if rank == 0 and stream in streams]
     if command.n_rows:
         timed = [command]
@@ -346,16 +345,16 @@ def summarise(
     all_nodes = _sum_nodes([found.node for found in carriers])
     duration_s = max((found.sum("row_s") for found in timed), default=0.0)
     total_kwh = all_nodes.total_kwh
-    if total_kwh is None:
-        assumed_kwh = None
-    else:
+    assumed_kwh = None
+    energy_kwh = None
+    if total_kwh is not None:
         assumed_kwh = total_kwh * (terms.node_factor(all_nodes.metered) - 1.0) or None
-    if total_kwh is None:
-        energy_kwh = None
-    else:
         energy_kwh = (total_kwh + (assumed_kwh or 0.0)) * terms.pue
     rates = mean.counted_with(terms.rates)
     cost_usd, cost_basis = rates.cost(duration_s or None, energy_kwh, gpu_count)  # no time is known of no rows
+    carbon_intensity = rates.carbon_intensity
+    if carbon_intensity is None:
+        carbon_intensity = terms.carbon_intensity.value
     every = [*streams.values(), command]
     return RunSummary(
         run_id=terms.run_id,
@@ -375,9 +374,7 @@ def summarise(
         unmetered_estimate_kwh=all_nodes.estimate_kwh,
         pue=terms.pue,
         energy_kwh=energy_kwh,
-        carbon_intensity_gco2e_per_kwh=(
-            terms.carbon_intensity.value if rates.carbon_intensity is None else rates.carbon_intensity
-        ),
+        carbon_intensity_gco2e_per_kwh=carbon_intensity,
         emissions_kgco2e=rates.emissions(energy_kwh),
         cost_usd=cost_usd,
         cost_basis=cost_basis,

@@ -105,8 +105,7 @@ class Energy:
     @property
     def total_kwh(self) -> float | None:
         """The sum over the components that are known; None where none is."""
-        known = [e for e in (self.cpu_kwh, self.gpu_kwh, self.ram_kwh) if e is not None]
-        return math.fsum(known) if known else None
+        return sum_known((self.cpu_kwh, self.gpu_kwh, self.ram_kwh))
 
     @property
     def is_known(self) -> bool:
@@ -134,10 +133,15 @@ def sum_energies(energies: Iterable[Energy]) -> Energy:
     amounts: list[Any] = []
     methods: list[Any] = []
     for component in COMPONENTS:
-        known = [e for row in rows if (e := row.component_kwh(component)) is not None]
-        amounts.append(math.fsum(known) if known else None)
+        amounts.append(sum_known(row.component_kwh(component) for row in rows))
         methods.append(joined_methods({row.component_method(component) for row in rows}))
     return Energy(*amounts, *methods)
+
+
+def sum_known(amounts: Iterable[float | None]) -> float | None:
+    """Return the sum of those amounts that are known, exactly rounded; None where none is."""
+    known = [amount for amount in amounts if amount is not None]
+    return math.fsum(known) if known else None
 
 
 def times(amount: float | None, factor: float) -> float | None:
