@@ -260,10 +260,8 @@ class Aggregate:
         chosen = {(row.path, row.run) for row in self.total.rows}  # a file of CodeCarbon's holds several
         for run in self._source.runs:
             if (run.place, run.run_id) in chosen:
-                yield self._part(copy(run))
-
-    def _part(self, run: Run) -> Run:
-        return self.selection.part(run) or run
+                anew = copy(run)
+                yield self.selection.part(anew) or anew
 
     @property
     def problems(self) -> list[Problem]:
