@@ -175,7 +175,7 @@ class Checkpointer:
         self._n_epochs: int | None = None
         # In the loop, or it was left before its end; in an epoch, which is open for its tracker; in a batch's body.
         self._is_looping = self._is_in_epoch = self._is_timed = self._is_batch_open = False
-        self._is_pass_begun = self._is_stopped = self._is_asked = False
+        self._is_pass_begun = self._is_stopped = False
         self._pass: PositionedBatches | None = None  # the first one of the epoch, or of the one before
         self._passes: weakref.WeakSet[Generator[Any]] = weakref.WeakSet()  # what the loop takes of it, and others
         self._reasons: dict[str, None] = {}  # why the training is not identical any more, whatever comes
@@ -313,10 +313,8 @@ class Checkpointer:
             elif tracker is not False:
                 given = dict(tracker) if isinstance(tracker, Mapping) else {}
                 if n is not None or "total_steps" in given:
-                    resumed = self.resumed
-                else:
-                    resumed = {}
-                self.tracker = own.enter_context(Tracker(n, **{**resumed, **given}))
+                    given = self.resumed | given
+                self.tracker = own.enter_context(Tracker(n, **given))
                 self._counts_steps = True
             try:
                 yield
@@ -379,10 +377,9 @@ class Checkpointer:
                 self._batch_done()
                 self._act(self._ranks.decide(self._code(), self.position.steps))
         finally:
+            self._after_pass = {}
             if self.position.epoch == epoch:
                 self._after_pass = random_state_values()
-            else:
-                self._after_pass = {}
 
     def _begin_pass(self, loader: Iterable[Any]) -> PositionedBatches:
         """Begin the epoch's first pass; where the training is resumed in it, go to where that was."""
@@ -471,8 +468,10 @@ class Checkpointer:
         """
         if self._ranks.problem:
             self._warn_once.warn("checkpoint ranks", self._ranks.problem)
-        if code in (_REGULAR, _BEST):
-            self._save(CheckpointKind.REGULAR if code == _REGULAR else CheckpointKind.BEST)
+        if code == _REGULAR:
+            self._save(CheckpointKind.REGULAR)
+        elif code == _BEST:
+            self._save(CheckpointKind.BEST)
         elif code >= _STOP:
             saved = self._save(CheckpointKind.EMERGENCY)
             self._notices.is_answered = True
@@ -553,9 +552,8 @@ class Checkpointer:
         }
         files = {_RANK_FILE.format(self._ranks.rank): of_rank}
         if self._ranks.rank == 0:
-            if self._best is None:
-                best = None
-            else:
+            best = None
+            if self._best is not None:
                 best = (self._best.metric, self._best.value)
             files[_MODEL_FILE] = self._state.capture() | {"best": best}
         return files
@@ -630,7 +628,8 @@ class Checkpointer:
         self.position = manifest.position
         self._optimizer_steps, self._batches_of_step = of_rank["steps"]
         self.resumed = {"first_epoch": self.position.epoch, "first_step": self._optimizer_steps}
-        self.resumed |= {"continues": manifest.run_id} if manifest.run_id else {}
+        if manifest.run_id:
+            self.resumed["continues"] = manifest.run_id
         if self._best is not None and state["best"] is not None and state["best"][0] == self._best.metric:
             self._best.value = state["best"][1]
         left.read_s = self._clock.perf_s() - began_s
@@ -714,10 +713,9 @@ class _Best:
     """
 
     def __init__(self, metric: str, higher_is_better: bool | None) -> None:
-        if higher_is_better is None:
+        direction = higher_is_better
+        if direction is None:
             direction = direction_of(metric)
-        else:
-            direction = higher_is_better
         if direction is None:
             raise UsageError(f"best={metric!r}: its name does not tell which values are better; give higher_is_better=")
         self.metric = metric

@@ -14,7 +14,6 @@ import itertools
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from types import GeneratorType
 from typing import Any
 
 from torch.utils import data
@@ -49,10 +48,7 @@ class PositionedBatches:
         self._loader = loader
         self._reasons: dict[str, None] = {} if _is_known(loader) else {NotIdentical.OWN_ORDER: None}
         self._has_state = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
-        if hasattr(loader, "__dict__") and not isinstance(loader, GeneratorType):
-            parts = vars(loader)
-        else:
-            parts = {}
+        parts: Mapping[str, Any] = getattr(loader, "__dict__", {})
         sources = generators_within(part for name, part in parts.items() if name != "_iterator")
         self._generators = [state for source in sources if (state := saved_generator("", source)) is not None]
         if self._generators:
