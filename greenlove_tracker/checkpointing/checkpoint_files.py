@@ -120,11 +120,11 @@ class Draft:
 
     def __init__(self, path: LogPath) -> None:
         self._path = path
-        self.is_shared = isinstance(path, Path)
         if isinstance(path, Path):
             self.directory = path
         else:
             self.directory = Path(tempfile.mkdtemp(prefix="greenlove-checkpoint-"))
+        self.is_shared = self.directory is path
         self.directory.mkdir(parents=True, exist_ok=True)
 
     def write(self, name: str, write: Callable[[BinaryIO], object]) -> CheckpointFile:
@@ -210,11 +210,11 @@ class CheckpointStore:
             OSError: where the directory cannot be written.
         """
         number = 1
-        free = name
-        while (self.path / free / MANIFEST).exists():
+        path = self.path / name
+        while (path / MANIFEST).exists():
             number += 1
-            free = f"{name}-{number}"
-        return Draft(self.path / free)
+            path = self.path / f"{name}-{number}"
+        return Draft(path)
 
     def listing(self) -> list[Checkpoint]:
         """Return all, the furthest first; one whose manifest does not hold stands where its name puts it.

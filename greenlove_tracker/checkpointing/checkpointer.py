@@ -154,9 +154,9 @@ class Checkpointer:
         for name, value in (("every_steps", every_steps), ("every_epochs", every_epochs)):
             if value is not None:
                 whole_number(name, value)
-        self._every_s = every_s
-        self._every_steps = every_steps
-        self._every_epochs = every_epochs
+        self._every_s = every_s or math.inf
+        self._every_steps = every_steps or math.inf
+        self._every_epochs = every_epochs or math.inf
         self._best = None if best is None else _Best(best, higher_is_better)
         self._clock = SystemClock() if clock is None else clock
         self._notices = TerminationNotices((signals,) if isinstance(signals, str) else signals)
@@ -349,7 +349,8 @@ class Checkpointer:
         self.position = TrainingPosition(position.epoch + 1, 0, position.steps)
         self.epoch_end()
         self._act(self._ranks.decide(self._code(is_epoch_end=True), position.steps))
-        self._is_stopped = bool(self._ranks.decide(int(self._is_stopped), position.steps)) or self._is_stopped
+        if self._ranks.decide(int(self._is_stopped), position.steps):
+            self._is_stopped = True
 
     def _pass_over(self, loader: Iterable[Any]) -> Generator[Any]:
         """Yield what is left of the epoch's first pass, with saving points; of a further one, all of it."""
@@ -387,13 +388,11 @@ class Checkpointer:
         self._left = None
         if drawn_since(self._at_epoch_start):
             self._reasons[NotIdentical.LOOP_DRAWS] = None
-        resume = None if left is None else left.of_rank["data"]
-        if left is not None and resume is not None and not left.is_of_this_rank:
-            resume = resume | {
-                "random_states": {},
-                "generators": {"before": [], "now": []},
-                "own": None,
-            }  # else the ranks would draw alike
+        resume = None
+        if left is not None:
+            resume = left.of_rank["data"]
+            if resume is not None and not left.is_of_this_rank:  # or the ranks would draw alike
+                resume = resume | {"random_states": {}, "generators": {"before": [], "now": []}, "own": None}
         positioned = PositionedBatches(loader)
         is_replayed = left is not None and self.position.batches > 0
         with self._gap(is_one=is_replayed):
@@ -424,7 +423,8 @@ class Checkpointer:
         position = self.position
         self.position = TrainingPosition(position.epoch, position.batches + 1, position.steps + 1)
         self._batches_of_step += 1
-        self._has_missed_step = self._has_missed_step or not self._state.has_all_stepped
+        if not self._state.has_all_stepped:
+            self._has_missed_step = True
         if self._state.has_stepped:
             n_batches = self._batches_of_step
             self._batches_of_step = 0
@@ -453,11 +453,9 @@ class Checkpointer:
         return _NOTHING
 
     def _is_due(self, *, is_epoch_end: bool) -> bool:
-        by_time = self._every_s is not None and self._clock.perf_s() - self._saved_s >= self._every_s
-        n_steps = self.position.steps - self._saved_at.steps
-        n_epochs = self.position.epoch - self._saved_at.epoch
-        by_steps = self._every_steps is not None and n_steps >= self._every_steps
-        by_epochs = self._every_epochs is not None and n_epochs >= self._every_epochs
+        by_time = self._clock.perf_s() - self._saved_s >= self._every_s
+        by_steps = self.position.steps - self._saved_at.steps >= self._every_steps
+        by_epochs = self.position.epoch - self._saved_at.epoch >= self._every_epochs
         return self._is_asked or by_time or by_steps or (is_epoch_end and by_epochs)
 
     def _act(self, code: int) -> None:

@@ -83,27 +83,24 @@ class PositionedBatches:
         Args:
             resume: what ``state`` returned, in this process or another; None: a new pass.
         """
-        n_before = 0
-        own = None
-        if resume is not None:
-            n_before = int(resume["batches"])
-            own = resume["own"] if self._has_state else None
-            if n_before:
-                left = put_back_random_state_values(resume["random_states"])
-                if left:
-                    self._reasons[NotIdentical.RANDOM_STATES.with_detail(", ".join(left))] = None
-            self._put_back_generators(resume["generators"]["before" if n_before else "now"])
+        if resume is None:
+            self._open()
+            return
+        n_before = int(resume["batches"])
+        own = resume["own"] if self._has_state else None
+        if n_before:
+            left = put_back_random_state_values(resume["random_states"])
+            if left:
+                self._reasons[NotIdentical.RANDOM_STATES.with_detail(", ".join(left))] = None
+        self._put_back_generators(resume["generators"]["before" if n_before else "now"])
         if own is not None:
             self._loader.load_state_dict(own)
-        self._random_before = random_state_values()
-        self._before = self._generator_states()
-        self._iterator = iter(self._loader)
-        if own is not None and resume is not None:
             self.n_done = n_before
             self._first = resume["first"]
+        self._open()
         for _ in range(n_before - self.n_done):
             next(self, None)
-        if resume is not None and n_before:
+        if n_before:
             was = resume["loader"]
             now = self._signature()
             differs = [f"{name} {now[name]} instead of {was.get(name)}" for name in now if now[name] != was.get(name)]
@@ -111,6 +108,11 @@ class PositionedBatches:
                 detail = ", ".join(differs) or "its batches are others"
                 self._reasons[NotIdentical.OTHER_LOADER.with_detail(detail)] = None
             self._put_back_generators(resume["generators"]["now"])
+
+    def _open(self) -> None:
+        self._random_before = random_state_values()
+        self._before = self._generator_states()
+        self._iterator = iter(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
         return self

@@ -14,7 +14,6 @@ import pickle
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -210,7 +209,9 @@ class TrainingState:
         except dcp.CheckpointException as error:  # no Exception, which would end the training
             raise OSError(_failures(error)) from error
         own = sorted(draft.directory.glob(f"__{ranks.rank}_*"))  # torch's names; none where it had nothing
-        return [draft.add(path) for path in (*own, *([] if ranks.rank else [draft.directory / ".metadata"]))]
+        if ranks.rank == 0:
+            own.append(draft.directory / ".metadata")
+        return [draft.add(path) for path in own]
 
     def load_shards(self, directory: Path, ranks: RankAgreement) -> None:
         """Load models and optimizers from shards, in place, by any number of ranks, sharded in any way or not at all.
@@ -375,7 +376,7 @@ def _failures(error: BaseException) -> str:
 
 def _forget_unsaved(optimizers: list[torch.optim.Optimizer], groups: list[dict[str, Any]], saved: set[str]) -> None:
     """Take away the states that torch has made of parameters that had none when they were saved: no step yet."""
-    names = [*chain(*(group["params"] for group in groups))]
+    names = [name for group in groups for name in group["params"]]
     parameters = [(one, p) for one in optimizers for group in one.param_groups for p in group["params"]]
     prefixes = [f"optimizers.state.{name}." for name in names]
     if len(names) != len(parameters):  # FSDP, the first, may have flat ones, and saves a state of each
