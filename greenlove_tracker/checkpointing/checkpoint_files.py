@@ -316,9 +316,10 @@ def _sync_directory(directory: Path) -> None:
     """Have the disk know the names in a directory, where the system can say so."""
     with contextlib.suppress(OSError):  # Windows opens no directory, and some file systems flush none
         handle = os.open(directory, os.O_RDONLY)
-        with contextlib.suppress(OSError):
+        try:
             os.fsync(handle)
-        os.close(handle)
+        finally:
+            os.close(handle)
 
 
 @contextlib.contextmanager
@@ -350,6 +351,6 @@ def live_mark(directory: LogPath | None) -> Iterator[bool]:
     try:
         yield is_alone
     finally:
-        if file is not None and directory is not None:
+        if file is not None:
             with contextlib.suppress(OSError), file:
-                (directory / MARK).unlink()
+                Path(file.name).unlink()

@@ -151,14 +151,11 @@ class Checkpointer:
     ) -> None:
         if every_s is not None and not (number_of(every_s) or 0.0) > 0:
             raise UsageError(f"every_s must be a number of seconds above 0, or None, not {every_s!r}")
-        for name, value in (("every_steps", every_steps), ("every_epochs", every_epochs)):
-            if value is not None:
-                whole_number(name, value)
         self._every_s = every_s or math.inf
-        self._every_steps = every_steps or math.inf
-        self._every_epochs = every_epochs or math.inf
+        self._every_steps = math.inf if every_steps is None else whole_number("every_steps", every_steps)
+        self._every_epochs = math.inf if every_epochs is None else whole_number("every_epochs", every_epochs)
         self._best = None if best is None else _Best(best, higher_is_better)
-        self._clock = SystemClock() if clock is None else clock
+        self._clock = clock or SystemClock()
         self._notices = TerminationNotices((signals,) if isinstance(signals, str) else signals)
         self._warn_once = WarnOnce()
         of_user = named("other", others)
@@ -500,7 +497,7 @@ class Checkpointer:
         if kind is CheckpointKind.BEST and self._best is not None:
             self._best.is_pending = False
             manifest = replace(manifest, metric=self._best.metric, metric_value=self._best.value)
-        written: Checkpoint | None = None
+        size_bytes: int | None = None
         writers: list[Callable[[Draft], list[CheckpointFile]]] = [
             lambda draft: [draft.write(file, partial(torch.save, content)) for file, content in self._files().items()],
             partial(self._state.write_shards, ranks=self._ranks),
@@ -509,6 +506,7 @@ class Checkpointer:
             try:
                 written = write_together(self._ranks, partial(self._store.draft, name), writers, manifest)
                 name = written.name
+                size_bytes = written.size_bytes
                 manifest = written.manifest  # with what the other ranks say
                 if self._ranks.rank == 0:
                     self._store.prune()
@@ -528,7 +526,7 @@ class Checkpointer:
                     manifest.kind,
                     manifest.position,
                     name,
-                    size_bytes=None if written is None else written.size_bytes,
+                    size_bytes=size_bytes,
                     blocked_s=self._clock.perf_s() - begun_s,
                     is_bit_identical=manifest.is_bit_identical,
                     note=problem or "; ".join(manifest.not_identical),

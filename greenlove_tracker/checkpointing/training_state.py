@@ -326,8 +326,7 @@ def _check_parameters(models: Mapping[str, nn.Module], optimizers: Mapping[str, 
     """
     known = {id(parameter) for model in models.values() for parameter in model.parameters()}
     for name, optimizer in optimizers.items():
-        groups = getattr(optimizer, "param_groups", ())
-        if any(id(parameter) not in known for group in groups for parameter in group["params"]):
+        if any(id(parameter) not in known for group in optimizer.param_groups for parameter in group["params"]):
             raise UsageError(
                 f"{name} trains parameters of none of the models that are given, so they would not be saved: give "
                 "their model too, or others=(save, restore) for them, and make an optimizer after its model is sharded"
@@ -368,10 +367,9 @@ def _is_data_parallel(model: nn.Module) -> bool:
     return distributed.is_available() and isinstance(model, nn.parallel.DistributedDataParallel)
 
 
-def _failures(error: BaseException) -> str:
+def _failures(error: Any) -> str:
     """Return what failed on which rank, of an error of torch.distributed.checkpoint."""
-    failures: Mapping[int, tuple[BaseException, object]] = getattr(error, "failures", {})
-    return "; ".join(f"rank {rank}: {first_line(cause)}" for rank, (cause, _) in sorted(failures.items()))
+    return "; ".join(f"rank {rank}: {first_line(cause)}" for rank, (cause, _) in sorted(error.failures.items()))
 
 
 def _forget_unsaved(optimizers: list[torch.optim.Optimizer], groups: list[dict[str, Any]], saved: set[str]) -> None:
