@@ -205,11 +205,7 @@ class Run(RunFiles):
 
     def __init__(self, path: LogPath | str, held: Mapping[str, bytes] | None = None, **known: Any) -> None:
         super().__init__(path, held)
-        self._know(**known)
-
-    def _know(self, **known: Any) -> None:
-        for name, value in known.items():
-            setattr(self, name, value)
+        vars(self).update(known)
 
     @property
     def place(self) -> str:
@@ -636,7 +632,7 @@ class Run(RunFiles):
         other = copy(self)
         for name in ("metered_summary", "summary", "values", "epochs"):
             vars(other).pop(name, None)
-        other._know(**known)
+        vars(other).update(known)
         return other
 
     @property

@@ -19,7 +19,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
-from greenlove_tracker.logs.calibration import Calibration, is_uncalibrated
+from greenlove_tracker.logs.calibration import is_uncalibrated
 from greenlove_tracker.logs.csvio import Line, Problem
 from greenlove_tracker.logs.forecasts import headline_forecast
 from greenlove_tracker.logs.foreign.base import ForeignRun
@@ -256,14 +256,13 @@ def factors_of(run: Run) -> tuple[Factor, ...]:
     found += [contract and replace(contract, name="carbon_intensity by contract"), price]
     found.append(Factor("PUE", pue, "×", run.text("pue.source") or (_NO_PUE if pue == 1 else "not in the log")))
     calibration = run.calibration
-    found.append(run.factor("node_overhead") if calibration is None else _of_calibration(calibration))
+    if calibration is None:
+        found.append(run.factor("node_overhead"))
+    else:
+        meters = "; ".join(dict.fromkeys(one.origin for one in calibration.measurements))
+        source = f"{calibration.host}: {calibration.text} ({meters})"
+        found.append(Factor("calibration", calibration.factor, "×", source))
     return tuple(factor for factor in found if factor is not None)
-
-
-def _of_calibration(calibration: Calibration) -> Factor:
-    meters = "; ".join(dict.fromkeys(one.origin for one in calibration.measurements))
-    source = f"{calibration.host}: {calibration.text} ({meters})"
-    return Factor("calibration", calibration.factor, "×", source)
 
 
 def market_kgco2e(contract: Factor | None, energy_kwh: float | None) -> float | None:

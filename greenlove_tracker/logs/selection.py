@@ -323,11 +323,8 @@ def _timed_streams(run: Run) -> Mapping[int | str, Sequence[_Timed]]:
     """
     if Flag.PREDICTED in run.values["flags"]:
         return {}
-    streams: tuple[tuple[int | str, Sequence[Row]], ...] = (
-        (COMMAND_STREAM, run.command_rows or ()),
-        *run.rows.items(),
-    )
-    timed = {stream: [one for row in rows if (one := _timed(row)) is not None] for stream, rows in streams}
+    streams: dict[Any, Sequence[Row]] = {COMMAND_STREAM: run.command_rows or (), **run.rows}
+    timed = {stream: [one for row in rows if (one := _timed(row)) is not None] for stream, rows in streams.items()}
     if not any(timed.values()):
         return {}
     whole = run.metered_summary
