@@ -26,8 +26,9 @@ from pathlib import Path
 
 from greenlove_tracker.logs.run_fields import factor_fields
 from greenlove_tracker.logs.schema import RUN_FILE, SUMMARY_FILE, epochs_file
-from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
+from greenlove_tracker.logs.totals import Ending, summarise
 from greenlove_tracker.logs.writer import RunWriter, timestamp
+from greenlove_tracker.vocabulary.pricing import RunFactors
 from greenlove_tracker.vocabulary.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Method, Row, RowKind
 from greenlove_tracker.vocabulary.units import kwh_from_w_s
 

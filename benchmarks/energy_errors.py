@@ -38,6 +38,7 @@ from greenlove_tracker.logs.run_rows import run_row
 from greenlove_tracker.logs.schema import SUMMARY_FILE
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.meter.wall import add_measurement, measured_at_the_wall
+from greenlove_tracker.vocabulary.pricing import RunFactors
 from greenlove_tracker.vocabulary.records import Counts, Energy, Factor, Method, Row, RowKind, RunStatus
 from greenlove_tracker.vocabulary.units import kwh_from_w_s
 
@@ -123,7 +124,7 @@ def node_run(log_dir: Path, run_id: str, host: str, duration_s: float, energy: E
         "started_at": STARTED,
         **({} if overhead is None else {"node_overhead": str(overhead)}),
     }
-    terms = totals.RunFactors(run_id, "", STARTED, None, Factor("", math.nan, "", ""), node_overhead=overhead)
+    terms = RunFactors(run_id, "", STARTED, None, Factor("", math.nan, "", ""), node_overhead=overhead)
     row = Row(RowKind.EPOCH, 1, STARTED, 0.0, Energy(), duration_s, Counts(), energy, None)
     ending = totals.Ending(RunStatus.FINISHED, 0, "")
     summary = totals.summarise(terms, {0: [row]}, ending, gpu_count=N_GPUS)

@@ -12,9 +12,10 @@ from fakes import FakeClock
 from hypothesis import HealthCheck, settings
 
 from greenlove_tracker.logs.run_fields import factor_fields
-from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
+from greenlove_tracker.logs.totals import Ending, summarise
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.tracker.shutdown import guard
+from greenlove_tracker.vocabulary.pricing import RunFactors
 from greenlove_tracker.vocabulary.records import (
     UNKNOWN_ENERGY,
     Counts,

@@ -12,9 +12,10 @@ from pathlib import Path
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_fields import factor_fields
 from greenlove_tracker.logs.tables import FORECASTS, IssuedForecast
-from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
+from greenlove_tracker.logs.totals import Ending, summarise
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.vocabulary.forecasting import Estimate
+from greenlove_tracker.vocabulary.pricing import RunFactors
 from greenlove_tracker.vocabulary.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Flag, Row, RowKind
 
 WORLD = Factor(

@@ -120,11 +120,11 @@ class Draft:
 
     def __init__(self, path: LogPath) -> None:
         self._path = path
-        self.is_shared = isinstance(path, Path)
         if isinstance(path, Path):
             self.directory = path
         else:
             self.directory = Path(tempfile.mkdtemp(prefix="greenlove-checkpoint-"))
+        self.is_shared = self.directory is path
         self.directory.mkdir(parents=True, exist_ok=True)
 
     def write(self, name: str, write: Callable[[BinaryIO], object]) -> CheckpointFile:
@@ -210,11 +210,11 @@ class CheckpointStore:
             OSError: where the directory cannot be written.
         """
         number = 1
-        free = name
-        while (self.path / free / MANIFEST).exists():
+        path = self.path / name
+        while (path / MANIFEST).exists():
             number += 1
-            free = f"{name}-{number}"
-        return Draft(self.path / free)
+            path = self.path / f"{name}-{number}"
+        return Draft(path)
 
     def listing(self) -> list[Checkpoint]:
         """Return all, the furthest first; one whose manifest does not hold stands where its name puts it.
@@ -316,9 +316,10 @@ def _sync_directory(directory: Path) -> None:
     """Have the disk know the names in a directory, where the system can say so."""
     with contextlib.suppress(OSError):  # Windows opens no directory, and some file systems flush none
         handle = os.open(directory, os.O_RDONLY)
-        with contextlib.suppress(OSError):
+        try:
             os.fsync(handle)
-        os.close(handle)
+        finally:
+            os.close(handle)
 
 
 @contextlib.contextmanager
@@ -350,6 +351,6 @@ def live_mark(directory: LogPath | None) -> Iterator[bool]:
     try:
         yield is_alone
     finally:
-        if file is not None and directory is not None:
+        if file is not None:
             with contextlib.suppress(OSError), file:
-                (directory / MARK).unlink()
+                Path(file.name).unlink()

@@ -29,7 +29,6 @@ from greenlove_tracker.checkpointing.distributed import RankAgreement, first_lin
 from greenlove_tracker.checkpointing.termination import TerminationNotices
 from greenlove_tracker.checkpointing.training_state import TrainingState, copied, named, read_plain
 from greenlove_tracker.exploration.random_state import put_back_random_state_values, random_state_values
-from greenlove_tracker.logs.metrics import direction_of, number_of
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.text import console
 from greenlove_tracker.text.warn_once import WarnOnce
@@ -44,6 +43,7 @@ from greenlove_tracker.vocabulary.checkpoints import (
     TrainingPosition,
 )
 from greenlove_tracker.vocabulary.errors import BudgetExceeded, TerminatedExit, UsageError, whole_number
+from greenlove_tracker.vocabulary.metrics import direction_of, number_of
 from greenlove_tracker.vocabulary.records import Clock, RunStatus, SystemClock
 from greenlove_tracker.vocabulary.version import __version__
 
@@ -151,14 +151,11 @@ class Checkpointer:
     ) -> None:
         if every_s is not None and not (number_of(every_s) or 0.0) > 0:
             raise UsageError(f"every_s must be a number of seconds above 0, or None, not {every_s!r}")
-        for name, value in (("every_steps", every_steps), ("every_epochs", every_epochs)):
-            if value is not None:
-                whole_number(name, value)
-        self._every_s = every_s
-        self._every_steps = every_steps
-        self._every_epochs = every_epochs
+        self._every_s = every_s or math.inf
+        self._every_steps = math.inf if every_steps is None else whole_number("every_steps", every_steps)
+        self._every_epochs = math.inf if every_epochs is None else whole_number("every_epochs", every_epochs)
         self._best = None if best is None else _Best(best, higher_is_better)
-        self._clock = SystemClock() if clock is None else clock
+        self._clock = clock or SystemClock()
         self._notices = TerminationNotices((signals,) if isinstance(signals, str) else signals)
         self._warn_once = WarnOnce()
         of_user = named("other", others)
@@ -175,7 +172,7 @@ class Checkpointer:
         self._n_epochs: int | None = None
         # In the loop, or it was left before its end; in an epoch, which is open for its tracker; in a batch's body.
         self._is_looping = self._is_in_epoch = self._is_timed = self._is_batch_open = False
-        self._is_pass_begun = self._is_stopped = self._is_asked = False
+        self._is_pass_begun = self._is_stopped = False
         self._pass: PositionedBatches | None = None  # the first one of the epoch, or of the one before
         self._passes: weakref.WeakSet[Generator[Any]] = weakref.WeakSet()  # what the loop takes of it, and others
         self._reasons: dict[str, None] = {}  # why the training is not identical any more, whatever comes
@@ -313,10 +310,8 @@ class Checkpointer:
             elif tracker is not False:
                 given = dict(tracker) if isinstance(tracker, Mapping) else {}
                 if n is not None or "total_steps" in given:
-                    resumed = self.resumed
-                else:
-                    resumed = {}
-                self.tracker = own.enter_context(Tracker(n, **{**resumed, **given}))
+                    given = self.resumed | given
+                self.tracker = own.enter_context(Tracker(n, **given))
                 self._counts_steps = True
             try:
                 yield
@@ -351,7 +346,8 @@ class Checkpointer:
         self.position = TrainingPosition(position.epoch + 1, 0, position.steps)
         self.epoch_end()
         self._act(self._ranks.decide(self._code(is_epoch_end=True), position.steps))
-        self._is_stopped = bool(self._ranks.decide(int(self._is_stopped), position.steps)) or self._is_stopped
+        if self._ranks.decide(int(self._is_stopped), position.steps):
+            self._is_stopped = True
 
     def _pass_over(self, loader: Iterable[Any]) -> Generator[Any]:
         """Yield what is left of the epoch's first pass, with saving points; of a further one, all of it."""
@@ -379,10 +375,9 @@ class Checkpointer:
                 self._batch_done()
                 self._act(self._ranks.decide(self._code(), self.position.steps))
         finally:
+            self._after_pass = {}
             if self.position.epoch == epoch:
                 self._after_pass = random_state_values()
-            else:
-                self._after_pass = {}
 
     def _begin_pass(self, loader: Iterable[Any]) -> PositionedBatches:
         """Begin the epoch's first pass; where the training is resumed in it, go to where that was."""
@@ -390,13 +385,11 @@ class Checkpointer:
         self._left = None
         if drawn_since(self._at_epoch_start):
             self._reasons[NotIdentical.LOOP_DRAWS] = None
-        resume = None if left is None else left.of_rank["data"]
-        if left is not None and resume is not None and not left.is_of_this_rank:
-            resume = resume | {
-                "random_states": {},
-                "generators": {"before": [], "now": []},
-                "own": None,
-            }  # else the ranks would draw alike
+        resume = None
+        if left is not None:
+            resume = left.of_rank["data"]
+            if resume is not None and not left.is_of_this_rank:  # or the ranks would draw alike
+                resume = resume | {"random_states": {}, "generators": {"before": [], "now": []}, "own": None}
         positioned = PositionedBatches(loader)
         is_replayed = left is not None and self.position.batches > 0
         with self._gap(is_one=is_replayed):
@@ -427,7 +420,8 @@ class Checkpointer:
         position = self.position
         self.position = TrainingPosition(position.epoch, position.batches + 1, position.steps + 1)
         self._batches_of_step += 1
-        self._has_missed_step = self._has_missed_step or not self._state.has_all_stepped
+        if not self._state.has_all_stepped:
+            self._has_missed_step = True
         if self._state.has_stepped:
             n_batches = self._batches_of_step
             self._batches_of_step = 0
@@ -456,11 +450,9 @@ class Checkpointer:
         return _NOTHING
 
     def _is_due(self, *, is_epoch_end: bool) -> bool:
-        by_time = self._every_s is not None and self._clock.perf_s() - self._saved_s >= self._every_s
-        n_steps = self.position.steps - self._saved_at.steps
-        n_epochs = self.position.epoch - self._saved_at.epoch
-        by_steps = self._every_steps is not None and n_steps >= self._every_steps
-        by_epochs = self._every_epochs is not None and n_epochs >= self._every_epochs
+        by_time = self._clock.perf_s() - self._saved_s >= self._every_s
+        by_steps = self.position.steps - self._saved_at.steps >= self._every_steps
+        by_epochs = self.position.epoch - self._saved_at.epoch >= self._every_epochs
         return self._is_asked or by_time or by_steps or (is_epoch_end and by_epochs)
 
     def _act(self, code: int) -> None:
@@ -471,8 +463,10 @@ class Checkpointer:
         """
         if self._ranks.problem:
             self._warn_once.warn("checkpoint ranks", self._ranks.problem)
-        if code in (_REGULAR, _BEST):
-            self._save(CheckpointKind.REGULAR if code == _REGULAR else CheckpointKind.BEST)
+        if code == _REGULAR:
+            self._save(CheckpointKind.REGULAR)
+        elif code == _BEST:
+            self._save(CheckpointKind.BEST)
         elif code >= _STOP:
             saved = self._save(CheckpointKind.EMERGENCY)
             self._notices.is_answered = True
@@ -503,7 +497,7 @@ class Checkpointer:
         if kind is CheckpointKind.BEST and self._best is not None:
             self._best.is_pending = False
             manifest = replace(manifest, metric=self._best.metric, metric_value=self._best.value)
-        written: Checkpoint | None = None
+        size_bytes: int | None = None
         writers: list[Callable[[Draft], list[CheckpointFile]]] = [
             lambda draft: [draft.write(file, partial(torch.save, content)) for file, content in self._files().items()],
             partial(self._state.write_shards, ranks=self._ranks),
@@ -512,6 +506,7 @@ class Checkpointer:
             try:
                 written = write_together(self._ranks, partial(self._store.draft, name), writers, manifest)
                 name = written.name
+                size_bytes = written.size_bytes
                 manifest = written.manifest  # with what the other ranks say
                 if self._ranks.rank == 0:
                     self._store.prune()
@@ -531,7 +526,7 @@ class Checkpointer:
                     manifest.kind,
                     manifest.position,
                     name,
-                    size_bytes=None if written is None else written.size_bytes,
+                    size_bytes=size_bytes,
                     blocked_s=self._clock.perf_s() - begun_s,
                     is_bit_identical=manifest.is_bit_identical,
                     note=problem or "; ".join(manifest.not_identical),
@@ -553,9 +548,8 @@ class Checkpointer:
         }
         files = {_RANK_FILE.format(self._ranks.rank): of_rank}
         if self._ranks.rank == 0:
-            if self._best is None:
-                best = None
-            else:
+            best = None
+            if self._best is not None:
                 best = (self._best.metric, self._best.value)
             files[_MODEL_FILE] = self._state.capture() | {"best": best}
         return files
@@ -630,7 +624,8 @@ class Checkpointer:
         self.position = manifest.position
         self._optimizer_steps, self._batches_of_step = of_rank["steps"]
         self.resumed = {"first_epoch": self.position.epoch, "first_step": self._optimizer_steps}
-        self.resumed |= {"continues": manifest.run_id} if manifest.run_id else {}
+        if manifest.run_id:
+            self.resumed["continues"] = manifest.run_id
         if self._best is not None and state["best"] is not None and state["best"][0] == self._best.metric:
             self._best.value = state["best"][1]
         left.read_s = self._clock.perf_s() - began_s
@@ -714,10 +709,9 @@ class _Best:
     """
 
     def __init__(self, metric: str, higher_is_better: bool | None) -> None:
-        if higher_is_better is None:
+        direction = higher_is_better
+        if direction is None:
             direction = direction_of(metric)
-        else:
-            direction = higher_is_better
         if direction is None:
             raise UsageError(f"best={metric!r}: its name does not tell which values are better; give higher_is_better=")
         self.metric = metric

@@ -14,7 +14,6 @@ import itertools
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from types import GeneratorType
 from typing import Any
 
 from torch.utils import data
@@ -49,10 +48,7 @@ class PositionedBatches:
         self._loader = loader
         self._reasons: dict[str, None] = {} if _is_known(loader) else {NotIdentical.OWN_ORDER: None}
         self._has_state = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
-        if hasattr(loader, "__dict__") and not isinstance(loader, GeneratorType):
-            parts = vars(loader)
-        else:
-            parts = {}
+        parts: Mapping[str, Any] = getattr(loader, "__dict__", {})
         sources = generators_within(part for name, part in parts.items() if name != "_iterator")
         self._generators = [state for source in sources if (state := saved_generator("", source)) is not None]
         if self._generators:
@@ -87,27 +83,24 @@ class PositionedBatches:
         Args:
             resume: what ``state`` returned, in this process or another; None: a new pass.
         """
-        n_before = 0
-        own = None
-        if resume is not None:
-            n_before = int(resume["batches"])
-            own = resume["own"] if self._has_state else None
-            if n_before:
-                left = put_back_random_state_values(resume["random_states"])
-                if left:
-                    self._reasons[NotIdentical.RANDOM_STATES.with_detail(", ".join(left))] = None
-            self._put_back_generators(resume["generators"]["before" if n_before else "now"])
+        if resume is None:
+            self._open()
+            return
+        n_before = int(resume["batches"])
+        own = resume["own"] if self._has_state else None
+        if n_before:
+            left = put_back_random_state_values(resume["random_states"])
+            if left:
+                self._reasons[NotIdentical.RANDOM_STATES.with_detail(", ".join(left))] = None
+        self._put_back_generators(resume["generators"]["before" if n_before else "now"])
         if own is not None:
             self._loader.load_state_dict(own)
-        self._random_before = random_state_values()
-        self._before = self._generator_states()
-        self._iterator = iter(self._loader)
-        if own is not None and resume is not None:
             self.n_done = n_before
             self._first = resume["first"]
+        self._open()
         for _ in range(n_before - self.n_done):
             next(self, None)
-        if resume is not None and n_before:
+        if n_before:
             was = resume["loader"]
             now = self._signature()
             differs = [f"{name} {now[name]} instead of {was.get(name)}" for name in now if now[name] != was.get(name)]
@@ -115,6 +108,11 @@ class PositionedBatches:
                 detail = ", ".join(differs) or "its batches are others"
                 self._reasons[NotIdentical.OTHER_LOADER.with_detail(detail)] = None
             self._put_back_generators(resume["generators"]["now"])
+
+    def _open(self) -> None:
+        self._random_before = random_state_values()
+        self._before = self._generator_states()
+        self._iterator = iter(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
         return self

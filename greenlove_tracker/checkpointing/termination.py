@@ -12,6 +12,8 @@ from typing import Any, Self
 from greenlove_tracker.tracker.shutdown import guard
 from greenlove_tracker.vocabulary.errors import UsageError
 
+_OF_LOADERS = "torch.utils.data._utils.signal_handling"
+
 
 class TerminationNotices:
     """Listens for signals while the block runs; ``notice`` says whether one came.
@@ -40,7 +42,7 @@ class TerminationNotices:
         if threading.current_thread() is threading.main_thread():  # Python lets no other thread set handlers
             for number in self._numbers:
                 before = signal.getsignal(number)
-                if before is signal.SIG_IGN or before is None:
+                if before in (signal.SIG_IGN, None):
                     continue  # nohup, or a shell's background job; None: a handler in C, which could not be put back
                 if number == signal.SIGTERM and guard.receive(self.received):
                     continue
@@ -62,8 +64,7 @@ class TerminationNotices:
             return False
         self.notice = signal.Signals(number)
         child = getattr(signal, "SIGCHLD", None)
-        handler = None if child is None else signal.getsignal(child)
-        if child is not None and getattr(handler, "__module__", "") == "torch.utils.data._utils.signal_handling":
+        if child is not None and getattr(signal.getsignal(child), "__module__", "") == _OF_LOADERS:
             # A job's signal goes to all of its processes, and ends the workers of a DataLoader: torch would raise in
             # the step before the training is saved.
             signal.signal(child, signal.SIG_DFL)

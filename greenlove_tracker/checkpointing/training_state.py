@@ -14,7 +14,6 @@ import pickle
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,8 +31,12 @@ _FORMAT = 6  # of the state of a training
 # What arrays and numbers of NumPy's, which hold no objects, are made of.
 _MULTIARRAY = getattr(numpy, "_core", None) or numpy.core
 _OF_NUMPY = [
-    *(_codecs.encode, bytes, numpy.ndarray, numpy.dtype),
-    *(_MULTIARRAY.multiarray._reconstruct, _MULTIARRAY.multiarray.scalar),
+    _codecs.encode,
+    bytes,
+    numpy.ndarray,
+    numpy.dtype,
+    _MULTIARRAY.multiarray._reconstruct,
+    _MULTIARRAY.multiarray.scalar,
     *{type(numpy.dtype(code)) for code in "?bhilqBHILQefdFDSUmM"},
 ]
 
@@ -149,31 +152,26 @@ class TrainingState:
         """
         whole = [] if self.is_sharded else self._parameters
         with_gradient = [number for number, parameter in enumerate(whole) if parameter.grad is not None]
-        return {
-            "gradients": with_gradient,
-            "buffers": dict(self._buffers()),
-        }
+        return {"gradients": with_gradient, "buffers": self._buffers()}
 
     def load_of_rank(self, saved: Mapping[str, Any], *, with_buffers: bool) -> None:
         """Put back what ``capture_of_rank`` returned."""
         for number, parameter in enumerate(self._parameters):
+            parameter.grad = None
             if number in saved["gradients"]:
                 parameter.grad = torch.zeros_like(parameter)
-            else:
-                parameter.grad = None
-        for name, buffer in self._buffers() if with_buffers else ():
-            if name in saved["buffers"]:
+        for name, buffer in self._buffers().items():
+            if with_buffers and name in saved["buffers"]:
                 buffer.copy_(saved["buffers"][name])
 
     def why_not_identical(self, world_size: int) -> tuple[str, ...]:
         """Return why a resume from now, with as many ranks, may not be bit-identical; empty where it is."""
-        reasons = list[str]()
         # DDP puts gradients into other buckets after its first step, and a ring sums each place of a bucket in another
         # order of ranks (a sum of two is the same in any): torch/csrc/distributed/c10d/reducer.cpp, rebuild_buckets.
         parallel = [model for model in self._models.values() if _is_data_parallel(model)]
         if world_size > 2 and not all(model.find_unused_parameters for model in parallel):
-            reasons.append(NotIdentical.DDP_BUCKETS)
-        return tuple(reasons)
+            return (NotIdentical.DDP_BUCKETS,)
+        return ()
 
     # -- shards: all ranks call these, between two steps --
 
@@ -211,7 +209,9 @@ class TrainingState:
         except dcp.CheckpointException as error:  # no Exception, which would end the training
             raise OSError(_failures(error)) from error
         own = sorted(draft.directory.glob(f"__{ranks.rank}_*"))  # torch's names; none where it had nothing
-        return [draft.add(path) for path in (*own, *([] if ranks.rank else [draft.directory / ".metadata"]))]
+        if ranks.rank == 0:
+            own.append(draft.directory / ".metadata")
+        return [draft.add(path) for path in own]
 
     def load_shards(self, directory: Path, ranks: RankAgreement) -> None:
         """Load models and optimizers from shards, in place, by any number of ranks, sharded in any way or not at all.
@@ -241,13 +241,13 @@ class TrainingState:
             states.set_state_dict(together, optimizers, model_state_dict=models, optim_state_dict=states_of)
         _forget_unsaved(optimizers, states_of["param_groups"], saved)
 
-    def _buffers(self) -> list[tuple[str, torch.Tensor]]:
-        return [
-            (f"{name}.{path}", buffer.detach())
+    def _buffers(self) -> dict[str, torch.Tensor]:
+        return {
+            f"{name}.{path}": buffer.detach()
             for name, model in self._inner.items()
             for path, buffer in model.named_buffers()
             if not _is_dtensor(buffer)
-        ]
+        }
 
 
 # -- values, and their files --
@@ -326,8 +326,7 @@ def _check_parameters(models: Mapping[str, nn.Module], optimizers: Mapping[str, 
     """
     known = {id(parameter) for model in models.values() for parameter in model.parameters()}
     for name, optimizer in optimizers.items():
-        groups = getattr(optimizer, "param_groups", ())
-        if any(id(parameter) not in known for group in groups for parameter in group["params"]):
+        if any(id(parameter) not in known for group in optimizer.param_groups for parameter in group["params"]):
             raise UsageError(
                 f"{name} trains parameters of none of the models that are given, so they would not be saved: give "
                 "their model too, or others=(save, restore) for them, and make an optimizer after its model is sharded"
@@ -368,17 +367,18 @@ def _is_data_parallel(model: nn.Module) -> bool:
     return distributed.is_available() and isinstance(model, nn.parallel.DistributedDataParallel)
 
 
-def _failures(error: BaseException) -> str:
+def _failures(error: Any) -> str:
     """Return what failed on which rank, of an error of torch.distributed.checkpoint."""
-    failures: Mapping[int, tuple[BaseException, object]] = getattr(error, "failures", {})
-    return "; ".join(f"rank {rank}: {first_line(cause)}" for rank, (cause, _) in sorted(failures.items()))
+    return "; ".join(f"rank {rank}: {first_line(cause)}" for rank, (cause, _) in sorted(error.failures.items()))
 
 
 def _forget_unsaved(optimizers: list[torch.optim.Optimizer], groups: list[dict[str, Any]], saved: set[str]) -> None:
     """Take away the states that torch has made of parameters that had none when they were saved: no step yet."""
-    names = [*chain(*(group["params"] for group in groups))]
+    names = [name for group in groups for name in group["params"]]
     parameters = [(one, p) for one in optimizers for group in one.param_groups for p in group["params"]]
-    is_flat = len(names) != len(parameters)  # FSDP, the first, may have flat ones, and saves a state of each
-    for name, (optimizer, parameter) in zip(names, parameters, strict=False):
-        if not any(key.startswith(f"optimizers.state.{'' if is_flat else name + '.'}") for key in saved):
+    prefixes = [f"optimizers.state.{name}." for name in names]
+    if len(names) != len(parameters):  # FSDP, the first, may have flat ones, and saves a state of each
+        prefixes = ["optimizers.state."] * len(names)
+    for prefix, (optimizer, parameter) in zip(prefixes, parameters, strict=False):
+        if not any(key.startswith(prefix) for key in saved):
             optimizer.state.pop(parameter, None)

@@ -34,7 +34,6 @@ from greenlove_tracker.extrapolation.regression import (
 )
 from greenlove_tracker.logs.explorations import exploration_of, explored_plan
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.text.format import plural
 from greenlove_tracker.vocabulary.errors import UsageError, is_whole
@@ -54,7 +53,7 @@ from greenlove_tracker.vocabulary.forecasting import (
     WarningCode,
 )
 from greenlove_tracker.vocabulary.phases import pauses_between, spans
-from greenlove_tracker.vocabulary.pricing import Rates
+from greenlove_tracker.vocabulary.pricing import Rates, RunFactors
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG
 
 # An assumption: how far one evaluation or checkpoint may be from the mean of all, relative, where only one was timed.

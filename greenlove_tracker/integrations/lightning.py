@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from greenlove_tracker.integrations.batch_sizes import samples_by_batch
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
-from greenlove_tracker.logs.metrics import number_of
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.vocabulary.errors import needing
+from greenlove_tracker.vocabulary.metrics import number_of
 from greenlove_tracker.vocabulary.records import status_of
 
 if TYPE_CHECKING:

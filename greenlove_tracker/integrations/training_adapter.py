@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from greenlove_tracker.logs.metrics import number_of
 from greenlove_tracker.text.warn_once import WarnOnce
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.vocabulary.errors import BudgetExceeded, UsageError
+from greenlove_tracker.vocabulary.metrics import number_of
 from greenlove_tracker.vocabulary.records import RunStatus
 
 _log = logging.getLogger("greenlove_tracker")

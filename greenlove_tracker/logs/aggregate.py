@@ -20,7 +20,7 @@ from greenlove_tracker.logs.selection import DAY, MONTH, Chosen, Selection
 from greenlove_tracker.logs.uncertainty import QUANTITIES, interval
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate
-from greenlove_tracker.vocabulary.records import UNKNOWN_ENERGY, Energy, sum_energies
+from greenlove_tracker.vocabulary.records import UNKNOWN_ENERGY, Energy, sum_energies, sum_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,8 +161,7 @@ class Totals:
 
     def sum(self, name: str) -> float | None:
         """Return a sum, rounded once, whatever the order; None where no run knows its number."""
-        known = [number for number in self.column(name) if number is not None]
-        return math.fsum(known) if known else None
+        return sum_known(self.column(name))
 
     def column(self, name: str) -> list[Any]:
         """Return what the rows have under a name."""
@@ -263,10 +262,8 @@ class Aggregate:
         chosen = {(row.path, row.run) for row in self.total.rows}  # a file of CodeCarbon's holds several
         for run in self._source.runs:
             if (run.place, run.run_id) in chosen:
-                yield self._part(copy(run))
-
-    def _part(self, run: Run) -> Run:
-        return self.selection.part(run) or run
+                anew = copy(run)
+                yield self.selection.part(anew) or anew
 
     @property
     def problems(self) -> list[Problem]:

@@ -22,7 +22,7 @@ from greenlove_tracker.logs.schema import CALIBRATION_FILE, LogTable
 from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import UsageError
-from greenlove_tracker.vocabulary.records import RunSummary
+from greenlove_tracker.vocabulary.records import RunSummary, times
 
 _PLAUSIBLE = (0.2, 10.0)  # of the wall's energy in that metered
 
@@ -126,13 +126,9 @@ def calibrated(summary: RunSummary, calibration: Calibration) -> RunSummary:
         measured_kwh=None if summary.measured_kwh is None else min(summary.measured_kwh, wall_kwh),
         node_assumed_kwh=wall_kwh - metered_kwh or None,
         energy_kwh=wall_kwh * summary.pue,
-        emissions_kgco2e=_times(summary.emissions_kgco2e, ratio),
-        cost_usd=_times(summary.cost_usd, ratio) if summary.cost_basis == "electricity" else summary.cost_usd,
+        emissions_kgco2e=times(summary.emissions_kgco2e, ratio),
+        cost_usd=times(summary.cost_usd, ratio) if summary.cost_basis == "electricity" else summary.cost_usd,
     )
-
-
-def _times(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
 
 
 def metered_before_pue_kwh(summary: RunSummary) -> float | None:

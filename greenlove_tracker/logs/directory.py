@@ -34,28 +34,30 @@ class Logs:
 
     def __init__(self, path: LogPath) -> None:
         self.path = path
-        self._own_problems = dict[Problem, None]()
 
     @cached_property
+    def _found(self) -> tuple[Sequence[Run], Sequence[Problem]]:
+        if self.path.is_dir():
+            itself = Run(self.path)
+            if itself.is_run:
+                return [itself], []
+        return runs_and_problems(self.path)
+
+    @property
     def runs(self) -> Sequence[Run]:
         """Every run, the oldest first, interrupted ones and those of other tools too."""
-        if self.path.is_dir() and (itself := Run(self.path)).is_run:
-            return [itself]
-        runs, problems = runs_and_problems(self.path)
-        self._own_problems = dict.fromkeys(problems)
-        return runs
+        return self._found[0]
 
     @property
     def own_problems(self) -> Sequence[Problem]:
         """Everything that is no run."""
-        _ = self.runs
-        return list(self._own_problems)
+        return self._found[1]
 
     @property
     def problems(self) -> list[Problem]:
         """Everything that could not be read, of the runs that were read here; ``Aggregate.problems`` has its own."""
         of_runs = [problem for run in self.runs for problem in run.problems]
-        return list(dict.fromkeys([*self._own_problems, *of_runs]))
+        return list(dict.fromkeys([*self.own_problems, *of_runs]))
 
     def readable(self) -> Iterator[Run]:
         """Yield the runs that can be read; the others are added to ``problems``, by name.
@@ -109,7 +111,7 @@ def read_logs(log_dir: str | os.PathLike[str]) -> Logs:
 _OWN_NAME = re.compile(r"\d{8}T\d{6}-[0-9a-f]{10}")  # as new_run_id() gives it: no other needs to be looked into
 
 
-def runs_and_problems(path: LogPath) -> tuple[list[Run], Iterable[Problem]]:
+def runs_and_problems(path: LogPath) -> tuple[Sequence[Run], Sequence[Problem]]:
     """Return every run under ``path``, or in it where it is a file, the oldest first, and what could not be read.
 
     A directory that has the name of a run is taken for one: it is looked into when the run is read.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from greenlove_tracker.logs.csvio import Line
-from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run import Run, count_in
 from greenlove_tracker.logs.run_fields import value_of
 from greenlove_tracker.logs.trials import PLAN_NAMES, RECORD, ExplorationRecord
 from greenlove_tracker.vocabulary.errors import UsageError
@@ -23,13 +23,13 @@ def plan_of(lines: Mapping[str, Line]) -> TrainingPlan | None:
     Raises:
         UsageError: where it is damaged.
     """
-    numbers = {name: n for name in PLAN_NAMES if (n := value_of(lines, f"plan_{name}")).isdecimal()}
+    numbers = {name: n for name in PLAN_NAMES if (n := count_in(lines, f"plan_{name}")) is not None}
     if not numbers:
         return None
     stop = value_of(lines, "plan_stop")
     phases = value_of(lines, "phases")
     return TrainingPlan(
-        **{name: int(n) for name, n in numbers.items()},
+        **numbers,
         phases=phases_from(phases) if phases else (),
         stop=ExpectedStop.parse(stop) if stop else None,
     )

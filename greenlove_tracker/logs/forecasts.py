@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from greenlove_tracker.logs.run import GOOD_ENDINGS, Run, stopped_after, units_done
+from greenlove_tracker.logs.run import Run, stopped_after, units_done
 from greenlove_tracker.logs.tables import IssuedForecast
-from greenlove_tracker.logs.totals import Ending, summarise, training_rows
+from greenlove_tracker.logs.totals import summarise, training_rows
 from greenlove_tracker.vocabulary.forecasting import Estimate, WarningCode
 
 
@@ -44,24 +44,6 @@ class Scored:
         return self.estimate.lower - slack <= self.outcome <= self.estimate.upper + slack
 
 
-def score(
-    issued: Sequence[IssuedForecast], quantity: str, outcome: float | None, *, units: int, run_s: float
-) -> list[Scored]:
-    """Return each forecast of a quantity beside its outcome; none where that is not known.
-
-    Args:
-        issued: the forecasts; those of another number of units were of something else.
-        quantity: one of ``QUANTITIES``.
-        outcome: what it came to.
-        units: epochs, or steps, that were to be done.
-        run_s: what the run took.
-    """
-    if outcome is None:
-        return []
-    same_plan = [f for f in issued if f.planned == units and quantity in f.estimates]
-    return [Scored(f, f.estimates[quantity], outcome, run_s) for f in same_plan]
-
-
 def headline(scores: Sequence[Scored]) -> Scored | None:
     """Return the one that stands for its run: the first at a tenth of it or later, of several epochs; or the last."""
     late = (s for s in scores if s.issued.elapsed_s >= 0.1 * s.run_s and WarningCode.FEW not in s.issued.warnings)
@@ -72,25 +54,25 @@ def scored_forecasts(run: Run, quantity: str = "duration_s") -> Sequence[Scored]
     """Return each forecast of a quantity beside its outcome; none where the run did not do what was forecast."""
     whole = run.summary
     steps_planned = run.total_steps_planned
-    if whole.status in GOOD_ENDINGS:
-        units = units_done(whole, steps_planned, stopped_after(run.lines))
-    else:
-        units = None
+    units = units_done(whole, steps_planned, stopped_after(run.lines))
     # of several nodes the first forecasts its own energy only, and a process knows nothing of others beside it
     knows_all = run.command_rows is None and whole.n_nodes == 1
     if units is None or (quantity != "duration_s" and not knows_all) or not run.forecasts:  # whose rows are not read
         return ()
     rows = {rank: training_rows(of_rank) for rank, of_rank in run.rows.items() if rank not in run.joined}
-    ending = Ending(whole.status, whole.exit_code, whole.ended_at)
     if any(rows.values()):
-        came_to = summarise(run.terms, rows, ending, gpu_count=whole.gpu_count)
+        came_to = summarise(run.terms, rows, run.ending, gpu_count=whole.gpu_count)
     else:
         came_to = whole
-    found = list[Scored]()
+    outcome = getattr(came_to, quantity)
+    if outcome is None:
+        return ()
+    found = []
     for issued in run.forecasts:
         does_steps = whole.counts.steps == steps_planned == issued.planned  # epochs may have phases
-        planned = issued.planned if does_steps else units
-        found += score([issued], quantity, getattr(came_to, quantity), units=planned, run_s=whole.duration_s)
+        is_of_plan = does_steps or issued.planned == units  # else it was of something else
+        if is_of_plan and quantity in issued.estimates:
+            found.append(Scored(issued, issued.estimates[quantity], outcome, whole.duration_s))
     return found
 
 

@@ -43,6 +43,7 @@ from greenlove_tracker.text.format import shortened
 from greenlove_tracker.vocabulary.checkpoints import CheckpointEvent
 from greenlove_tracker.vocabulary.errors import LogError, UsageError
 from greenlove_tracker.vocabulary.forecasting import Trial
+from greenlove_tracker.vocabulary.pricing import RunFactors
 from greenlove_tracker.vocabulary.records import (
     EpochRecord,
     Factor,
@@ -53,6 +54,7 @@ from greenlove_tracker.vocabulary.records import (
     RowKind,
     RunStatus,
     RunSummary,
+    sum_known,
 )
 
 if TYPE_CHECKING:
@@ -108,9 +110,12 @@ class RunFiles:
         except OSError as error:
             self._add_problem("", f"cannot be read: {error.strerror or error}")
             found = []
-        if self._held:
-            return sorted({*found, *self._held})
-        return found
+        return sorted({*found, *self._held})
+
+    def _numbered(self, kind: str) -> Mapping[int, str]:
+        """Return the files ``<kind>-<n>.csv`` by their number, the least first."""
+        matches = (re.fullmatch(rf"{kind}-([0-9]{{1,9}})\.csv", name) for name in self.file_names)
+        return dict(sorted((int(match[1]), match[0]) for match in matches if match))
 
     def _file(self, name: str) -> LogFile | bytes:
         if name in self._held:
@@ -167,9 +172,6 @@ def _merge_fields(by_node: Sequence[Mapping[str, Line]]) -> dict[str, Line]:
 
 
 _LONG_BYTES = 16 * 1024**2  # of a file of rows: some 70,000, and 100 MB in memory
-_RANK_FILE = re.compile(r"epochs-([0-9]{1,9})\.csv")
-_GPU_COUNT = re.compile(r"[0-9]{1,9}")
-_NODE_FILE = re.compile(r"run-([0-9]{1,9})\.csv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +205,7 @@ class Run(RunFiles):
 
     def __init__(self, path: LogPath | str, held: Mapping[str, bytes] | None = None, **known: Any) -> None:
         super().__init__(path, held)
-        self._know(**known)
-
-    def _know(self, **known: Any) -> None:
-        for name, value in known.items():
-            setattr(self, name, value)
+        vars(self).update(known)
 
     @property
     def place(self) -> str:
@@ -217,10 +215,14 @@ class Run(RunFiles):
     @cached_property
     def run_id(self) -> str:
         """The directory's name."""
-        name = self.path.name
-        if name not in ("", ".."):
-            return name
-        return self.path.resolve().name
+        return self._named_path.name
+
+    @property
+    def _named_path(self) -> LogPath:
+        """The directory, by a path that ends with its name."""
+        if self.path.name in ("", ".."):
+            return self.path.resolve()
+        return self.path
 
     def title(self, width: int = 80) -> str:
         """Return ``project/run_id``, or the run id alone."""
@@ -239,8 +241,12 @@ class Run(RunFiles):
     @cached_property
     def lines_by_stream(self) -> Mapping[int, Mapping[str, Line]]:
         """The fields of each further rank, and of each process that joined, by its stream."""
-        found = filter(None, map(_NODE_FILE.fullmatch, self.file_names))
-        return {int(name[1]): self._read_fields(name[0]) for name in found}
+        return {stream: self._read_fields(name) for stream, name in self._numbered("run").items()}
+
+    @property
+    def _lines_of_all(self) -> Sequence[Mapping[str, Line]]:
+        """The fields of ``run.csv`` alone, and those of each further process."""
+        return [self.own_lines, *self.lines_by_stream.values()]
 
     @cached_property
     def fields(self) -> Mapping[str, Field]:
@@ -254,12 +260,9 @@ class Run(RunFiles):
         Raises:
             LogError: where a newer version of this package wrote the run.
         """
-        own = self.own_lines
-        further = self.lines_by_stream.values()
-        if further or "role" in own:
-            fields: Mapping[str, Line] = _merge_fields([own, *further])
-        else:
-            fields = own
+        fields = self.own_lines
+        if self.lines_by_stream or "role" in fields:
+            fields = _merge_fields(self._lines_of_all)
         self._check_version(fields)
         return fields
 
@@ -338,8 +341,7 @@ class Run(RunFiles):
             return ()
         if not self.lines_by_stream and (text := self.text("intensity_sources")):
             return sources_in(text)  # without a look into the rows
-        streams = self.rows.values() if self.command_rows is None else [self.command_rows]
-        return sources_of(row.carbon_intensity_source for rows in streams for row in rows)
+        return sources_of(row.carbon_intensity_source for rows in self.timed_streams for row in rows)
 
     @cached_property
     def knows_carbon_intensity(self) -> bool:
@@ -379,12 +381,12 @@ class Run(RunFiles):
         return self._unless_damaged(name, lambda: factor_in(self.lines, name))
 
     @cached_property
-    def terms(self) -> totals.RunFactors:
+    def terms(self) -> RunFactors:
         """The factors and names of the run; without its GPUs' energy, that of the rest has no price.
 
         Where its rows have rates of their own, they count before these.
         """
-        return totals.RunFactors(
+        return RunFactors(
             run_id=self.run_id,
             project=self.text("project"),
             started_at=self.started_at,
@@ -405,29 +407,23 @@ class Run(RunFiles):
     def _epochs_planned(self) -> int | None:
         """Return the epochs of the run itself, or of all trainings that joined it; None where one did not say."""
         own = self.own_lines
-        further = self.lines_by_stream.values()
-        leads = [f for f in further if _rank_if_joined(f) == 0]
-        if own.get("epochs_planned") or not leads:
-            found = [own, *leads]
-        else:
-            found = leads
+        found = [lines for lines in self.lines_by_stream.values() if _rank_if_joined(lines) == 0]
+        if own.get("epochs_planned") or not found:
+            found.append(own)
         numbers = [number for fields in found if (number := count_in(fields, "epochs_planned")) is not None]
         return sum(numbers) if len(numbers) == len(found) else None
 
     def _gpu_count(self) -> int:
-        own = self.own_lines
-        further = self.lines_by_stream.values()
         if self.command_rows:
-            nodes = [own]
+            nodes: Sequence[Mapping[str, Line]] = [self.own_lines]
         else:
-            nodes = [f for f in (own, *further) if _rank_if_joined(f) is None]
-        found = (value_of(fields, "gpu_count") for fields in nodes)
-        return sum(int(text) for text in found if _GPU_COUNT.fullmatch(text))
+            nodes = [lines for lines in self._lines_of_all if _rank_if_joined(lines) is None]
+        return sum(count_in(lines, "gpu_count") or 0 for lines in nodes)
 
     @property
     def hosts(self) -> frozenset[str]:
         """The machines that it ran on, as their processes call them."""
-        return frozenset(value_of(lines, "host") for lines in (self.own_lines, *self.lines_by_stream.values())) - {""}
+        return frozenset(value_of(lines, "host") for lines in self._lines_of_all) - {""}
 
     @cached_property
     def joined(self) -> Mapping[int, int]:
@@ -461,13 +457,12 @@ class Run(RunFiles):
     def _row_streams(self) -> Iterator[tuple[int, Iterator[Row]]]:
         """The same to be gone through once, of which no more than a row is held."""
         self.check_version()
-        found = sorted((int(name[1]), name[0]) for name in filter(None, map(_RANK_FILE.fullmatch, self.file_names)))
-        return ((rank, self._read(name, schema.EPOCHS)) for rank, name in found)
+        return ((rank, self._read(name, schema.EPOCHS)) for rank, name in self._numbered("epochs").items())
 
     @property
     def _is_long(self) -> bool:
         """True where its rows would take much memory."""
-        files = [self._file(name) for name in self.file_names if _RANK_FILE.fullmatch(name)]
+        files = map(self._file, self._numbered("epochs").values())
         return any(size_bytes(file) > _LONG_BYTES for file in files if not isinstance(file, bytes))
 
     @cached_property
@@ -511,8 +506,7 @@ class Run(RunFiles):
     @property
     def gpu_mean_w(self) -> float | None:
         """The mean power of all GPUs together while they were metered; None where they were not."""
-        means_w = [power_w for rows in self.timed_streams if (power_w := totals.mean_w(rows, "gpu")) is not None]
-        return math.fsum(means_w) if means_w else None
+        return sum_known(totals.mean_w(rows, "gpu") for rows in self.timed_streams)
 
     # -- summary.csv --
 
@@ -536,11 +530,7 @@ class Run(RunFiles):
     @property
     def log_dir(self) -> LogPath:
         """The log directory; an exploration may lie within the run that was open."""
-        if self.path.name in ("", ".."):
-            path = self.path.resolve()
-        else:
-            path = self.path
-        parent = path.parent
+        parent = self._named_path.parent
         if parent.name == trials.EXPLORATIONS_DIR:
             return parent.parent.parent
         return parent
@@ -561,9 +551,9 @@ class Run(RunFiles):
     @cached_property
     def values(self) -> Mapping[str, Any]:
         """The same as a flat row, by the columns of ``summary.csv``, and ``metrics``."""
-        stated = self.stated if self.calibration is None else None
-        if stated is not None and self._has_own_totals:
-            return stated
+        own = self._own_totals
+        if own is not None and self.calibration is None:
+            return own
         return schema.SUMMARY.values(self.summary) | {"metrics": self.summary.metrics}
 
     @cached_property
@@ -578,15 +568,18 @@ class Run(RunFiles):
         return None
 
     @property
-    def _has_own_totals(self) -> bool:
-        """True where the stated totals are its totals: they are sound, and the first rank knew all others' ends."""
-        if self.stated is None:
-            return False
-        if reason := schema.contradiction(self.stated):
+    def _own_totals(self) -> Mapping[str, Any] | None:
+        """The stated totals where they are its totals: they are sound, and the first rank knew all others' ends."""
+        stated = self.stated
+        if stated is None:
+            return None
+        if reason := schema.contradiction(stated):
             self._add_problem(schema.SUMMARY_FILE, f"added up from the rows instead: {reason}")
-            return False
+            return None
         n_streams = sum(name.startswith("epochs-") for name in self.file_names)
-        return n_streams == 0 or (self.stated["n_ranks"] == 1 and n_streams == 1)
+        if n_streams == 0 or (stated["n_ranks"] == 1 and n_streams == 1):
+            return stated
+        return None
 
     @cached_property
     def metered_summary(self) -> RunSummary:
@@ -598,30 +591,37 @@ class Run(RunFiles):
             LogError: where a newer version of this package wrote the run.
         """
         self.check_version()
+        own = self._own_totals
+        if own is None:
+            return self.added_up()
+        return schema.summary_of(own)
+
+    @cached_property
+    def ending(self) -> totals.Ending:
+        """How it ended: as its summary says, else its script's tracker, else its process."""
         stated = self.stated
-        if stated is not None and self._has_own_totals:
-            return schema.summary_of(stated)
         if stated is not None:
-            return self.added_up(totals.Ending(stated["status"], stated["exit_code"], stated["ended_at"]))
-        is_running = _is_running(self.lines, self.written_s)
-        status = RunStatus.RUNNING if is_running else RunStatus.INTERRUPTED
-        ended = value_of(self.own_lines, "training_status")
-        if ended in list(RunStatus):  # and its script went on
-            status = RunStatus(ended)
-        return self.added_up(totals.Ending(status, None, ""))
+            return totals.Ending(stated["status"], stated["exit_code"], stated["ended_at"])
+        status = value_of(self.own_lines, "training_status")
+        if status not in list(RunStatus):
+            is_running = _is_running(self.lines, self.written_s)
+            status = RunStatus.RUNNING if is_running else RunStatus.INTERRUPTED
+        return totals.Ending(status, None, "")
 
     def added_up(self, ending: totals.Ending | None = None) -> RunSummary:
         """Return the totals, added up from the rows whatever the summary says.
 
         Args:
-            ending: how the run ended; default: as its summary says.
+            ending: how the run ended; default: as ``ending`` says.
         """
-        if ending is None:
-            stated = self.metered_summary
-            ending = totals.Ending(stated.status, stated.exit_code, stated.ended_at)
         rows = dict(self._row_streams) if self._is_long and self.cut is None else self.rows
         summary = totals.summarise(
-            self.terms, rows, ending, gpu_count=self._gpu_count(), command_rows=self.command_rows, joined=self.joined
+            self.terms,
+            rows,
+            ending or self.ending,
+            gpu_count=self._gpu_count(),
+            command_rows=self.command_rows,
+            joined=self.joined,
         )
         if self.metric_values:
             return replace(summary, metrics=summarise_metrics(self.metric_values))
@@ -632,16 +632,15 @@ class Run(RunFiles):
         other = copy(self)
         for name in ("metered_summary", "summary", "values", "epochs"):
             vars(other).pop(name, None)
-        other._know(**known)
+        vars(other).update(known)
         return other
 
     @property
     def timed_streams(self) -> Sequence[Sequence[Row]]:
         """The rows that the totals are of: a command's, or those of each rank."""
-        command = self.command_rows
+        if self.command_rows:
+            return [self.command_rows]
         own = [rows for stream, rows in self.rows.items() if stream not in self.joined]
-        if command:
-            return [command]
         return own or list(self.rows.values())
 
     @property
@@ -719,12 +718,10 @@ class Run(RunFiles):
     @cached_property
     def checkpoints(self) -> Sequence[CheckpointEvent]:
         """The events of its checkpoints, as logged by the first rank that has any."""
-        found = self._by_rank("checkpoints", CHECKPOINTS)
-        return next((events for _, events in sorted(found.items()) if events), ())
+        return next(filter(None, self._by_rank("checkpoints", CHECKPOINTS).values()), ())
 
     def _by_rank(self, kind: str, table: LogTable[R]) -> Mapping[int, Sequence[R]]:
-        found = (re.fullmatch(rf"{kind}-([0-9]{{1,9}})\.csv", name) for name in self.file_names)
-        return {int(n[1]): tuple(self._read(n[0], table)) for n in found if n}
+        return {rank: tuple(self._read(name, table)) for rank, name in self._numbered(kind).items()}
 
     # -- An exploration: trials.csv, and what it left in run.csv --
 
@@ -747,7 +744,10 @@ class Run(RunFiles):
 def count_in(fields: Mapping[str, Line], name: str) -> int | None:
     """Return the whole number that a field holds; None where it holds none."""
     text = value_of(fields, name)
-    return int(text) if text.isdecimal() else None
+    return int(text) if _COUNT.fullmatch(text) else None
+
+
+_COUNT = re.compile(r"[0-9]{1,15}")  # more digits are noise
 
 
 def stopped_after(fields: Mapping[str, Line]) -> int | None:
@@ -771,18 +771,16 @@ def units_done(summary: RunSummary, steps_planned: int | None, stopped_after: in
     """
     if summary.status not in GOOD_ENDINGS:
         return None
-    if summary.epochs_planned is None:
+    planned = summary.epochs_planned
+    done: int | None = summary.epochs_done
+    if planned is None:
         planned = steps_planned
-    else:
-        planned = summary.epochs_planned
-    if summary.epochs_planned is None:
         done = summary.counts.steps
-    else:
-        done = summary.epochs_done
-    if planned is not None and stopped_after is not None and summary.epochs_done == stopped_after <= planned:
+    if planned is None:
+        return None
+    has_stopped = stopped_after is not None and summary.epochs_done == stopped_after <= planned
+    if has_stopped or done == planned:
         return planned
-    if planned is not None and done == planned:
-        return done
     return None
 
 

@@ -19,7 +19,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
-from greenlove_tracker.logs.calibration import Calibration, is_uncalibrated
+from greenlove_tracker.logs.calibration import is_uncalibrated
 from greenlove_tracker.logs.csvio import Line, Problem
 from greenlove_tracker.logs.forecasts import headline_forecast
 from greenlove_tracker.logs.foreign.base import ForeignRun
@@ -125,7 +125,30 @@ class RunFacts(RunTexts):
 
 
 @dataclass(slots=True, kw_only=True)
-class RunRow:
+class RunFigures:
+    """The totals that a row has as they are; a further one is a line here."""
+
+    duration_s: float
+    energy_kwh: float | None
+    cpu_kwh: float | None
+    gpu_kwh: float | None
+    ram_kwh: float | None
+    unmetered_estimate_kwh: float | None
+    node_assumed_kwh: float | None
+    cost_usd: float | None
+    pue: float
+    epochs_done: int
+    epochs_planned: int | None
+    steps: int | None
+    samples: int | None
+    tokens: int | None
+
+
+_FIGURES = tuple(RunFigures.__annotations__)
+
+
+@dataclass(slots=True, kw_only=True)
+class RunRow(RunFigures):
     """A run, or its part of a day or month.
 
     Attributes:
@@ -150,28 +173,14 @@ class RunRow:
     month: str
     continues: str
     has_end: bool
-    duration_s: float
     gpu_hours: float | None
-    energy_kwh: float | None
-    cpu_kwh: float | None
-    gpu_kwh: float | None
-    ram_kwh: float | None
     measured_kwh: float | None
     measured_of_kwh: float | None
-    unmetered_estimate_kwh: float | None
-    node_assumed_kwh: float | None
     emissions_kgco2e: float | None
     market_kgco2e: float | None
-    cost_usd: float | None
     methods: tuple[str | None, str | None, str | None]
     cost_basis: str
     coverage: str
-    pue: float
-    epochs_done: int
-    epochs_planned: int | None
-    steps: int | None
-    samples: int | None
-    tokens: int | None
     metrics: Sequence[MetricSummary]
     whole_kwh: float | None
     n_simulated: bool
@@ -248,14 +257,13 @@ def factors_of(run: Run) -> tuple[Factor, ...]:
     found += [contract and replace(contract, name="carbon_intensity by contract"), price]
     found.append(Factor("PUE", pue, "×", run.text("pue.source") or (_NO_PUE if pue == 1 else "not in the log")))
     calibration = run.calibration
-    found.append(run.factor("node_overhead") if calibration is None else _of_calibration(calibration))
+    if calibration is None:
+        found.append(run.factor("node_overhead"))
+    else:
+        meters = "; ".join(dict.fromkeys(one.origin for one in calibration.measurements))
+        source = f"{calibration.host}: {calibration.text} ({meters})"
+        found.append(Factor("calibration", calibration.factor, "×", source))
     return tuple(factor for factor in found if factor is not None)
-
-
-def _of_calibration(calibration: Calibration) -> Factor:
-    meters = "; ".join(dict.fromkeys(one.origin for one in calibration.measurements))
-    source = f"{calibration.host}: {calibration.text} ({meters})"
-    return Factor("calibration", calibration.factor, "×", source)
 
 
 def market_kgco2e(contract: Factor | None, energy_kwh: float | None) -> float | None:
@@ -376,6 +384,7 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
     energy_before_kwh = before_pue_kwh(v)
     emissions_kgco2e = None if intensity is None else v["emissions_kgco2e"]
     row = RunRow(
+        **{name: v[name] for name in _FIGURES},
         facts=facts,
         run=run.run_id,
         path=run.place,
@@ -387,28 +396,14 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         month=started_at[:7],
         continues=run.text("continues"),
         has_end=has_end,
-        duration_s=v["duration_s"],
         gpu_hours=v["gpu_hours"] if v["gpu_count"] or facts.has_gpu_count else None,
-        energy_kwh=energy_kwh,
-        cpu_kwh=v["cpu_kwh"],
-        gpu_kwh=v["gpu_kwh"],
-        ram_kwh=v["ram_kwh"],
         measured_kwh=None if energy_before_kwh is None else v["measured_kwh"],
         measured_of_kwh=None if v["measured_kwh"] is None else energy_before_kwh,
-        unmetered_estimate_kwh=v["unmetered_estimate_kwh"],
-        node_assumed_kwh=v["node_assumed_kwh"],
         emissions_kgco2e=emissions_kgco2e,
         market_kgco2e=market_kgco2e(facts.market_intensity, energy_kwh),
-        cost_usd=v["cost_usd"],
         methods=(v["cpu_method"], v["gpu_method"], v["ram_method"]),
         cost_basis="" if v["cost_usd"] is None else v["cost_basis"],
         coverage="" if intensity is None or emissions_kgco2e is None else intensity.coverage,
-        pue=v["pue"],
-        epochs_done=v["epochs_done"],
-        epochs_planned=v["epochs_planned"],
-        steps=v["steps"],
-        samples=v["samples"],
-        tokens=v["tokens"],
         metrics=whole_v["metrics"] if has_end else (),
         whole_kwh=whole_v["energy_kwh"],
         n_simulated=bool(facts.simulated),

@@ -37,7 +37,7 @@ from greenlove_tracker.logs.csvio import (
 )
 from greenlove_tracker.logs.csvio import RUN_COLUMNS as RUN_COLUMNS
 from greenlove_tracker.logs.storage import LogFile
-from greenlove_tracker.vocabulary.records import Energy, Field, MetricSummary, Row, RunSummary
+from greenlove_tracker.vocabulary.records import Energy, Field, MetricSummary, Row, RunSummary, sum_known
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, h_from_s
 
 if TYPE_CHECKING:
@@ -450,11 +450,6 @@ def _table_of(record: type) -> LogTable[Any]:
     return LogTable(record)
 
 
-def flat_columns(record: type) -> list[str]:
-    """Return the columns of a record's flat row."""
-    return list(_table_of(record).columns)
-
-
 def flat_values(record: Any) -> dict[str, Any]:
     """Return a record's flat row, by column."""
     kind: type = type(record)
@@ -463,8 +458,9 @@ def flat_values(record: Any) -> dict[str, Any]:
 
 def records_frame(kind: type, records: Iterable[object]) -> pd.DataFrame:
     """Return a pandas frame of one row a record; what was not measured is missing, not zero."""
-    rows = [{k: cell(v) if isinstance(v, frozenset) else v for k, v in flat_values(one).items()} for one in records]
-    return frame(rows, flat_columns(kind))
+    table = _table_of(kind)
+    rows = [{k: cell(v) if isinstance(v, frozenset) else v for k, v in table.values(one).items()} for one in records]
+    return frame(rows, table.columns)
 
 
 def frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
@@ -500,22 +496,24 @@ def read_totals(file: LogFile | bytes, on_problem: OnProblem) -> dict[str, Any]:
     if match := SUMMARY.match_lines(data.decode("utf-8", "replace")):  # as nearly all are: in a third of the time
         return SUMMARY.plain_values(match) | {"metrics": ()}
     texts = dict.fromkeys(SUMMARY.columns[len(SUMMARY.least) :], "")  # which older ones lack
+    of_metrics: dict[str, dict[str, str]] = {}
     for name, (value, _) in read_fields(data, on_problem).items():
         texts[name] = value
-    names = texts if len(texts) > len(SUMMARY.columns) else ()  # else there is none beside the columns
-    of_metrics = [name.removeprefix(_METRIC).rpartition(".") for name in names if name.startswith(_METRIC)]
-    metrics = []
-    of_metric = ""  # the beginning of its lines
+        metric, _, part = name.removeprefix(_METRIC).rpartition(".")
+        if name.startswith(_METRIC) and part in _METRIC_PARTS:
+            of_metrics.setdefault(metric, {})[part] = value
+    beginning = ""  # of the lines of a metric
     try:
         values = dict(zip(SUMMARY.columns, SUMMARY.read_cells(_summary_cells_of(texts)), strict=True))
-        for name in dict.fromkeys(name for name, _, part in of_metrics if part in _METRIC_PARTS):
-            of_metric = f"{_METRIC}{name}."
-            cells = [texts[f"{of_metric}{part}"] for part in _METRIC_LINES.columns[1:]]
+        metrics = []
+        for name, parts in of_metrics.items():
+            beginning = f"{_METRIC}{name}."
+            cells = [parts[part] for part in _METRIC_LINES.columns[1:]]
             metrics.append(_METRIC_LINES.record([name, *cells]))
     except KeyError as error:
-        raise ValueError(f"no line for {error.args[0]}") from error
+        raise ValueError(f"no line for {beginning}{error.args[0]}") from error
     except ValueError as error:
-        raise ValueError(f"{of_metric}{error}") from error
+        raise ValueError(f"{beginning}{error}") from error
     values["metrics"] = tuple(metrics)
     return values
 
@@ -533,10 +531,10 @@ def summary_of(values: Mapping[str, Any]) -> RunSummary:
 
 def before_pue_kwh(values: Mapping[str, Any]) -> float | None:
     """Return the energy of a flat row before PUE: metered, estimated and assumed; None where nothing was metered."""
-    known = [kwh for kwh in (values["cpu_kwh"], values["gpu_kwh"], values["ram_kwh"]) if kwh is not None]
-    if not known:
+    metered_kwh = sum_known((values["cpu_kwh"], values["gpu_kwh"], values["ram_kwh"]))
+    if metered_kwh is None:
         return None
-    return math.fsum(known) + (values["unmetered_estimate_kwh"] or 0.0) + (values["node_assumed_kwh"] or 0.0)
+    return metered_kwh + (values["unmetered_estimate_kwh"] or 0.0) + (values["node_assumed_kwh"] or 0.0)
 
 
 def contradiction(values: Mapping[str, Any]) -> str:

@@ -19,10 +19,10 @@ from typing import Any, TypedDict, Unpack
 
 from greenlove_tracker.logs.run import Cut, Run
 from greenlove_tracker.logs.schema import COMMAND_STREAM
-from greenlove_tracker.logs.totals import TIMESTAMP_S, Ending, part_of_energy, utc, utc_s
+from greenlove_tracker.logs.totals import TIMESTAMP_S, utc, utc_s
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.vocabulary.errors import LogError, UsageError
-from greenlove_tracker.vocabulary.records import Counts, Flag, Row, RowKind, RunSummary
+from greenlove_tracker.vocabulary.records import Counts, Flag, Row, RowKind, RunSummary, part_of_energy, times
 
 _NAMES = ("project", "user", "job", "host")
 DAY = "day"
@@ -323,11 +323,8 @@ def _timed_streams(run: Run) -> Mapping[int | str, Sequence[_Timed]]:
     """
     if Flag.PREDICTED in run.values["flags"]:
         return {}
-    streams: tuple[tuple[int | str, Sequence[Row]], ...] = (
-        (COMMAND_STREAM, run.command_rows or ()),
-        *run.rows.items(),
-    )
-    timed = {stream: [one for row in rows if (one := _timed(row)) is not None] for stream, rows in streams}
+    streams: dict[Any, Sequence[Row]] = {COMMAND_STREAM: run.command_rows or (), **run.rows}
+    timed = {stream: [one for row in rows if (one := _timed(row)) is not None] for stream, rows in streams.items()}
     if not any(timed.values()):
         return {}
     whole = run.metered_summary
@@ -362,6 +359,9 @@ def _part(run: Run, timed: Mapping[int | str, Sequence[_Timed]], from_s: float, 
         started_at = run.started_at
     else:
         started_at = timestamp(from_s)
+    ending = run.ending
+    if to_s < math.inf:
+        ending = replace(ending, ended_at=timestamp(to_s))
     part = run.replace(
         lines={**run.lines, "started_at": (started_at, "")},
         command_rows=rows.pop(COMMAND_STREAM) or None,
@@ -369,12 +369,10 @@ def _part(run: Run, timed: Mapping[int | str, Sequence[_Timed]], from_s: float, 
         metric_values=run.metric_values,
         terms=replace(run.terms, started_at=started_at),
         stated=None,
+        ending=ending,
         cut=Cut(to_s == math.inf, splits),
     )
-    whole = run.metered_summary
-    ended_at = whole.ended_at if to_s == math.inf else timestamp(to_s)
-    summary = part.added_up(Ending(whole.status, whole.exit_code, ended_at))
-    return part.replace(metered_summary=_estimated(summary, whole))
+    return part.replace(metered_summary=_estimated(part.added_up(), run.metered_summary))
 
 
 def _estimated(part: RunSummary, whole: RunSummary) -> RunSummary:
@@ -410,7 +408,6 @@ def _cut(timed: _Timed, from_s: float, to_s: float) -> Row:
         return row
     of_gap = _share(gap_s, begin_s, from_s, to_s)
     of_row = _share(begin_s, end_s, from_s, to_s)
-    grams = row.emissions_gco2e
     part = replace(
         row,
         started_at=timestamp(from_s) if begin_s < from_s < end_s else row.started_at,
@@ -418,7 +415,7 @@ def _cut(timed: _Timed, from_s: float, to_s: float) -> Row:
         gap_before=part_of_energy(row.gap_before, of_gap),
         duration_s=row.duration_s * of_row,
         energy=part_of_energy(row.energy, of_row),
-        emissions_gco2e=None if grams is None else grams * of_row,
+        emissions_gco2e=times(row.emissions_gco2e, of_row),
     )
     if end_s <= to_s:
         return part

@@ -54,14 +54,23 @@ def _estimates(meanings: Mapping[str, str], bounds: str, kind: Kind, level: str 
     def make(level: float | None, *ends: float | None) -> dict[str, Estimate]:
         found = {}
         for quantity, point, lower, upper in zip(meanings, ends[::3], ends[1::3], ends[2::3], strict=True):
-            if point is None and lower is None and upper is None:
-                continue
-            if point is None or lower is None or upper is None or level is None or lower > upper:
-                raise ValueError(f"{quantity} without its interval")
-            found[quantity] = Estimate(point, lower, upper, level, schema.unit_of(quantity) or "1", kind)
+            estimate = _estimate(point, lower, upper, level, schema.unit_of(quantity) or "1", kind)
+            if estimate is not None:
+                found[quantity] = estimate
         return found
 
     return Part(columns, values, make)
+
+
+def _estimate(
+    point: float | None, lower: float | None, upper: float | None, level: float | None, unit: str, kind: Kind
+) -> Estimate | None:
+    """Return the estimate that cells hold; None where they are empty."""
+    if point is None and lower is None and upper is None:
+        return None
+    if point is None or lower is None or upper is None or level is None or lower > upper:
+        raise ValueError("an estimate without its interval")
+    return Estimate(point, lower, upper, level, unit, kind)
 
 
 # -- forecasts.csv --
@@ -72,14 +81,6 @@ QUANTITIES = {
     "emissions_kgco2e": "its emissions; the carbon intensity's own error is not in the interval",
     "cost_usd": "its cost: of the machine where its price is set, else of electricity",
 }
-
-
-def _stop(point: float | None, lower: float | None, upper: float | None) -> Estimate | None:
-    if point is None and lower is None and upper is None:
-        return None
-    if point is None or lower is None or upper is None:
-        raise ValueError("stop_epochs without its interval")
-    return Estimate(point, lower, upper, LEVEL, "epochs")
 
 
 _STOP = Part(
@@ -95,7 +96,7 @@ _STOP = Part(
         LogColumn("stop_upper_epochs", "upper end of its interval", amount, True),
     ),
     lambda e: (None, None, None) if e is None else (e.point, e.lower, e.upper),
-    _stop,
+    lambda point, lower, upper: _estimate(point, lower, upper, LEVEL, "epochs", Kind.PREDICTION),
 )
 
 

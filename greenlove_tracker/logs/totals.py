@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from itertools import chain
+from types import MappingProxyType
 
-from greenlove_tracker.vocabulary.pricing import Rates
+from greenlove_tracker.vocabulary.pricing import MeanRates, Rates, RunFactors
 from greenlove_tracker.vocabulary.records import (
     COMPONENTS,
     MEASURED_METHODS,
@@ -19,108 +20,18 @@ from greenlove_tracker.vocabulary.records import (
     Counts,
     Energy,
     EpochRecord,
-    Factor,
     Flag,
     Row,
     RowKind,
     RunSummary,
     joined_methods,
+    part_of_energy,
     sum_energies,
+    sum_known,
 )
 from greenlove_tracker.vocabulary.units import h_from_s, w_from_kwh_s
 
 LEAST_METERED_S = 0.1  # no counter moves sooner: nothing read of less is not known to be nothing
-
-
-@dataclass(frozen=True, slots=True)
-class RunFactors:
-    """The factors that rows are multiplied with, and the names of a run; everything that is not in the rows."""
-
-    run_id: str
-    project: str
-    started_at: str
-    epochs_planned: int | None
-    carbon_intensity: Factor
-    pue: float = 1.0
-    electricity_price: Factor | None = None
-    price_usd_per_gpu_hour: float | None = None
-    node_overhead: float | None = None
-
-    def node_factor(self, metered: Energy) -> float:
-        """Return the energy of whole nodes, in that of their metered components: 1 where nothing is assumed.
-
-        ``node_overhead`` times the GPUs' energy is taken to be all that the nodes draw, so that CPU and memory, where
-        they are metered or modelled, are within it and not counted twice; where they alone come to more, they stand.
-        """
-        gpu_kwh = metered.gpu_kwh
-        metered_kwh = metered.total_kwh
-        if self.node_overhead is None or not gpu_kwh or not metered_kwh:
-            return 1.0
-        return max(1.0, self.node_overhead * gpu_kwh / metered_kwh)
-
-    @property
-    def rates(self) -> Rates:
-        """The factors of energy, PUE included, and of time; a carbon intensity that a log lacks (NaN) is not known."""
-        intensity = self.carbon_intensity.value
-        price = self.electricity_price
-        return Rates(
-            carbon_intensity=intensity if math.isfinite(intensity) else None,
-            electricity_price=None if price is None else price.value,
-            price_usd_per_gpu_hour=self.price_usd_per_gpu_hour,
-        )
-
-
-class MeanRates:
-    """The rates that rows were counted with, as one: energy times it is the sum over rows of energy times the row's.
-
-    CO2e is energy × the intensity of its time; what was not metered counts at the mean of what was.
-
-    Args:
-        base: of the run, for rows without one of their own. A price that it lacks is never counted.
-
-    Attributes:
-        own: the names of the rates that any row has of its own.
-    """
-
-    def __init__(self, base: Rates) -> None:
-        self._base = base
-        self._weights: dict[str, dict[float | None, tuple[float, float]]] = {"carbon_intensity": {}, _PRICE: {}}
-        self.own = set[str]()
-
-    def add(self, row: Row) -> None:
-        """Add a row, with its gap."""
-        kwh = (row.gap_before.total_kwh or 0.0) + (row.energy.total_kwh or 0.0)
-        duration_s = row.gap_before_s + row.duration_s
-        of_row = row.carbon_intensity_gco2e_per_kwh, row.electricity_price_usd_per_kwh
-        for (name, weights), own in zip(self._weights.items(), of_row, strict=True):
-            if own is not None:
-                self.own.add(name)
-            rate = getattr(self._base, name) if own is None else own
-            before_kwh, before_s = weights.get(rate, (0.0, 0.0))
-            weights[rate] = before_kwh + kwh, before_s + duration_s
-
-    @property
-    def rates(self) -> Rates:
-        """The rates; exactly those of the run where no row has its own."""
-        return self.counted_with(self._base)
-
-    def counted_with(self, rates: Rates) -> Rates:
-        """Return the rates of a run, with the means of those that its rows have of their own."""
-        known = [name for name in self.own if name != _PRICE or rates.electricity_price is not None]
-        return replace(rates, **{name: _weighted_mean(self._weights[name]) for name in known})
-
-
-_PRICE = "electricity_price"
-
-
-def _weighted_mean(weights: Mapping[float | None, tuple[float, float]]) -> float | None:
-    """Return the mean of rates by energy, or by time where none has any; None where that of a row is not known."""
-    if len(weights) == 1 or None in weights:
-        return None if None in weights else next(iter(weights))
-    by = 0 if any(kwh for kwh, _ in weights.values()) else 1
-    total = math.fsum(amounts[by] for amounts in weights.values())
-    weighted = math.fsum((rate or 0.0) * amounts[by] for rate, amounts in weights.items())
-    return weighted / total if total else next(iter(weights))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +163,7 @@ class RowTotals:
             duration_s=total_s,
             metered=metered,
             measured_kwh=self.sum("measured") if covered else None,
-            estimate_kwh=math.fsum(estimates) if estimates else None,
+            estimate_kwh=sum_known(estimates),
             metered_s=min(covered, default=0.0),
         )
 
@@ -268,17 +179,16 @@ def _shortened(terms: list[float]) -> list[float]:
 def _sum_nodes(nodes: Sequence[_NodeEnergy]) -> _NodeEnergy:
     """Return all nodes together; one that metered nothing is estimated at the mean power of those that did."""
     known = [node for node in nodes if node.metered.is_known]
-    estimates = [node.estimate_kwh for node in known if node.estimate_kwh is not None]
+    estimates = [node.estimate_kwh for node in known]
     known_s = math.fsum(node.duration_s for node in known)
     silent_s = math.fsum(node.duration_s for node in nodes if not node.metered.is_known)
     if known_s > 0 and silent_s > 0:
         estimates.append(math.fsum(node.total_kwh or 0.0 for node in known) / known_s * silent_s)
-    measured = [node.measured_kwh for node in known if node.measured_kwh is not None]
     return _NodeEnergy(
         duration_s=max((node.duration_s for node in nodes), default=0.0),
         metered=sum_energies(node.metered for node in known),
-        measured_kwh=math.fsum(measured) if measured else None,
-        estimate_kwh=math.fsum(estimates) if estimates else None,
+        measured_kwh=sum_known(node.measured_kwh for node in known),
+        estimate_kwh=sum_known(estimates),
         metered_s=min((node.metered_s for node in nodes), default=0.0),
     )
 
@@ -288,11 +198,10 @@ def total_duration_s(rows: Sequence[Row]) -> float:
     return math.fsum(row.gap_before_s + row.duration_s for row in rows)
 
 
-def mean_w(rows: Sequence[Row], component: str) -> float | None:
+def mean_w(rows: Iterable[Row], component: str) -> float | None:
     """Return the mean power of a component over the rows that metered it; None where none did."""
-    metered = [pair for row in rows for pair in ((row.gap_before_s, row.gap_before), (row.duration_s, row.energy))]
-    known = [(s, kwh) for s, energy in metered if (kwh := energy.component_kwh(component)) is not None]
-    return w_from_kwh_s(math.fsum(kwh for _, kwh in known), math.fsum(s for s, _ in known))
+    found = RowTotals.of(rows, MeanRates(Rates()))
+    return w_from_kwh_s(found.sum(component), found.sum(f"{component}_s"))
 
 
 def training_rows(rows: Sequence[Row]) -> Sequence[Row]:
@@ -316,14 +225,6 @@ def training_rows(rows: Sequence[Row]) -> Sequence[Row]:
             kept.append(replace(row, gap_before_s=row.gap_before_s * share, gap_before=gap))
             left_s -= row.gap_before_s
     return kept
-
-
-def part_of_energy(energy: Energy, share: float) -> Energy:
-    """Return a share of an energy."""
-    cpu_kwh, gpu_kwh, ram_kwh = (
-        None if (kwh := energy.component_kwh(component)) is None else kwh * share for component in COMPONENTS
-    )
-    return replace(energy, cpu_kwh=cpu_kwh, gpu_kwh=gpu_kwh, ram_kwh=ram_kwh)
 
 
 TIMESTAMP_S = 0.002  # rows note their beginning to the millisecond
@@ -403,7 +304,7 @@ def summarise(
     *,
     gpu_count: int,
     command_rows: Iterable[Row] | None = None,
-    joined: Mapping[int, int] | None = None,
+    joined: Mapping[int, int] = MappingProxyType({}),
 ) -> RunSummary:
     """Return the totals of a run.
 
@@ -421,7 +322,6 @@ def summarise(
         Time is that of the slowest rank; energy is summed over nodes, never over ranks of one node; epochs and
         steps are rank 0's, samples and tokens those of all ranks.
     """
-    joined = joined or {}
     mean = MeanRates(terms.rates)
     command = RowTotals.of(command_rows or (), mean)
     streams: dict[int, RowTotals] = {}
@@ -435,8 +335,7 @@ def summarise(
         if is_counted and streams[stream].is_metered:
             mean = streams[stream].mean
     own = {stream: found for stream, found in streams.items() if stream not in joined}
-    first = own[0] if 0 in own and own[0].n_rows else next(iter(own.values()), None)
-    lead = [first] if first else []
+    lead = list(own.values())[:1]
     lead += [streams[stream] for stream, rank in joined.items() if rank == 0 and stream in streams]
     if command.n_rows:
         timed = [command]
@@ -446,16 +345,16 @@ def summarise(
     all_nodes = _sum_nodes([found.node for found in carriers])
     duration_s = max((found.sum("row_s") for found in timed), default=0.0)
     total_kwh = all_nodes.total_kwh
-    if total_kwh is None:
-        assumed_kwh = None
-    else:
+    assumed_kwh = None
+    energy_kwh = None
+    if total_kwh is not None:
         assumed_kwh = total_kwh * (terms.node_factor(all_nodes.metered) - 1.0) or None
-    if total_kwh is None:
-        energy_kwh = None
-    else:
         energy_kwh = (total_kwh + (assumed_kwh or 0.0)) * terms.pue
     rates = mean.counted_with(terms.rates)
     cost_usd, cost_basis = rates.cost(duration_s or None, energy_kwh, gpu_count)  # no time is known of no rows
+    carbon_intensity = rates.carbon_intensity
+    if carbon_intensity is None:
+        carbon_intensity = terms.carbon_intensity.value
     every = [*streams.values(), command]
     return RunSummary(
         run_id=terms.run_id,
@@ -475,9 +374,7 @@ def summarise(
         unmetered_estimate_kwh=all_nodes.estimate_kwh,
         pue=terms.pue,
         energy_kwh=energy_kwh,
-        carbon_intensity_gco2e_per_kwh=(
-            terms.carbon_intensity.value if rates.carbon_intensity is None else rates.carbon_intensity
-        ),
+        carbon_intensity_gco2e_per_kwh=carbon_intensity,
         emissions_kgco2e=rates.emissions(energy_kwh),
         cost_usd=cost_usd,
         cost_basis=cost_basis,

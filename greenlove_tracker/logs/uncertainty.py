@@ -11,10 +11,8 @@ Not in it: the errors of the carbon intensity, of a price and of the PUE, which 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
-from operator import itemgetter
 from typing import Any
 
 from greenlove_tracker.logs.measurement_errors import LEVEL, Deviation, MeasurementError, error_of
@@ -58,24 +56,21 @@ def energy_deviations(run: Run, values: Mapping[str, Any]) -> Deviations | None:
 
 def _parts(run: Run, values: Mapping[str, Any]) -> list[tuple[MeasurementError, float]] | None:
     """Return each error with the energy, before PUE, that it is of; None where one is not known, or a GPU missing."""
-    if run.lacks_energy_of_gpu:
+    if values["energy_kwh"] is None or run.lacks_energy_of_gpu:
         return None
-    errors = _errors(values["cpu_method"], values["gpu_method"], values["ram_method"], run.text("gpu_models"))
-    found = [(error, kwh) for error, kwh in zip(errors, _amounts(values), strict=True) if kwh]
-    known = [(error, kwh) for error, kwh in found if error is not None]
-    if values["energy_kwh"] is not None and len(known) == len(found):
-        return known
-    return None
-
-
-_amounts = itemgetter("cpu_kwh", "gpu_kwh", "ram_kwh", "unmetered_estimate_kwh", "node_assumed_kwh")
-
-
-@lru_cache(maxsize=1024)
-def _errors(cpu: str | None, gpu: str | None, ram: str | None, gpu_models: str) -> Sequence[MeasurementError | None]:
-    """Return the errors of the components by these methods, of the estimate, and of what is assumed of a node."""
-    of_components = [error_of(c, m or "", gpu_models) for c, m in zip(COMPONENTS, (cpu, gpu, ram), strict=True)]
-    return (*of_components, error_of("unmetered", "estimate"), error_of("node", "assumed"))
+    parts = [(component, values[f"{component}_method"], values[f"{component}_kwh"]) for component in COMPONENTS]
+    parts.append(("unmetered", "estimate", values["unmetered_estimate_kwh"]))
+    parts.append(("node", "assumed", values["node_assumed_kwh"]))
+    gpu_models = run.text("gpu_models")
+    found = []
+    for component, methods, kwh in parts:
+        if not kwh:
+            continue
+        error = error_of(component, methods or "", gpu_models)
+        if error is None:
+            return None
+        found.append((error, kwh))
+    return found
 
 
 def run_deviations(

@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from greenlove_tracker.logs.metrics import LARGER_IS_BETTER, SMALLER_IS_BETTER, words_of
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import RunRow
 from greenlove_tracker.logs.tables import MetricRecord
@@ -26,6 +25,7 @@ from greenlove_tracker.rendering.document import (
 )
 from greenlove_tracker.report.wording import run_label
 from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.metrics import LARGER_IS_BETTER, SMALLER_IS_BETTER, words_of
 from greenlove_tracker.vocabulary.records import MetricSummary
 
 _MAX_METRICS = 40  # of a run

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from greenlove_tracker.logs.metrics import direction_of, number_of
 from greenlove_tracker.machine.job import torch_group
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
 from greenlove_tracker.text.format import plural, significant
 from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.metrics import direction_of, number_of
 from greenlove_tracker.vocabulary.stopping import StoppingRule, StoppingState
 
 _NOTE = "the best epoch is chosen by its score, which is then too good by chance: only other data tell how good it is"

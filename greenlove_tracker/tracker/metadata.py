@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from greenlove_tracker.logs.run_fields import factor_fields
 from greenlove_tracker.logs.schema import SCHEMA_VERSION, cell
-from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.machine.job import Ranks, job_fields, user_name
 from greenlove_tracker.settings.config import Settings
 from greenlove_tracker.vocabulary.phases import Plan, phases_text
+from greenlove_tracker.vocabulary.pricing import RunFactors
 from greenlove_tracker.vocabulary.records import Factor, Field
 from greenlove_tracker.vocabulary.version import __version__
 from greenlove_tracker.vocabulary.workloads import GIVEN

@@ -8,12 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from greenlove_tracker.grid.live_intensity import LiveIntensity
-from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.settings.config import Settings
 from greenlove_tracker.text.warn_once import WarnOnce
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Forecast
-from greenlove_tracker.vocabulary.pricing import Rates, with_persistence_error
+from greenlove_tracker.vocabulary.pricing import Rates, RunFactors, with_persistence_error
 from greenlove_tracker.vocabulary.records import Clock, Factor
 
 if TYPE_CHECKING:  # they are loaded only where they are asked for

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from greenlove_tracker.grid import resolve_place
-from greenlove_tracker.logs import metrics, schema, totals, writer
+from greenlove_tracker.logs import schema, totals, writer
 from greenlove_tracker.logs.tables import CHECKPOINTS
 from greenlove_tracker.machine import devices
 from greenlove_tracker.machine.forks import start_thread
@@ -42,7 +42,9 @@ from greenlove_tracker.tracker.status import StatusPrinter
 from greenlove_tracker.vocabulary.checkpoints import CheckpointEvent
 from greenlove_tracker.vocabulary.errors import GreenloveError, TrackerStateError, UsageError
 from greenlove_tracker.vocabulary.forecasting import Forecast
+from greenlove_tracker.vocabulary.metrics import number_of
 from greenlove_tracker.vocabulary.phases import Plan
+from greenlove_tracker.vocabulary.pricing import MeanRates
 from greenlove_tracker.vocabulary.records import (
     Clock,
     Consumption,
@@ -487,7 +489,7 @@ class Session:
 
     def log_metric(self, name: str, value: object, higher_is_better: bool | None = None) -> None:
         """Log a value of a metric; one that is no number is warned of, and left out."""
-        number = metrics.number_of(value)  # before the lock: a value on a GPU is waited for
+        number = number_of(value)  # before the lock: a value on a GPU is waited for
         with self.tracked_call:
             self.run_parts.get(background.MetricLog).log(name, value, number, higher_is_better)
 
@@ -730,7 +732,7 @@ class Session:
         ending = totals.Ending(status, exit_code, writer.timestamp(state.clock.utc_s()))
         found = state.row_totals
         if found.n_rows != self._n_rows:
-            found = totals.RowTotals.of(self.writer.rows(), totals.MeanRates(state.factors.rates))
+            found = totals.RowTotals.of(self.writer.rows(), MeanRates(state.factors.rates))
         own = totals.summarise(state.factors, {state.ranks.rank: found}, ending, gpu_count=state.gpu_count)
         own = replace(
             own, n_ranks=max(1, self._world_size), metrics=self.run_parts.get(background.MetricLog).totals.summaries

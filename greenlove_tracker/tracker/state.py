@@ -11,7 +11,7 @@ from pathlib import Path
 
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
 from greenlove_tracker.logs import writer
-from greenlove_tracker.logs.totals import MeanRates, RowTotals, RunFactors
+from greenlove_tracker.logs.totals import RowTotals
 from greenlove_tracker.machine.job import Ranks
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.settings.config import Settings, TimeLimit, time_limit
@@ -21,7 +21,7 @@ from greenlove_tracker.tracker.events import Exporter
 from greenlove_tracker.tracker.rates_in_force import RatesInForce
 from greenlove_tracker.vocabulary.forecasting import Forecast
 from greenlove_tracker.vocabulary.phases import Plan
-from greenlove_tracker.vocabulary.pricing import Rates
+from greenlove_tracker.vocabulary.pricing import MeanRates, Rates, RunFactors
 from greenlove_tracker.vocabulary.records import Clock, Consumption, Row, RunStatus
 
 

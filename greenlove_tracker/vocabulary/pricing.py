@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast
+from greenlove_tracker.vocabulary.records import Energy, Factor, Row
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, h_from_s
 
 Amount = TypeVar("Amount", float, Estimate)
@@ -78,6 +80,124 @@ class Rates:
             whole = self.priced(forecast.without_stop, gpu_count)
         emissions = self.emissions(forecast.energy_kwh)
         return replace(forecast, emissions_kgco2e=emissions, cost_usd=cost, without_stop=whole)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFactors:
+    """The factors that rows are multiplied with, and the names of a run; everything that is not in the rows."""
+
+    run_id: str
+    project: str
+    started_at: str
+    epochs_planned: int | None
+    carbon_intensity: Factor
+    pue: float = 1.0
+    electricity_price: Factor | None = None
+    price_usd_per_gpu_hour: float | None = None
+    node_overhead: float | None = None
+
+    def node_factor(self, metered: Energy) -> float:
+        """Return the energy of whole nodes, in that of their metered components: 1 where nothing is assumed.
+
+        ``node_overhead`` times the GPUs' energy is taken to be all that the nodes draw, so that CPU and memory, where
+        they are metered or modelled, are within it and not counted twice; where they alone come to more, they stand.
+        """
+        gpu_kwh = metered.gpu_kwh
+        metered_kwh = metered.total_kwh
+        if self.node_overhead is None or not gpu_kwh or not metered_kwh:
+            return 1.0
+        return max(1.0, self.node_overhead * gpu_kwh / metered_kwh)
+
+    @property
+    def rates(self) -> Rates:
+        """The factors of energy, PUE included, and of time; a carbon intensity that a log lacks (NaN) is not known."""
+        intensity = self.carbon_intensity.value
+        price = self.electricity_price
+        return Rates(
+            carbon_intensity=intensity if math.isfinite(intensity) else None,
+            electricity_price=None if price is None else price.value,
+            price_usd_per_gpu_hour=self.price_usd_per_gpu_hour,
+        )
+
+
+class MeanRates:
+    """The rates that rows were counted with, as one: energy times it is the sum over rows of energy times the row's.
+
+    CO2e is energy × the intensity of its time; what was not metered counts at the mean of what was.
+
+    Args:
+        base: of the run, for rows without one of their own. A price that it lacks is never counted.
+    """
+
+    def __init__(self, base: Rates) -> None:
+        self._base = base
+        self._carbon_intensity = _MeanRate(base.carbon_intensity)
+        self._electricity_price = _MeanRate(base.electricity_price)
+
+    def add(self, row: Row) -> None:
+        """Add a row, with its gap."""
+        kwh = (row.gap_before.total_kwh or 0.0) + (row.energy.total_kwh or 0.0)
+        duration_s = row.gap_before_s + row.duration_s
+        self._carbon_intensity.add(row.carbon_intensity_gco2e_per_kwh, kwh, duration_s)
+        self._electricity_price.add(row.electricity_price_usd_per_kwh, kwh, duration_s)
+
+    @property
+    def own(self) -> Mapping[str, float | None]:
+        """The means of the rates that any row has of its own, by name."""
+        found = {}
+        if self._carbon_intensity.is_own:
+            found["carbon_intensity"] = self._carbon_intensity.mean
+        if self._electricity_price.is_own:
+            found["electricity_price"] = self._electricity_price.mean
+        return found
+
+    @property
+    def rates(self) -> Rates:
+        """The rates; exactly those of the run where no row has its own."""
+        return self.counted_with(self._base)
+
+    def counted_with(self, rates: Rates) -> Rates:
+        """Return the rates of a run, with the means of those that its rows have of their own."""
+        counted = replace(rates, **self.own)
+        if rates.electricity_price is None:
+            return replace(counted, electricity_price=None)
+        return counted
+
+
+class _MeanRate:
+    """The mean of a rate over rows: by energy, or by time where none has any; None where that of a row is not known.
+
+    Args:
+        base: of the rows without one of their own.
+
+    Attributes:
+        is_own: any row has one of its own.
+    """
+
+    def __init__(self, base: float | None) -> None:
+        self._base = base
+        self._kwh: dict[float | None, float] = {}
+        self._duration_s: dict[float | None, float] = {}
+        self.is_own = False
+
+    def add(self, own: float | None, kwh: float, duration_s: float) -> None:
+        rate = self._base
+        if own is not None:
+            self.is_own = True
+            rate = own
+        self._kwh[rate] = self._kwh.get(rate, 0.0) + kwh
+        self._duration_s[rate] = self._duration_s.get(rate, 0.0) + duration_s
+
+    @property
+    def mean(self) -> float | None:
+        weights = self._kwh if any(self._kwh.values()) else self._duration_s
+        known = [(rate, weight) for rate, weight in weights.items() if rate is not None]
+        if len(known) < len(weights):
+            return None
+        total = math.fsum(weights.values())
+        if len(known) == 1 or not total:
+            return known[0][0]
+        return math.fsum(rate * weight for rate, weight in known) / total
 
 
 def persistence_error(duration_s: float) -> float:

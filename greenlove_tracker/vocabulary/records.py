@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Annotated, Protocol, Self
+from typing import Annotated, Any, Protocol, Self
 
 from greenlove_tracker.vocabulary.errors import BudgetExceeded, TerminatedExit
 
@@ -106,8 +106,7 @@ class Energy:
     @property
     def total_kwh(self) -> float | None:
         """The sum over the components that are known; None where none is."""
-        known = [e for e in (self.cpu_kwh, self.gpu_kwh, self.ram_kwh) if e is not None]
-        return math.fsum(known) if known else None
+        return sum_known((self.cpu_kwh, self.gpu_kwh, self.ram_kwh))
 
     @property
     def is_known(self) -> bool:
@@ -132,19 +131,34 @@ def sum_energies(energies: Iterable[Energy]) -> Energy:
     rows = list(energies)
     if len(rows) == 1:
         return rows[0]
-    values: dict[str, float | None] = {}
-    methods: dict[str, str | None] = {}
+    amounts: list[Any] = []
+    methods: list[Any] = []
     for component in COMPONENTS:
-        known = [e for row in rows if (e := row.component_kwh(component)) is not None]
-        values[f"{component}_kwh"] = math.fsum(known) if known else None
-        methods[f"{component}_method"] = joined_methods({row.component_method(component) for row in rows})
-    return Energy(
-        values["cpu_kwh"],
-        values["gpu_kwh"],
-        values["ram_kwh"],
-        methods["cpu_method"],
-        methods["gpu_method"],
-        methods["ram_method"],
+        amounts.append(sum_known(row.component_kwh(component) for row in rows))
+        methods.append(joined_methods({row.component_method(component) for row in rows}))
+    return Energy(*amounts, *methods)
+
+
+def sum_known(amounts: Iterable[float | None]) -> float | None:
+    """Return the sum of those amounts that are known, exactly rounded; None where none is."""
+    known = [amount for amount in amounts if amount is not None]
+    return math.fsum(known) if known else None
+
+
+def times(amount: float | None, factor: float) -> float | None:
+    """Return an amount times a factor; None where the amount is not known."""
+    if amount is None:
+        return None
+    return amount * factor
+
+
+def part_of_energy(energy: Energy, share: float) -> Energy:
+    """Return a share of an energy."""
+    return replace(
+        energy,
+        cpu_kwh=times(energy.cpu_kwh, share),
+        gpu_kwh=times(energy.gpu_kwh, share),
+        ram_kwh=times(energy.ram_kwh, share),
     )
 
 

@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 from conftest import epoch_row
 from fakes import FakeClock, tick
-from report_samples import issued
+from report_samples import issued, write_forecasts
 
 from greenlove_tracker import Tracker
 from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.logs.forecasts import Scored, headline, score, scored_forecasts
+from greenlove_tracker.logs.forecasts import Scored, headline, scored_forecasts
 from greenlove_tracker.logs.run import Run, units_done
 from greenlove_tracker.logs.tables import FORECASTS
 from greenlove_tracker.meter import SimulatedMeter
@@ -20,19 +20,35 @@ from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.stopping import ExpectedStop, StoppingRule, unknown_stop
 
 
-def test_scores():
-    held, missed = score([issued(), issued(point=30.0)], "duration_s", 20.5, units=20, run_s=20.5)
+def scores_of(make_run, forecasts, duration_s, quantity="duration_s", n_epochs=20):
+    """The scores of forecasts of a run of 20 epochs, or so many, that took so long and metered nothing."""
+    rows = [epoch_row(n + 1, None, duration_s / n_epochs) for n in range(n_epochs)]
+    run = Run(make_run(rows=rows))
+    write_forecasts(run, *forecasts)
+    run.summary = dataclasses.replace(run.summary, epochs_planned=n_epochs)
+    return scored_forecasts(run, quantity)
+
+
+def test_scores(make_run):
+    held, missed = scores_of(make_run, [issued(), issued(point=30.0)], 20.5)
     assert (held.has_held, missed.has_held) == (True, False)
     assert held.error == pytest.approx(20 / 20.5 - 1) and missed.error == pytest.approx(30 / 20.5 - 1)
-    assert score([issued()], "energy_kwh", 1.0, units=20, run_s=20.0) == []
-    assert score([issued()], "duration_s", None, units=20, run_s=20.0) == []
-    assert score([issued()], "duration_s", 20.5, units=40, run_s=20.5) == []  # of another training in the same run
 
 
-def test_the_forecast_at_a_tenth_of_the_run_is_shown_and_else_the_last():
-    scores = score(
-        [issued(1.0), issued(2.1, warnings=["FEW"]), issued(2.5), issued(9.0)], "duration_s", 20.0, units=20, run_s=20.0
-    )
+@pytest.mark.parametrize("has_estimate", [False, True])
+def test_what_was_not_forecast_or_is_not_known_has_no_score(make_run, has_estimate):
+    more = {"energy_kwh": Estimate(1.0, 0.9, 1.1, 0.95, "kWh")} if has_estimate else {}
+    assert not scores_of(make_run, [issued(**more)], 20.0, "energy_kwh")
+
+
+@pytest.mark.parametrize(("n_epochs", "n_scores"), [(20, 1), (40, 0)])
+def test_a_forecast_of_another_training_in_the_same_run_has_no_score(make_run, n_epochs, n_scores):
+    assert len(scores_of(make_run, [issued()], 20.5, n_epochs=n_epochs)) == n_scores
+
+
+def test_the_forecast_at_a_tenth_of_the_run_is_shown_and_else_the_last(make_run):
+    forecasts = [issued(1.0), issued(2.1, warnings=["FEW"]), issued(2.5), issued(9.0)]
+    scores = scores_of(make_run, forecasts, 20.0)
     assert headline(scores) is scores[2]
     assert headline(scores[:1]) is scores[0] and headline([]) is None
     assert Scored(

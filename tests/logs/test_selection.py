@@ -13,9 +13,10 @@ from greenlove_tracker.logs.aggregate import Totals, aggregate
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import run_row
 from greenlove_tracker.logs.selection import Period, part_of, parts_of
-from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
+from greenlove_tracker.logs.totals import Ending, summarise
 from greenlove_tracker.report.ledger import ledger_row
 from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.pricing import RunFactors
 from greenlove_tracker.vocabulary.records import Energy, Factor, Field, Method
 
 PRICE = Factor("electricity_price", 0.5, "USD/kWh", "a test")

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from greenlove_tracker.logs.totals import (
     Ending,
-    RunFactors,
     merge_epochs,
     summarise,
     total_duration_s,
 )
+from greenlove_tracker.vocabulary.pricing import RunFactors
 from greenlove_tracker.vocabulary.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Flag, Method, Row, RowKind
 
 ENDING = Ending("finished", 0, "2026-11-01T13:00:00.000Z")

@@ -75,7 +75,7 @@ class ForeignRun(Run):
     @property
     def has_summary(self) -> bool:
         """True where it came to its end."""
-        return bool(self.log.ending.ended_at)
+        return bool(self.ending.ended_at)
 
     @cached_property
     def own_lines(self) -> Mapping[str, Line]:
@@ -89,9 +89,14 @@ class ForeignRun(Run):
         return {0: self.log.rows}
 
     @cached_property
+    def ending(self) -> Ending:
+        """How it ended."""
+        return self.log.ending
+
+    @cached_property
     def metered_summary(self) -> RunSummary:
         """The totals, added up from what was logged."""
-        summary = self.added_up(self.log.ending)
+        summary = self.added_up()
         known = (c for c in COMPONENTS if summary.energy.component_kwh(c) is not None)
         if not all(map(summary.energy.component_method, known)):
             return replace(summary, measured_kwh=None)  # how much of it hardware measured is not known
