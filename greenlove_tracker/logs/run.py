@@ -25,7 +25,7 @@ from greenlove_tracker.logs.intensity_sources import (
     sources_of,
 )
 from greenlove_tracker.logs.metrics import summarise_metrics
-from greenlove_tracker.logs.run_fields import FIELDS, LoggedGpuEnergy, declared, factor_in, gpu_energies, value_of
+from greenlove_tracker.logs.run_fields import FIELDS, declared, factor_in, value_of
 from greenlove_tracker.logs.schema import LogTable, R
 from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names, size_bytes
 from greenlove_tracker.logs.tables import (
@@ -49,6 +49,7 @@ from greenlove_tracker.vocabulary.records import (
     Factor,
     Field,
     Flag,
+    LoggedGpuEnergy,
     MetricSummary,
     Row,
     RowKind,
@@ -652,7 +653,7 @@ class Run(RunFiles):
     def gpu_energies(self) -> tuple[LoggedGpuEnergy, ...]:
         """What was read of each GPU of the first node; nothing where the log does not say."""
         try:
-            return gpu_energies(self.text("gpu_energies_kwh"))
+            return tuple(map(LoggedGpuEnergy.of, self.text("gpu_energies_kwh").split()))
         except ValueError:
             return ()
 

@@ -49,35 +49,6 @@ class RunField:
     difference: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedGpuEnergy:
-    """The energy of one GPU of a run.
-
-    Attributes:
-        index: its number on its node.
-        kwh: as metered, before PUE; None where it was never read.
-        is_whole: it was read all the time.
-    """
-
-    index: int
-    kwh: float | None
-    is_whole: bool
-
-
-def gpu_energies(text: str) -> tuple[LoggedGpuEnergy, ...]:
-    """Return the energies of the GPUs of a node.
-
-    Raises:
-        ValueError: where the text does not hold such.
-    """
-    found = []
-    for part in text.split():
-        index, _, energy = part.partition("=")
-        kwh = amount(energy.removesuffix("+")) if energy else None
-        found.append(LoggedGpuEnergy(count(index), kwh, is_whole=bool(energy) and not energy.endswith("+")))
-    return tuple(found)
-
-
 _text = RunField
 _yes = partial(RunField, read=yes)
 _count = partial(RunField, read=count)
@@ -213,7 +184,6 @@ class RunFields:
     gpu_energies_kwh = RunField(
         "energy of each GPU of this node, as metered: `0=0.0123 1=0.0117+ 2=`, by its number; `+`: without the time in "
         "which it could not be read; nothing: never read",
-        gpu_energies,
     )
     cpu_share = _amount(
         "the share of the machine that constant and modelled power of the CPU is charged by",

@@ -11,7 +11,7 @@ from greenlove_tracker.machine.devices import has_cuda_started
 from greenlove_tracker.meter import GpuEnergy, MeterInfo, NullMeter
 from greenlove_tracker.tracker.events import RunEnded
 from greenlove_tracker.tracker.part import RunPart, RunParts
-from greenlove_tracker.vocabulary.records import Field, Flag
+from greenlove_tracker.vocabulary.records import Field, Flag, LoggedGpuEnergy
 
 
 class MeterStarter(RunPart):
@@ -86,8 +86,9 @@ class MeterStarter(RunPart):
         """Write the energy of each GPU, why one could not be read, and whether others may have been meant."""
         self.tick()
         gpus = self.gpus()
+        energies = [LoggedGpuEnergy(one.gpu.index, one.kwh, is_whole=not one.problem) for one in gpus]
         fields = [
-            Field("gpu_energies_kwh", " ".join(map(_energy_text, gpus)), "kWh"),
+            Field("gpu_energies_kwh", " ".join(map(str, energies)), "kWh"),
             Field("gpu_note", "; ".join(f"{one.gpu.label}: {one.problem}" for one in gpus if one.problem)),
         ]
         if self._recorder.is_metering and os.environ.get("CUDA_VISIBLE_DEVICES") != self._visible_gpus:
@@ -118,10 +119,3 @@ class MeterStarter(RunPart):
             self._meter.stop()
         except Exception as error:
             self._state.warn_once.warn("stop", f"the energy meter could not be stopped: {error!r}", error)
-
-
-def _energy_text(one: GpuEnergy) -> str:
-    """Write a GPU's number and its energy: ``0=0.1234``, ``0=0.1234+`` where there was more, ``0=`` where unknown."""
-    if one.kwh is None:
-        return f"{one.gpu.index}="
-    return f"{one.gpu.index}={one.kwh:.9g}{'+' if one.problem else ''}"

@@ -163,6 +163,38 @@ def part_of_energy(energy: Energy, share: float) -> Energy:
 
 
 @dataclass(frozen=True, slots=True)
+class LoggedGpuEnergy:
+    """The energy of one GPU of a run.
+
+    Attributes:
+        index: its number on its node.
+        kwh: as metered, before PUE; None where it was never read.
+        is_whole: it was read all the time.
+    """
+
+    index: int
+    kwh: float | None
+    is_whole: bool
+
+    def __str__(self) -> str:
+        """Write it as ``0=0.1234``, ``0=0.1234+`` where there was more, ``0=`` where it was never read."""
+        energy = "" if self.kwh is None else f"{self.kwh:.9g}"
+        return f"{self.index}={energy}{'' if self.is_whole or not energy else '+'}"
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Return what such a text says.
+
+        Raises:
+            ValueError: where it is none.
+        """
+        index, _, energy = text.partition("=")
+        if not energy:
+            return cls(int(index), None, is_whole=False)
+        return cls(int(index), float(energy.removesuffix("+")), is_whole=not energy.endswith("+"))
+
+
+@dataclass(frozen=True, slots=True)
 class Counts:
     """The work of a stretch of training; None where the loop did not say."""
 
