@@ -37,8 +37,8 @@ from pathlib import Path
 from scoring import markdown, told
 
 from greenlove_tracker import read_logs
+from greenlove_tracker.extrapolation.explorations import exploration_of, explored_plan, has_trials
 from greenlove_tracker.logs import schema
-from greenlove_tracker.logs.explorations import exploration_of, explored_plan, has_trials
 from greenlove_tracker.logs.forecasts import headline_forecast, scored_forecasts
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.vocabulary.errors import GreenloveError

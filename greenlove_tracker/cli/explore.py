@@ -98,16 +98,16 @@ def _forecast_again(
     log_dir: str | None, epochs: int | None, steps: int | None, limit_s: float | None, *, as_json: bool
 ) -> None:
     """Forecast the last exploration for another number of epochs or steps; nothing is run."""
+    from greenlove_tracker.extrapolation.explorations import explored_plan, latest_exploration
     from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
     from greenlove_tracker.extrapolation.time_fit import time_fit
-    from greenlove_tracker.logs.explorations import explored_plan
     from greenlove_tracker.logs.tables import QUANTITIES
     from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
     from greenlove_tracker.report.exploration_report import exploration_document
     from greenlove_tracker.report.wording import energy_mark
 
     logs = logs_of(log_dir)
-    run = logs.latest_exploration()
+    run = latest_exploration(logs)
     if run is None:
         raise UsageError(f"{logs.path} holds no exploration: greenlove explore FILE.py:FUNCTION writes one")
     explored = explored_plan(run)

@@ -22,6 +22,7 @@ from greenlove_tracker.extrapolation.draws import (
     with_point,
 )
 from greenlove_tracker.extrapolation.expected_stop import forecast_over_stops
+from greenlove_tracker.extrapolation.explorations import exploration_of, explored_plan
 from greenlove_tracker.extrapolation.future_mean import ASSUMED_SHARE, planned_costs
 from greenlove_tracker.extrapolation.pauses import TOLD_SPREAD
 from greenlove_tracker.extrapolation.regression import (
@@ -32,7 +33,6 @@ from greenlove_tracker.extrapolation.regression import (
     observe,
     power_law,
 )
-from greenlove_tracker.logs.explorations import exploration_of, explored_plan
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.text.format import plural

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from greenlove_tracker.logs.csvio import Problem, ProblemLog
-from greenlove_tracker.logs.explorations import has_trials
 from greenlove_tracker.logs.foreign.base import ForeignRun
 from greenlove_tracker.logs.foreign.carbontracker import LOG_NAME, carbontracker_run
 from greenlove_tracker.logs.foreign.codecarbon import Reading, codecarbon_run, read_emissions
@@ -65,11 +64,6 @@ class Logs:
         Each is read anew: who lets go of it has let go of all that was read.
         """
         yield from filter(is_readable, map(copy, self.runs))
-
-    def latest_exploration(self) -> Run | None:
-        """Return the last run that was an exploration; None without one. A damaged one is refused by name."""
-        explored = [run for run in self.readable() if has_trials(run)]
-        return explored[-1] if explored else None
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas frame of one row a run."""

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from greenlove_tracker.extrapolation.explorations import exploration_of, has_trials, latest_exploration
 from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.logs.explorations import exploration_of, has_trials
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.catalogue import counted
 from greenlove_tracker.projection.decision import Decision, decide
@@ -133,7 +133,7 @@ def compare_log(
 def latest_run(log_dir: str) -> Run | None:
     """Return the latest exploration of a log directory, else its latest run; None without any."""
     logs = read_logs(log_dir)
-    return logs.latest_exploration() or next(iter(reversed(list(logs.readable()))), None)
+    return latest_exploration(logs) or next(iter(reversed(list(logs.readable()))), None)
 
 
 def forecast_of(run: Run, forecast: Forecast | None = None) -> tuple[Forecast, str]:

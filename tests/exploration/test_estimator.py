@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from greenlove_tracker import Estimator, read_logs  # noqa: E402
-from greenlove_tracker.logs.explorations import exploration_of  # noqa: E402
+from greenlove_tracker.extrapolation.explorations import exploration_of  # noqa: E402
 from greenlove_tracker.vocabulary.errors import UsageError  # noqa: E402
 
 N, WIDTH = 6400, 16

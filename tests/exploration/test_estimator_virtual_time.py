@@ -16,8 +16,8 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler  # noqa: E402
 
 from greenlove_tracker import Estimator, Tracker, read_logs  # noqa: E402
+from greenlove_tracker.extrapolation.explorations import explored_plan  # noqa: E402
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # noqa: E402
-from greenlove_tracker.logs.explorations import explored_plan  # noqa: E402
 from greenlove_tracker.logs.run import Run  # noqa: E402
 from greenlove_tracker.logs.uncertainty import forecast_with_meter_error  # noqa: E402
 from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402

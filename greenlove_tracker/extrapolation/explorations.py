@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from greenlove_tracker.logs.csvio import Line
+from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run, count_in
 from greenlove_tracker.logs.run_fields import value_of
 from greenlove_tracker.logs.trials import PLAN_NAMES, RECORD, ExplorationRecord
@@ -42,6 +43,12 @@ def has_trials(run: Run) -> bool:
     except (UsageError, ValueError) as error:
         run.refuse(error)
         return False
+
+
+def latest_exploration(logs: Logs) -> Run | None:
+    """Return the last run that was an exploration; None without one. A damaged one is refused by name."""
+    explored = [run for run in logs.readable() if has_trials(run)]
+    return explored[-1] if explored else None
 
 
 def explored_plan(run: Run) -> TrainingPlan:
