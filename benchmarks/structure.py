@@ -59,28 +59,28 @@ class Budget:
 
 # By rooms that share a budget; `.` is the package's root.
 BUDGETS = {
-    (".",): Budget(3_500, 9.4),
-    ("vocabulary",): Budget(14_000, 10.9),
-    ("machine",): Budget(8_000, 11.3),
-    ("settings",): Budget(4_000, 13.2),
-    ("text",): Budget(4_800, 11.2),
-    ("tables", "data"): Budget(2_400, 10.9),
-    ("meter",): Budget(7_000, 11.9),
-    ("tracker",): Budget(26_500, 10.9),
-    ("logs",): Budget(40_000, 13.1),
-    ("extrapolation",): Budget(28_000, 17.4),
-    ("exploration",): Budget(16_500, 11.8),
-    ("projection",): Budget(24_500, 13.3),
-    ("techniques",): Budget(19_000, 11.5),
-    ("checkpointing",): Budget(11_500, 11.8),
-    ("experiments",): Budget(11_000, 13.1),
-    ("scheduling", "grid"): Budget(24_500, 12.6),
-    ("integrations",): Budget(13_500, 9.9),
-    ("report", "rendering"): Budget(58_000, 15.5),
-    ("cli",): Budget(17_500, 12.6),
-    ("compat",): Budget(7_000, 14.6),
+    (".",): Budget(3_500, 9.5),
+    ("vocabulary",): Budget(14_000, 10.8),
+    ("machine",): Budget(8_000, 11.0),
+    ("settings",): Budget(4_000, 12.8),
+    ("text",): Budget(4_800, 10.9),
+    ("tables", "data"): Budget(2_400, 10.8),
+    ("meter",): Budget(7_000, 11.2),
+    ("tracker",): Budget(26_500, 10.5),
+    ("logs",): Budget(40_000, 12.6),
+    ("extrapolation",): Budget(28_000, 15.1),
+    ("exploration",): Budget(16_500, 11.6),
+    ("projection",): Budget(24_500, 12.1),
+    ("techniques",): Budget(19_000, 11.3),
+    ("checkpointing",): Budget(11_500, 11.5),
+    ("experiments",): Budget(11_000, 12.5),
+    ("scheduling", "grid"): Budget(24_500, 12.3),
+    ("integrations",): Budget(13_500, 9.7),
+    ("report", "rendering"): Budget(58_000, 13.3),
+    ("cli",): Budget(17_500, 12.1),
+    ("compat",): Budget(7_000, 11.6),
 }
-PACKAGE_BUDGET = Budget(330_000, 13.0)
+PACKAGE_BUDGET = Budget(330_000, 12.1)
 CALL_LIMITS = {"epoch_end()": 10, "one run's PDF": 30, "Estimator.estimate()": 70}
 
 
