@@ -311,8 +311,10 @@ class LogTable(Generic[R]):
         return self._name.format("<rank>") + (self._when and f": {self._when}")
 
     def file(self, stream: int | str) -> str:
-        """Return the name of the file of a rank."""
-        return self._name.format(stream)
+        """Return the name of the file of a rank; where only further ranks have a number in it, with theirs."""
+        if "{}" in self._name or stream in (0, COMMAND_STREAM):
+            return self._name.format(stream)
+        return self._name.replace(".csv", f"-{stream}.csv")
 
     def columns_with(self, groups: Sequence[str]) -> tuple[str, ...]:
         """Return the columns of a file that has these groups."""
