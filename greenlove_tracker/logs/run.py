@@ -68,12 +68,14 @@ class RunFiles:
     Args:
         path: the directory; a text of one on a disk, which becomes a ``Path`` where that is asked for.
         held: files by name, in place of those of the directory: of a run whose disk did not take them.
+        **known: what is known of it already, and not read.
     """
 
-    def __init__(self, path: LogPath | str, held: Mapping[str, bytes] | None = None) -> None:
+    def __init__(self, path: LogPath | str, held: Mapping[str, bytes] | None = None, **known: Any) -> None:
         self._place = path
         self._held = held or {}
         self._problem_log = ProblemLog()
+        vars(self).update(known)
 
     @property
     def path(self) -> LogPath:
@@ -190,11 +192,6 @@ class Cut:
 class Run(RunFiles):
     """One run of a log directory, read when it is asked for.
 
-    Args:
-        path: its directory.
-        held: files by name, in place of those of the directory: of a run whose disk did not take them.
-        **known: what is known of it already, and not read.
-
     Attributes:
         parts: the runs that it was put together from, as ``whole_training`` does; nothing of any other.
         cut: where it is a part of a run's time, how it was cut out.
@@ -202,10 +199,6 @@ class Run(RunFiles):
 
     parts: Sequence[Run] = ()
     cut: Cut | None = None
-
-    def __init__(self, path: LogPath | str, held: Mapping[str, bytes] | None = None, **known: Any) -> None:
-        super().__init__(path, held)
-        vars(self).update(known)
 
     @property
     def place(self) -> str:
@@ -487,8 +480,7 @@ class Run(RunFiles):
     @cached_property
     def epochs(self) -> Sequence[EpochRecord]:
         """The epochs of the first rank that has any, in order; ``epochs_of(rank)`` gives another's."""
-        with_epochs = (rank for rank, rows in self.rows.items() if any(row.epoch is not None for row in rows))
-        return self.epochs_of(next(with_epochs, 0))
+        return next(filter(None, map(self.epochs_of, self.rows)), [])
 
     def epochs_of(self, rank: int) -> Sequence[EpochRecord]:
         """Return the epochs of one rank, in order."""
