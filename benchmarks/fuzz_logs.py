@@ -39,7 +39,7 @@ from scoring import markdown, told
 from greenlove_tracker import read_logs
 from greenlove_tracker.extrapolation.explorations import exploration_of, explored_plan, has_trials
 from greenlove_tracker.logs import schema
-from greenlove_tracker.logs.forecasts import headline_forecast, scored_forecasts
+from greenlove_tracker.logs.forecasts import headline, scored_forecasts
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.vocabulary.errors import GreenloveError
 from greenlove_tracker.vocabulary.records import Method, RowKind
@@ -312,7 +312,7 @@ def _read_run(run: Run, totals: list[object], flags: set[str]) -> list[object]:
     flags |= summary.flags
     flags.add(str(summary.status))
     totals.append((summary.duration_s, summary.energy_kwh, run.emissions_kgco2e, summary.cost_usd, summary.epochs_done))
-    _ = scored_forecasts(run), headline_forecast(run), run.gpu_mean_w, run.is_complete, run.title(), has_trials(run)
+    _ = headline(scored_forecasts(run)), run.gpu_mean_w, run.is_complete, run.title(), has_trials(run)
     _ = run.carbon_intensity, run.electricity_price, run.knows_carbon_intensity, run.knows_gpu_count, run.started_at
     _ = run.metered_rows, run.added_up(), run.run_id, summary.between_s, summary.measured_share
     if run.is_exploration:

@@ -195,8 +195,8 @@ FAULTS = (
     Fault(
         "logs",
         "logs/totals.py",
-        'duration_s = max((found.sum("row_s") for found in timed), default=0.0)',
-        'duration_s = min((found.sum("row_s") for found in timed), default=0.0)',
+        'duration_s = max((found.sum("total_s") for found in timed), default=0.0)',
+        'duration_s = min((found.sum("total_s") for found in timed), default=0.0)',
         "a run takes as long as its fastest rank",
         golden("summary-ranks"),
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from greenlove_tracker.logs.run import Run, stopped_after, units_done
+from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.logs.totals import summarise, training_rows
 from greenlove_tracker.vocabulary.forecasting import Estimate, WarningCode
@@ -53,8 +53,7 @@ def headline(scores: Sequence[Scored]) -> Scored | None:
 def scored_forecasts(run: Run, quantity: str = "duration_s") -> Sequence[Scored]:
     """Return each forecast of a quantity beside its outcome; none where the run did not do what was forecast."""
     whole = run.summary
-    steps_planned = run.total_steps_planned
-    units = units_done(whole, steps_planned, stopped_after(run.lines))
+    units = run.units_done
     # of several nodes the first forecasts its own energy only, and a process knows nothing of others beside it
     knows_all = run.command_rows is None and whole.n_nodes == 1
     if units is None or (quantity != "duration_s" and not knows_all) or not run.forecasts:  # whose rows are not read
@@ -69,13 +68,8 @@ def scored_forecasts(run: Run, quantity: str = "duration_s") -> Sequence[Scored]
         return ()
     found = []
     for issued in run.forecasts:
-        does_steps = whole.counts.steps == steps_planned == issued.planned  # epochs may have phases
+        does_steps = whole.counts.steps == run.total_steps_planned == issued.planned  # epochs may have phases
         is_of_plan = does_steps or issued.planned == units  # else it was of something else
         if is_of_plan and quantity in issued.estimates:
             found.append(Scored(issued, issued.estimates[quantity], outcome, whole.duration_s))
     return found
-
-
-def headline_forecast(run: Run, quantity: str = "duration_s") -> Scored | None:
-    """Return the forecast that stands for the run, as ``headline`` chooses."""
-    return headline(scored_forecasts(run, quantity))

@@ -36,11 +36,10 @@ class MetricTotals:
             before = MetricSummary(record.name, math.nan, None, None, 0, direction_of(record.name))
         given = record.higher_is_better
         value = record.value
-        lowest = before.lowest
-        highest = before.highest
-        if math.isfinite(value):
-            lowest = value if lowest is None else min(lowest, value)
-            highest = value if highest is None else max(highest, value)
+        numbers = (before.lowest, before.highest, value)
+        known = [number for number in numbers if number is not None and math.isfinite(number)]
+        lowest = min(known, default=None)
+        highest = max(known, default=None)
         direction = before.higher_is_better if given is None else given
         self._by_name[record.name] = MetricSummary(record.name, value, lowest, highest, before.n_values + 1, direction)
         return True

@@ -37,7 +37,6 @@ from greenlove_tracker.logs.tables import (
     IssuedForecast,
     MetricRecord,
     SpanRow,
-    forecasts_file,
 )
 from greenlove_tracker.text.format import shortened
 from greenlove_tracker.vocabulary.checkpoints import CheckpointEvent
@@ -70,12 +69,14 @@ class RunFiles:
     Args:
         path: the directory; a text of one on a disk, which becomes a ``Path`` where that is asked for.
         held: files by name, in place of those of the directory: of a run whose disk did not take them.
+        **known: what is known of it already, and not read.
     """
 
-    def __init__(self, path: LogPath | str, held: Mapping[str, bytes] | None = None) -> None:
+    def __init__(self, path: LogPath | str, held: Mapping[str, bytes] | None = None, **known: Any) -> None:
         self._place = path
         self._held = held or {}
         self._problem_log = ProblemLog()
+        vars(self).update(known)
 
     @property
     def path(self) -> LogPath:
@@ -111,11 +112,12 @@ class RunFiles:
         except OSError as error:
             self._add_problem("", f"cannot be read: {error.strerror or error}")
             found = []
-        return sorted({*found, *self._held})
+        return sorted({*found, *self._held}) if self._held else found
 
     def _numbered(self, kind: str) -> Mapping[int, str]:
         """Return the files ``<kind>-<n>.csv`` by their number, the least first."""
-        matches = (re.fullmatch(rf"{kind}-([0-9]{{1,9}})\.csv", name) for name in self.file_names)
+        named = [name for name in self.file_names if name.startswith(f"{kind}-")]  # mostly none
+        matches = (re.fullmatch(rf"{kind}-([0-9]{{1,9}})\.csv", name) for name in named)
         return dict(sorted((int(match[1]), match[0]) for match in matches if match))
 
     def _file(self, name: str) -> LogFile | bytes:
@@ -191,11 +193,6 @@ class Cut:
 class Run(RunFiles):
     """One run of a log directory, read when it is asked for.
 
-    Args:
-        path: its directory.
-        held: files by name, in place of those of the directory: of a run whose disk did not take them.
-        **known: what is known of it already, and not read.
-
     Attributes:
         parts: the runs that it was put together from, as ``whole_training`` does; nothing of any other.
         cut: where it is a part of a run's time, how it was cut out.
@@ -203,10 +200,6 @@ class Run(RunFiles):
 
     parts: Sequence[Run] = ()
     cut: Cut | None = None
-
-    def __init__(self, path: LogPath | str, held: Mapping[str, bytes] | None = None, **known: Any) -> None:
-        super().__init__(path, held)
-        vars(self).update(known)
 
     @property
     def place(self) -> str:
@@ -488,8 +481,7 @@ class Run(RunFiles):
     @cached_property
     def epochs(self) -> Sequence[EpochRecord]:
         """The epochs of the first rank that has any, in order; ``epochs_of(rank)`` gives another's."""
-        with_epochs = (rank for rank, rows in self.rows.items() if any(row.epoch is not None for row in rows))
-        return self.epochs_of(next(with_epochs, 0))
+        return next(filter(None, map(self.epochs_of, self.rows)), [])
 
     def epochs_of(self, rank: int) -> Sequence[EpochRecord]:
         """Return the epochs of one rank, in order."""
@@ -676,13 +668,42 @@ class Run(RunFiles):
             return False  # it is no training
         if self.summary.epochs_planned is None and self.total_steps_planned is None:
             return self.summary.status in (RunStatus.FINISHED, RunStatus.EXITED)
-        after = stopped_after(self.lines)
-        return units_done(self.summary, self.total_steps_planned, after) is not None
+        return self.units_done is not None
+
+    @property
+    def units_done(self) -> int | None:
+        """The planned epochs, or steps, of a run that ended well with all that it was to do; None of any other.
+
+        It did all where early stopping ended it, too.
+        """
+        summary = self.summary
+        if summary.status not in GOOD_ENDINGS:
+            return None
+        planned = summary.epochs_planned
+        done: int | None = summary.epochs_done
+        if planned is None:
+            planned = self.total_steps_planned
+            done = summary.counts.steps
+        if planned is None:
+            return None
+        after = self._stopped_after
+        has_stopped = after is not None and summary.epochs_done == after <= planned
+        if has_stopped or done == planned:
+            return planned
+        return None
+
+    @property
+    def _stopped_after(self) -> int | None:
+        """The epochs of the run itself after which its rule ended it; None where none is told to have."""
+        number = self._count("stopped_early_after")
+        if number is None:
+            return None
+        return number - self.first_epoch
 
     @property
     def stopped_early_after(self) -> int | None:
         """The number of the epoch with which its rule ended it; None where none did, or it went on."""
-        after = stopped_after(self.lines)
+        after = self._stopped_after
         has_ended = self.summary.status in GOOD_ENDINGS and after == self.summary.epochs_done
         if after is not None and has_ended:
             return self.first_epoch + after
@@ -693,7 +714,7 @@ class Run(RunFiles):
     @cached_property
     def forecasts(self) -> Sequence[IssuedForecast]:
         """Every forecast that the run issued while it ran, in order."""
-        return tuple(self._read(forecasts_file(0), FORECASTS))
+        return tuple(self._read(FORECASTS.file(0), FORECASTS))
 
     # -- spans-<rank>.csv --
 
@@ -751,40 +772,7 @@ def count_in(fields: Mapping[str, Line], name: str) -> int | None:
 _COUNT = re.compile(r"[0-9]{1,15}")  # more digits are noise
 
 
-def stopped_after(fields: Mapping[str, Line]) -> int | None:
-    """Return the epochs of the run itself after which its rule ended it; None where none is told to have."""
-    number = count_in(fields, "stopped_early_after")
-    if number is None:
-        return None
-    return number - (count_in(fields, "first_epoch") or 0)
-
-
 GOOD_ENDINGS = (RunStatus.FINISHED, RunStatus.EXITED)
-
-
-def units_done(summary: RunSummary, steps_planned: int | None, stopped_after: int | None = None) -> int | None:
-    """Return the planned epochs, or steps, of a run that ended well with all that it was to do; None of any other.
-
-    Args:
-        summary: of the run.
-        steps_planned: where it counts in steps.
-        stopped_after: its own epochs after which early stopping ended it, as was to be; None where nothing did.
-    """
-    if summary.status not in GOOD_ENDINGS:
-        return None
-    planned = summary.epochs_planned
-    done: int | None = summary.epochs_done
-    if planned is None:
-        planned = steps_planned
-        done = summary.counts.steps
-    if planned is None:
-        return None
-    has_stopped = stopped_after is not None and summary.epochs_done == stopped_after <= planned
-    if has_stopped or done == planned:
-        return planned
-    return None
-
-
 SILENT_AFTER_S = 150.0  # a living run writes a row at least every 60 s
 _CLOCK_SLACK_S = 60.0  # between the clocks of this machine and of a file server
 

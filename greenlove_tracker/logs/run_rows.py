@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from greenlove_tracker.logs.calibration import is_uncalibrated
 from greenlove_tracker.logs.csvio import Line, Problem
-from greenlove_tracker.logs.forecasts import headline_forecast
+from greenlove_tracker.logs.forecasts import headline, scored_forecasts
 from greenlove_tracker.logs.foreign.base import ForeignRun
 from greenlove_tracker.logs.intensity_sources import TABLE, is_mock
 from greenlove_tracker.logs.run import Run
@@ -424,7 +424,7 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
 
 def _scored(run: Run) -> tuple[float, bool, float] | None:
     """Return error, whether the interval held, and its level, of the forecast that stands for a run's own ones."""
-    scored = headline_forecast(run)
+    scored = headline(scored_forecasts(run))
     if scored is None or not scored.estimate.has_interval:
         return None
     return abs(scored.error), scored.has_held, scored.estimate.level

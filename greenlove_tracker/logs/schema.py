@@ -278,7 +278,6 @@ class LogTable(Generic[R]):
         for column in self._later:
             if not (column.may_be_empty or column.read in _MAY_BE_EMPTY):
                 raise TypeError(f"{column.name}: older files lack it, so that it must be one that may be empty")
-        self._writers = [column.write for column in self.described]
         self._readers = [(column.read, column.may_be_empty) for column in self.described]
         self._plain_readers = [(_PLAIN_READERS.get(read, read), may_be_empty) for read, may_be_empty in self._readers]
         self._makers: list[tuple[slice, Callable[..., Any]]] = []
@@ -311,8 +310,10 @@ class LogTable(Generic[R]):
         return self._name.format("<rank>") + (self._when and f": {self._when}")
 
     def file(self, stream: int | str) -> str:
-        """Return the name of the file of a rank."""
-        return self._name.format(stream)
+        """Return the name of the file of a rank; where only further ranks have a number in it, with theirs."""
+        if "{}" in self._name or stream in (0, COMMAND_STREAM):
+            return self._name.format(stream)
+        return self._name.replace(".csv", f"-{stream}.csv")
 
     def columns_with(self, groups: Sequence[str]) -> tuple[str, ...]:
         """Return the columns of a file that has these groups."""
@@ -331,7 +332,7 @@ class LogTable(Generic[R]):
 
     def cells(self, record: R) -> list[str]:
         """Return the cells of a record, in the order of the columns."""
-        return [write(value) for write, value in zip(self._writers, self._flat(record), strict=True)]
+        return [column.write(value) for column, value in zip(self.described, self._flat(record), strict=True)]
 
     def lines(self, records: Iterable[R]) -> bytes:
         """Return a whole file."""

@@ -137,10 +137,14 @@ class Selection:
         Raises:
             UsageError: where a date is none.
         """
-        given: dict[str, Any] = {
-            name: value for name, value in chosen.items() if name in _NAMES and (value or value == "")
-        }
-        names = {name: (one,) if isinstance(one, str) else tuple(one) for name, one in given.items()}
+        given = dict[str, Any](chosen)
+        names: dict[str, Sequence[str]] = {}
+        for name in _NAMES:
+            value = given.get(name)
+            if isinstance(value, str):
+                names[name] = (value,)
+            elif value:
+                names[name] = tuple(value)
         period = Period.parse(chosen.get("since"), chosen.get("until"))
         return cls(period, names, chosen.get("simulated"))
 

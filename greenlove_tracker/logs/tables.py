@@ -151,13 +151,6 @@ def _whole_forecast(issued: IssuedForecast) -> IssuedForecast:
     return issued
 
 
-def forecasts_file(stream: int | str) -> str:
-    """Return the name of the file; that of the first rank, or of the only one, has no number."""
-    if isinstance(stream, int) and stream > 0:
-        return f"forecasts-{stream}.csv"
-    return "forecasts.csv"
-
-
 # -- spans-<rank>.csv --
 
 

@@ -100,7 +100,6 @@ class RowTotals:
     def add(self, row: Row) -> None:
         """Add a row, with its gap."""
         terms = self.terms
-        terms["row_s"].append(row.gap_before_s + row.duration_s)
         terms["epochs_s"].append(row.duration_s)
         for duration_s, energy in ((row.gap_before_s, row.gap_before), (row.duration_s, row.energy)):
             terms["total_s"].append(duration_s)
@@ -278,7 +277,7 @@ def _merge_epoch(number: int, rank: int, group: Sequence[Row], since_last: Seque
     if group[-1].kind is not RowKind.EPOCH:
         flags |= {Flag.UNFINISHED.value}
     energy = _energy_of_all([(row.duration_s, row.energy) for row in group])
-    emissions = [row.emissions_gco2e for row in group if row.emissions_gco2e is not None]
+    emissions = [row.emissions_gco2e for row in group]
     return EpochRecord(
         epoch=number,
         rank=rank,
@@ -291,7 +290,7 @@ def _merge_epoch(number: int, rank: int, group: Sequence[Row], since_last: Seque
         samples=counts.samples,
         tokens=counts.tokens,
         energy=energy,
-        emissions_gco2e=math.fsum(emissions) if energy.is_known and len(emissions) == len(group) else None,
+        emissions_gco2e=sum_known(emissions) if energy.is_known and None not in emissions else None,
         flags=flags,
         n_segments=len(group),
     )
@@ -343,7 +342,7 @@ def summarise(
         timed = list(own.values() or streams.values())
     carriers = [found for found in timed if found.is_metered]
     all_nodes = _sum_nodes([found.node for found in carriers])
-    duration_s = max((found.sum("row_s") for found in timed), default=0.0)
+    duration_s = max((found.sum("total_s") for found in timed), default=0.0)
     total_kwh = all_nodes.total_kwh
     assumed_kwh = None
     energy_kwh = None

@@ -19,7 +19,6 @@ from typing import TypeVar
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.run_fields import declared, unit_of_field
 from greenlove_tracker.logs.schema import LogTable, R, log_lines
-from greenlove_tracker.logs.tables import FORECASTS, forecasts_file
 from greenlove_tracker.machine.files import write_atomically
 from greenlove_tracker.settings.secret_masking import mask_secrets
 from greenlove_tracker.vocabulary.errors import LogDirError, pass_on_from_handler
@@ -193,11 +192,7 @@ class RunWriter:
 
     def write(self, table: LogTable[R], record: R) -> None:
         """Append a line to a file that is there only once it has a line."""
-        if table is FORECASTS:
-            name = forecasts_file(self._rank)
-        else:
-            name = table.file(self._rank)
-        self._append(name, table.columns, [table.cells(record)], record)
+        self._append(table.file(self._rank), table.columns, [table.cells(record)], record)
 
     def _append(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[str]], record: object = None) -> None:
         if name not in self._files:

@@ -12,7 +12,7 @@ from report_samples import issued, write_forecasts
 from greenlove_tracker import Tracker
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.forecasts import Scored, headline, scored_forecasts
-from greenlove_tracker.logs.run import Run, units_done
+from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.tables import FORECASTS
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.vocabulary.errors import UsageError
@@ -83,9 +83,10 @@ def test_a_run_that_did_not_do_what_was_forecast_is_not_scored(make_run, ending)
         rows=[epoch_row(1), epoch_row(2)], fields={"epochs_planned": "5"}, is_closed=ending != "interrupted"
     )
     run = Run(run_dir)
-    assert units_done(dataclasses.replace(run.summary, epochs_planned=5), None) is None
-    assert scored_forecasts(run) == ()
-    assert units_done(dataclasses.replace(run.summary, epochs_planned=2, status="finished"), None) == 2
+    run.summary = dataclasses.replace(run.summary, epochs_planned=5)
+    assert run.units_done is None and scored_forecasts(run) == ()
+    run.summary = dataclasses.replace(run.summary, epochs_planned=2, status="finished")
+    assert run.units_done == 2
 
 
 def test_a_damaged_log_of_forecasts_is_told_and_the_rest_kept(make_run):
