@@ -43,6 +43,8 @@ def energy_deviations(run: Run, values: Mapping[str, Any]) -> Deviations | None:
     Returns:
         None where the energy is unknown, or the error of one of its methods is.
     """
+    if run.lacks_energy_of_gpu and not run.lacks_gpus:
+        return None
     if run.calibration is not None and values["energy_kwh"] is not None:
         share_kwh = values["energy_kwh"] * run.calibration.error_share
         return {f"calibration of {run.calibration.host}": (share_kwh, share_kwh)}

@@ -235,6 +235,8 @@ def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: i
     ``CUDA_VISIBLE_DEVICES`` may hold indices, UUIDs, prefixes of UUIDs or MIG names; an empty value or -1 hides
     all. Where a launcher gives each rank its own GPU, the local ranks together use more than this process sees.
     """
+    if not gpus:  # the names may be those of AMD's
+        return GpuSelection(())
     chosen, doubt = _visible(gpus, env.get("CUDA_VISIBLE_DEVICES"), "CUDA_VISIBLE_DEVICES")
     doubts = [doubt]
     if chosen and len(chosen) < local_world_size:
@@ -254,11 +256,23 @@ def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: i
     return GpuSelection(tuple(chosen), "; ".join(filter(None, doubts)))
 
 
-def visible_amd_gpus(gpus: Sequence[Gpu], env: Mapping[str, str]) -> list[Gpu]:
-    """Return the GPUs of AMD's that the job may use: ``HIP_VISIBLE_DEVICES`` counts in what ``ROCR_…`` leaves."""
+def visible_amd_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int = 1) -> list[Gpu]:
+    """Return the GPUs of AMD's that the job uses on this node; all where each rank is given its own.
+
+    ``HIP_VISIBLE_DEVICES``, or ``CUDA_VISIBLE_DEVICES`` in its place, counts in what ``ROCR_VISIBLE_DEVICES`` leaves.
+    """
     left, _ = _visible(gpus, env.get("ROCR_VISIBLE_DEVICES"), "ROCR_VISIBLE_DEVICES")
-    chosen, _ = _visible(left, env.get("HIP_VISIBLE_DEVICES"), "HIP_VISIBLE_DEVICES")
+    listed = env.get("HIP_VISIBLE_DEVICES", env.get("CUDA_VISIBLE_DEVICES"))
+    chosen, _ = _visible(left, listed, "HIP_VISIBLE_DEVICES")
+    if chosen and len(chosen) < local_world_size:
+        return list(gpus)
     return chosen
+
+
+def are_gpus_hidden(env: Mapping[str, str]) -> bool:
+    """Return True where ``CUDA_VISIBLE_DEVICES`` hides all GPUs."""
+    listed = env.get("CUDA_VISIBLE_DEVICES")
+    return listed is not None and listed.split(",")[0].strip() in ("", "-1")
 
 
 def _is_by_other_numbers(gpus: Sequence[Gpu], chosen: Sequence[Gpu], env: Mapping[str, str]) -> bool:

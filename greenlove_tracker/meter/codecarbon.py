@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import re
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +24,7 @@ from greenlove_tracker.logs.schema import CODECARBON_PREFIX
 from greenlove_tracker.machine.devices import (
     Share,
     ShareLoad,
+    are_gpus_hidden,
     cpu_counter_state,
     machine_share,
     nvml_gpus,
@@ -58,6 +60,7 @@ _OURS = {
 }
 
 _codecarbon_log = logging.getLogger("codecarbon")
+_one_starts = threading.Lock()  # what is replaced in CodeCarbon meanwhile is of one meter
 
 
 class CodeCarbonMeter:
@@ -120,11 +123,12 @@ class CodeCarbonMeter:
             present = nvml_gpus()
             selected = select_gpus(present, self._env, self._local_world_size)
             self._doubt = selected.doubt
-            self._driver_problem = present.problem
+            if not are_gpus_hidden(self._env):
+                self._driver_problem = present.problem
             self._running.add(self)
-            with _last_record() as said:
+            with _one_starts, _last_record() as said:
                 self._version = _import_without_slurm()
-                self._readers = gpu_readers(selected.gpus, self._env)
+                self._readers = gpu_readers(selected.gpus, self._env, self._local_world_size)
                 with _quick_detection(self._readers):
                     self._tracker = self._construct()
                     self._tracker.start()

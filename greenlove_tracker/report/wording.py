@@ -560,10 +560,11 @@ def sum_cells(totals: Totals) -> tuple[str, str, str, str, str]:
 
 def energy_mark(run: Run) -> str:
     """Return what stands before the energy of a run: ``≥`` where a GPU's is missing, ``~`` where all is modelled."""
-    if run.calibration:
-        return ""
+    is_at_least = run.lacks_energy_of_gpu
+    if run.calibration:  # which holds what is never read
+        return AT_LEAST if is_at_least and not run.lacks_gpus else ""
     mark = ""
-    if run.lacks_energy_of_gpu:
+    if is_at_least:
         mark = AT_LEAST
     if not run.summary.measured_share:
         mark += TILDE
