@@ -24,7 +24,6 @@ from greenlove_tracker.logs.schema import CODECARBON_PREFIX
 from greenlove_tracker.machine.devices import (
     Share,
     ShareLoad,
-    are_gpus_hidden,
     cpu_counter_state,
     machine_share,
     nvml_gpus,
@@ -123,7 +122,7 @@ class CodeCarbonMeter:
             present = nvml_gpus()
             selected = select_gpus(present, self._env, self._local_world_size)
             self._doubt = selected.doubt
-            if not are_gpus_hidden(self._env):
+            if self._env.get("CUDA_VISIBLE_DEVICES") not in ("", "-1"):  # which hide all
                 self._driver_problem = present.problem
             self._running.add(self)
             with _one_starts, _last_record() as said:
@@ -326,8 +325,7 @@ class _LastRecord(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Keep it."""
         if record.levelno >= logging.WARNING:
-            cause = record.exc_info[1] if record.exc_info else None
-            self.quoted = f": {record.getMessage()}" + (f" ({cause})" if cause else "")
+            self.quoted = f": {record.getMessage()}"
         return False
 
 

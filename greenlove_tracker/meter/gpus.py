@@ -130,12 +130,16 @@ class GpuReaders:
 
     Attributes:
         gpus: all of them.
+        devices: CodeCarbon's.
+        device_count: the number of devices.
     """
 
     def __init__(self, readers: Sequence[GpuReader], silent: Sequence[GpuEnergy] = ()) -> None:
         self.readers = tuple(readers)
         self._silent = tuple(silent)
         self.gpus = [one.gpu for one in self.energies()]
+        self.devices = [reader.device for reader in readers]
+        self.device_count = len(self.devices)
         self._is_watching = threading.Lock()
 
     @property
@@ -146,7 +150,7 @@ class GpuReaders:
     def energies(self) -> tuple[GpuEnergy, ...]:
         """Return what was read of each GPU so far."""
         read = [GpuEnergy(one.gpu, one.total_kwh, one.is_read, one.problem, one.method) for one in self.readers]
-        return tuple(sorted([*read, *self._silent], key=lambda one: one.gpu.index))
+        return (*read, *self._silent)
 
     def begin(self) -> None:
         """Forget what was read so far."""
@@ -162,16 +166,6 @@ class GpuReaders:
         return math.fsum(known) if known else None
 
     # -- what CodeCarbon asks of its devices
-
-    @property
-    def devices(self) -> list[Any]:
-        """CodeCarbon's devices."""
-        return [reader.device for reader in self.readers]
-
-    @property
-    def device_count(self) -> int:
-        """The number of devices."""
-        return len(self.readers)
 
     def start(self) -> None:
         """Begin to measure."""
