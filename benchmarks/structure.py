@@ -61,7 +61,7 @@ class Budget:
 BUDGETS = {
     (".",): Budget(3_500, 9.5),
     ("vocabulary",): Budget(14_000, 10.8),
-    ("machine",): Budget(8_000, 11.0),
+    ("machine",): Budget(8_000, 11.1),
     ("settings",): Budget(4_000, 12.8),
     ("text",): Budget(4_800, 10.9),
     ("tables", "data"): Budget(2_400, 10.8),

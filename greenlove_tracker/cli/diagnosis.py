@@ -19,6 +19,7 @@ from greenlove_tracker.machine.devices import (
     CounterState,
     cpu_counter_state,
     nvml_gpus,
+    select_gpus,
 )
 from greenlove_tracker.machine.job import Ranks
 from greenlove_tracker.meter import GpuEnergy
@@ -152,18 +153,18 @@ def _gpu_findings(found: Mapping[str, str], read: Sequence[GpuEnergy]) -> list[F
         return [Finding("gpu", "none found", "", NEUTRAL, "no NVIDIA driver answered")]
     findings = [_finding_of_ours(one, found.get("gpu_doubt", "")) for one in read]
     ours = {one.gpu.index for one in read}
+    chosen = select_gpus(present, os.environ).gpus
     for gpu in present:
-        if gpu.index not in ours:
-            note = f"CUDA_VISIBLE_DEVICES hides it {gpu.problem}".rstrip()
-            findings.append(Finding(f"gpu {gpu.index}", gpu.name, "left out", NEUTRAL, note))
+        if gpu.index in ours:
+            continue
+        why = found.get("meter_note", "the meter did not start") if gpu in chosen else "CUDA_VISIBLE_DEVICES hides it"
+        findings.append(Finding(f"gpu {gpu.index}", gpu.name, "left out", NEUTRAL, f"{why} {gpu.problem}".rstrip()))
     return findings
 
 
 def _finding_of_ours(one: GpuEnergy, doubt: str) -> Finding:
     gpu = one.gpu
-    method = "sampled power"
-    if gpu.has_energy_counter:
-        method = "counter"
+    method = one.method.replace("_", " ")
     mark = GOOD
     fix = ""
     if one.kwh is None or one.problem:

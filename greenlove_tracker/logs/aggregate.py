@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -20,7 +19,7 @@ from greenlove_tracker.logs.selection import DAY, MONTH, Chosen, Selection
 from greenlove_tracker.logs.uncertainty import QUANTITIES, interval
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate
-from greenlove_tracker.vocabulary.records import UNKNOWN_ENERGY, Energy, sum_energies, sum_known
+from greenlove_tracker.vocabulary.records import Energy, joined_methods, sum_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,10 +153,8 @@ class Totals:
     @property
     def energy(self) -> Energy:
         """The energy of each component, with all the methods of its metering."""
-        methods = {row.methods for row in self.rows}
-        # one without methods is among them, so that their names are put in order even of a single run
-        joined = sum_energies([UNKNOWN_ENERGY, *(Energy(None, None, None, *each) for each in methods)])
-        return replace(joined, cpu_kwh=self.cpu_kwh, gpu_kwh=self.gpu_kwh, ram_kwh=self.ram_kwh)
+        by_component = zip(*self.column("methods"), strict=True)
+        return Energy(self.cpu_kwh, self.gpu_kwh, self.ram_kwh, *map(joined_methods, by_component))
 
     def sum(self, name: str) -> float | None:
         """Return a sum, rounded once, whatever the order; None where no run knows its number."""

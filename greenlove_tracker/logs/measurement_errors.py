@@ -72,7 +72,7 @@ def error_of(component: str, methods: str, gpu_models: str = "") -> MeasurementE
     models = gpu_models.lower()
     found = []
     for method in methods.split("+"):
-        of_method = [error for error in measurement_errors() if (error.component, error.method) == (component, method)]
+        of_method = [error for error in measurement_errors() if error.name == f"{component} {method}"]
         fitting = [error for error in of_method if not error.gpus or any(part.lower() in models for part in error.gpus)]
         if not fitting:
             return None

@@ -34,14 +34,19 @@ class MetricTotals:
             if len(self._by_name) >= MAX_NAMES:
                 return False
             before = MetricSummary(record.name, math.nan, None, None, 0, direction_of(record.name))
-        given = record.higher_is_better
-        value = record.value
-        numbers = (before.lowest, before.highest, value)
+        numbers = (before.lowest, before.highest, record.value)
         known = [number for number in numbers if number is not None and math.isfinite(number)]
-        lowest = min(known, default=None)
-        highest = max(known, default=None)
-        direction = before.higher_is_better if given is None else given
-        self._by_name[record.name] = MetricSummary(record.name, value, lowest, highest, before.n_values + 1, direction)
+        direction = record.higher_is_better
+        if direction is None:
+            direction = before.higher_is_better
+        self._by_name[record.name] = MetricSummary(
+            record.name,
+            record.value,
+            min(known, default=None),
+            max(known, default=None),
+            before.n_values + 1,
+            direction,
+        )
         return True
 
     @property

@@ -364,11 +364,10 @@ class Run(RunFiles):
         price = self.factor("electricity_price")
         if price is None or "electricity_tariff" not in self.lines:
             return price
-        cost_usd = self.summary.cost_usd
-        energy_kwh = self.summary.energy_kwh
-        if self.summary.cost_basis != "electricity" or cost_usd is None or not energy_kwh:
+        summary = self.summary
+        if summary.cost_basis != "electricity" or summary.cost_usd is None or not summary.energy_kwh:
             return price
-        return replace(price, value=cost_usd / energy_kwh, basis="by time, mean over the energy")
+        return replace(price, value=summary.cost_usd / summary.energy_kwh, basis="by time, mean over the energy")
 
     def factor(self, name: str) -> Factor | None:
         """Return a factor of ``run.csv``; None where there is none, or one that cannot be."""
@@ -408,11 +407,10 @@ class Run(RunFiles):
         return sum(numbers) if len(numbers) == len(found) else None
 
     def _gpu_count(self) -> int:
+        nodes = self._lines_of_all
         if self.command_rows:
-            nodes: Sequence[Mapping[str, Line]] = [self.own_lines]
-        else:
-            nodes = [lines for lines in self._lines_of_all if _rank_if_joined(lines) is None]
-        return sum(count_in(lines, "gpu_count") or 0 for lines in nodes)
+            nodes = [self.own_lines]
+        return sum(count_in(lines, "gpu_count") or 0 for lines in nodes if _rank_if_joined(lines) is None)
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -467,11 +465,10 @@ class Run(RunFiles):
         they are of more time.
         """
         name = schema.epochs_file(schema.COMMAND_STREAM)
-        if name in self.file_names:
-            rows = list(self._read(name, schema.EPOCHS))
-        else:
-            rows = None
-        if rows is None or self.has_summary:
+        if name not in self.file_names:
+            return None
+        rows = list(self._read(name, schema.EPOCHS))
+        if self.has_summary:
             return rows
         of_processes_s = [totals.total_duration_s(self.rows[n]) for n in self.joined if n in self.rows]
         if totals.total_duration_s(rows) >= max(of_processes_s, default=0.0):

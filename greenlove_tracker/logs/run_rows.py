@@ -199,8 +199,7 @@ class RunRow(RunFigures):
     def text(self, name: str) -> str:
         """Return a text of the row, or of its facts: one of ``KEYS``, but for ``training``, which other runs decide."""
         of = self.facts if hasattr(self.facts, name) else self
-        value: str = getattr(of, name)
-        return value
+        return str(getattr(of, name))
 
 
 @dataclass(slots=True)
@@ -332,6 +331,8 @@ class _FactsByLines:
     def of(self, run: Run) -> RunFacts:
         """Return the facts of a run; those of another one with the same lines."""
         lines = run.lines
+        if run.lines_by_stream or "intensity_order" in lines or isinstance(run, ForeignRun):
+            return _facts_of(run)  # which more than its lines tell
         asked = self._asked
         found = self._known.get((asked, *map(lines.get, asked)))
         if found is not None:
@@ -353,12 +354,6 @@ _MOST_FACTS = 1024
 _facts_by_lines = _FactsByLines()
 
 
-def _facts(run: Run) -> RunFacts:
-    if run.lines_by_stream or "intensity_order" in run.lines or isinstance(run, ForeignRun):
-        return _facts_of(run)
-    return _facts_by_lines.of(run)
-
-
 def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozenset()) -> RunRow:
     """Return a run, or a part of its time, as one flat row.
 
@@ -374,7 +369,7 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         LogError: where the run cannot be read.
     """
     cut = run.cut
-    facts = _facts(run)
+    facts = _facts_by_lines.of(run)
     v = run.values
     whole_v = v if whole is None else whole.values
     has_end = cut is None or cut.has_end

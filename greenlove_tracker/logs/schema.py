@@ -204,7 +204,7 @@ def yes(text: str) -> bool:
 
 def _are_close(a: float | None, b: float | None) -> bool:
     """Return True where two numbers are one up to rounding, or one of them is not known."""
-    return a is None or b is None or a == b or math.isclose(a, b, rel_tol=_ROUNDING)
+    return a is None or b is None or math.isclose(a, b, rel_tol=_ROUNDING)
 
 
 # -- A file of the log --
@@ -390,10 +390,9 @@ _PLAIN_READERS: Mapping[Any, Callable[[str], Any]] = {amount: float, finite: flo
 
 def _part(name: str, hint: Any) -> Part | None:
     """Return the columns of a field; None where it has none."""
+    meta: list[Any] = []
     if get_origin(hint) is Annotated:
         hint, *meta = get_args(hint)
-    else:
-        hint, *meta = (hint,)
     if meta and (meta[0] is None or isinstance(meta[0], Part)):
         return meta[0]
     if dataclasses.is_dataclass(hint):
@@ -403,10 +402,10 @@ def _part(name: str, hint: Any) -> Part | None:
 
 def _column(name: str, hint: Any, meaning: str = "", bound: Any = 0.0, group: str = "") -> LogColumn:
     """Return the column of a field; see ``LogTable``."""
-    if isinstance(hint, UnionType):
+    kind = hint
+    may_be_empty = isinstance(hint, UnionType)
+    if may_be_empty:
         kind = next(kind for kind in get_args(hint) if kind is not NoneType)
-    else:
-        kind = hint
     kind = get_origin(kind) or kind
     read: Callable[[str], Any] = _READERS.get(kind, kind)
     write: Callable[[Any], str] = cell
@@ -419,7 +418,7 @@ def _column(name: str, hint: Any, meaning: str = "", bound: Any = 0.0, group: st
         read = _BY_LEAST[bound]
     elif bound:
         read = int
-    return LogColumn(name, meaning, read, isinstance(hint, UnionType), write, group)
+    return LogColumn(name, meaning, read, may_be_empty, write, group)
 
 
 def _nested(kind: Any, names: str = "{}", meanings: str = "{}", total: tuple[str, str] | None = None) -> Part:

@@ -18,7 +18,6 @@ from typing import Any
 from greenlove_tracker.logs.measurement_errors import LEVEL, Deviation, MeasurementError, error_of
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, Kind
-from greenlove_tracker.vocabulary.records import COMPONENTS
 
 QUANTITIES = {"energy_kwh": "kWh", "emissions_kgco2e": "kgCO2e", "cost_usd": "USD"}
 
@@ -43,6 +42,8 @@ def energy_deviations(run: Run, values: Mapping[str, Any]) -> Deviations | None:
     Returns:
         None where the energy is unknown, or the error of one of its methods is.
     """
+    if run.lacks_energy_of_gpu and not run.lacks_gpus:
+        return None
     if run.calibration is not None and values["energy_kwh"] is not None:
         share_kwh = values["energy_kwh"] * run.calibration.error_share
         return {f"calibration of {run.calibration.host}": (share_kwh, share_kwh)}
@@ -58,9 +59,13 @@ def _parts(run: Run, values: Mapping[str, Any]) -> list[tuple[MeasurementError, 
     """Return each error with the energy, before PUE, that it is of; None where one is not known, or a GPU missing."""
     if values["energy_kwh"] is None or run.lacks_energy_of_gpu:
         return None
-    parts = [(component, values[f"{component}_method"], values[f"{component}_kwh"]) for component in COMPONENTS]
-    parts.append(("unmetered", "estimate", values["unmetered_estimate_kwh"]))
-    parts.append(("node", "assumed", values["node_assumed_kwh"]))
+    parts = (
+        ("cpu", values["cpu_method"], values["cpu_kwh"]),
+        ("gpu", values["gpu_method"], values["gpu_kwh"]),
+        ("ram", values["ram_method"], values["ram_kwh"]),
+        ("unmetered", "estimate", values["unmetered_estimate_kwh"]),
+        ("node", "assumed", values["node_assumed_kwh"]),
+    )
     gpu_models = run.text("gpu_models")
     found = []
     for component, methods, kwh in parts:

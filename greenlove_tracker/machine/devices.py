@@ -86,33 +86,30 @@ class NvmlGpus(tuple[Gpu, ...]):
     problem = ""
 
 
-def nvml_gpus() -> NvmlGpus:
-    """Return all GPUs that NVML shows, those too that do not answer; none where there is no NVIDIA driver."""
-    try:
-        import pynvml
-    except ImportError:
-        return NvmlGpus()
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return _without_gpus(error, is_absent=error.value in _ABSENT)
-    try:
-        return NvmlGpus(_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount()))
-    except pynvml.NVMLError as error:
-        return _without_gpus(error)
-    finally:
-        pynvml.nvmlShutdown()
-
-
 # NVML_ERROR_DRIVER_NOT_LOADED and NVML_ERROR_LIBRARY_NOT_FOUND: a machine without a GPU, as far as one can tell.
 _ABSENT = (9, 12)
 
 
-def _without_gpus(error: Exception, *, is_absent: bool = False) -> NvmlGpus:
+def nvml_gpus() -> NvmlGpus:
+    """Return all GPUs that NVML shows, those too that do not answer; none where there is no NVIDIA driver."""
     none = NvmlGpus()
-    if not is_absent:
+    try:
+        import pynvml
+    except ImportError:
+        return none
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        if error.value not in _ABSENT:
+            none.problem = str(error)
+        return none
+    try:
+        return NvmlGpus(_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount()))
+    except pynvml.NVMLError as error:
         none.problem = str(error)
-    return none
+        return none
+    finally:
+        pynvml.nvmlShutdown()
 
 
 def _gpu(nvml: Any, index: int) -> Gpu:
@@ -131,21 +128,17 @@ def _gpu(nvml: Any, index: int) -> Gpu:
     limit_mw = ask("nvmlDeviceGetEnforcedPowerLimit")
     memory = ask("nvmlDeviceGetMemoryInfo")
     computing = ask("nvmlDeviceGetComputeRunningProcesses") or ()
+    name = ask("nvmlDeviceGetName") or ""
     return Gpu(
         index=index,
         uuid=ask("nvmlDeviceGetUUID") or "",
-        name=_printable(ask("nvmlDeviceGetName") or ""),
+        name=name.encode("utf-8", "replace").decode(),  # a driver's may be no UTF-8
         memory_gb=memory.total / BYTES_PER_GB if memory else None,
         power_limit_w=None if limit_mw is None else limit_mw / 1000,
         has_energy_counter=ask("nvmlDeviceGetTotalEnergyConsumption") is not None,
         n_other_processes=_n_of_other_jobs([process.pid for process in computing]),
         slices=tuple(_slices(nvml, handle)),
     )
-
-
-def _printable(name: str) -> str:
-    """Return a name that any file takes; a driver's may be no UTF-8."""
-    return name.encode("utf-8", "replace").decode()
 
 
 def _slices(nvml: Any, handle: Any) -> Iterator[str]:
@@ -160,6 +153,9 @@ def _slices(nvml: Any, handle: Any) -> Iterator[str]:
             yield nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number))
 
 
+_MOST_PID = 2**31 - 1  # a driver may give what is no number of a process
+
+
 def _n_of_other_jobs(pids: Sequence[int]) -> int:
     """Return how many of these processes are not of this job: not our launcher, its other ranks, or our children.
 
@@ -169,16 +165,7 @@ def _n_of_other_jobs(pids: Sequence[int]) -> int:
 
     launcher = psutil.Process().parent() or psutil.Process()
     ours = {os.getpid(), launcher.pid, *(child.pid for child in launcher.children(recursive=True))}
-    return sum(pid not in ours and _is_process(pid) for pid in pids)
-
-
-def _is_process(pid: int) -> bool:
-    import psutil
-
-    try:
-        return psutil.pid_exists(pid)
-    except (OverflowError, ValueError):  # a driver may give what is no number of a process
-        return False
+    return sum(pid not in ours and pid <= _MOST_PID and psutil.pid_exists(pid) for pid in pids)
 
 
 def power_limit_w(gpu_uuid: str) -> float:
@@ -235,6 +222,8 @@ def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: i
     ``CUDA_VISIBLE_DEVICES`` may hold indices, UUIDs, prefixes of UUIDs or MIG names; an empty value or -1 hides
     all. Where a launcher gives each rank its own GPU, the local ranks together use more than this process sees.
     """
+    if not gpus:  # the names may be those of AMD's
+        return GpuSelection(())
     chosen, doubt = _visible(gpus, env.get("CUDA_VISIBLE_DEVICES"), "CUDA_VISIBLE_DEVICES")
     doubts = [doubt]
     if chosen and len(chosen) < local_world_size:
@@ -254,10 +243,16 @@ def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: i
     return GpuSelection(tuple(chosen), "; ".join(filter(None, doubts)))
 
 
-def visible_amd_gpus(gpus: Sequence[Gpu], env: Mapping[str, str]) -> list[Gpu]:
-    """Return the GPUs of AMD's that the job may use: ``HIP_VISIBLE_DEVICES`` counts in what ``ROCR_…`` leaves."""
+def visible_amd_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int = 1) -> list[Gpu]:
+    """Return the GPUs of AMD's that the job uses on this node; all where each rank is given its own.
+
+    ``HIP_VISIBLE_DEVICES``, or ``CUDA_VISIBLE_DEVICES`` in its place, counts in what ``ROCR_VISIBLE_DEVICES`` leaves.
+    """
     left, _ = _visible(gpus, env.get("ROCR_VISIBLE_DEVICES"), "ROCR_VISIBLE_DEVICES")
-    chosen, _ = _visible(left, env.get("HIP_VISIBLE_DEVICES"), "HIP_VISIBLE_DEVICES")
+    listed = env.get("HIP_VISIBLE_DEVICES", env.get("CUDA_VISIBLE_DEVICES"))
+    chosen, _ = _visible(left, listed, "HIP_VISIBLE_DEVICES")
+    if chosen and len(chosen) < local_world_size:
+        return list(gpus)
     return chosen
 
 

@@ -22,12 +22,14 @@ class GpuEnergy:
         kwh: its energy; None where nothing was read.
         is_read: it is in the last reading.
         problem: why it was not in a reading, the last time; empty where it was in all.
+        method: how its energy is obtained right now.
     """
 
     gpu: Gpu
     kwh: float | None
     is_read: bool
     problem: str = ""
+    method: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import re
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -58,6 +59,7 @@ _OURS = {
 }
 
 _codecarbon_log = logging.getLogger("codecarbon")
+_one_starts = threading.Lock()  # what is replaced in CodeCarbon meanwhile is of one meter
 
 
 class CodeCarbonMeter:
@@ -120,11 +122,12 @@ class CodeCarbonMeter:
             present = nvml_gpus()
             selected = select_gpus(present, self._env, self._local_world_size)
             self._doubt = selected.doubt
-            self._driver_problem = present.problem
+            if self._env.get("CUDA_VISIBLE_DEVICES") not in ("", "-1"):  # which hide all
+                self._driver_problem = present.problem
             self._running.add(self)
-            with _last_record() as said:
+            with _one_starts, _last_record() as said:
                 self._version = _import_without_slurm()
-                self._readers = gpu_readers(selected.gpus, self._env)
+                self._readers = gpu_readers(selected.gpus, self._env, self._local_world_size)
                 with _quick_detection(self._readers):
                     self._tracker = self._construct()
                     self._tracker.start()
@@ -322,8 +325,7 @@ class _LastRecord(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Keep it."""
         if record.levelno >= logging.WARNING:
-            cause = record.exc_info[1] if record.exc_info else None
-            self.quoted = f": {record.getMessage()}" + (f" ({cause})" if cause else "")
+            self.quoted = f": {record.getMessage()}"
         return False
 
 

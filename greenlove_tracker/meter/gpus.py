@@ -47,8 +47,7 @@ class GpuReader:
         self.total_kwh: float | None = None
         self._most_mw = 1000 * _LIMIT_MARGIN * (gpu.power_limit_w or _MOST_W)
         self._counter_mj: float | None = None
-        self._counter_s = time.perf_counter()
-        self._moved_s = self._counter_s
+        self._moved_s = time.perf_counter()
         self._untaken_kwh: float | None = 0.0
         self.device: Any = None
         self.device = make_device(self._checked)
@@ -89,21 +88,19 @@ class GpuReader:
         return kwh if self.is_read else None
 
     def _checked(self, counter_mj: float | None) -> float | None:
-        """Return a reading of the counter; None where it cannot be one.
+        """Return a reading of the counter; None where it cannot be one, or stands still for too long.
 
-        CodeCarbon counts by the power where there is no reading, and where the counter steps back.
+        CodeCarbon counts by the power where there is no reading, and deducts that when the counter moves again.
         """
         if counter_mj is None or (counter_mj == 0 and self._counter_mj):
             return None
-        now_s = time.perf_counter()
-        if self._counter_mj is not None:
-            most_mj = self._most_mw * (now_s - self._counter_s + _STILL_S)
-            if counter_mj - self._counter_mj > most_mj:
-                self._begin_anew()
-        if counter_mj != self._counter_mj:
-            self._moved_s = now_s
+        passed_s = time.perf_counter() - self._moved_s
+        if counter_mj == self._counter_mj:
+            return counter_mj if passed_s < _STILL_S else None
+        if self._counter_mj is not None and counter_mj - self._counter_mj > self._most_mw * (passed_s + _STILL_S):
+            self._begin_anew()
         self._counter_mj = counter_mj
-        self._counter_s = now_s
+        self._moved_s += passed_s
         return counter_mj
 
     def _begin_anew(self) -> None:
@@ -113,9 +110,7 @@ class GpuReader:
 
     def _may_be_zero(self) -> bool:
         """Return True for a second chip of an AMD board, and for a counter that is about to move."""
-        if self.device._reports_zero_power_by_design():
-            return True
-        return self.method is Method.COUNTER and time.perf_counter() - self._moved_s < _STILL_S
+        return self.method is Method.COUNTER or self.device._reports_zero_power_by_design()
 
     def _reason(self) -> str:
         """Return why no energy was read, in the driver's words where it has some."""
@@ -123,7 +118,7 @@ class GpuReader:
             power_w = self.device._get_power_usage()
         except Exception as error:
             return str(error) or repr(error)
-        return "its counter stands still" if power_w > 0 else "it says that it draws 0 W"
+        return f"it says that it draws {power_w:g} W"
 
 
 class GpuReaders:
@@ -135,12 +130,16 @@ class GpuReaders:
 
     Attributes:
         gpus: all of them.
+        devices: CodeCarbon's.
+        device_count: the number of devices.
     """
 
     def __init__(self, readers: Sequence[GpuReader], silent: Sequence[GpuEnergy] = ()) -> None:
         self.readers = tuple(readers)
         self._silent = tuple(silent)
         self.gpus = [one.gpu for one in self.energies()]
+        self.devices = [reader.device for reader in readers]
+        self.device_count = len(self.devices)
         self._is_watching = threading.Lock()
 
     @property
@@ -150,14 +149,15 @@ class GpuReaders:
 
     def energies(self) -> tuple[GpuEnergy, ...]:
         """Return what was read of each GPU so far."""
-        read = [GpuEnergy(one.gpu, one.total_kwh, one.is_read, one.problem) for one in self.readers]
-        return tuple(sorted([*read, *self._silent], key=lambda one: one.gpu.index))
+        read = [GpuEnergy(one.gpu, one.total_kwh, one.is_read, one.problem, one.method) for one in self.readers]
+        return (*read, *self._silent)
 
     def begin(self) -> None:
         """Forget what was read so far."""
         for reader in self.readers:
             reader.take()
             reader.total_kwh = None
+            reader.problem = ""
 
     def take(self) -> float | None:
         """Return the energy of those that were read since the last take, in kWh; None where none was."""
@@ -166,16 +166,6 @@ class GpuReaders:
         return math.fsum(known) if known else None
 
     # -- what CodeCarbon asks of its devices
-
-    @property
-    def devices(self) -> list[Any]:
-        """CodeCarbon's devices."""
-        return [reader.device for reader in self.readers]
-
-    @property
-    def device_count(self) -> int:
-        """The number of devices."""
-        return len(self.readers)
 
     def start(self) -> None:
         """Begin to measure."""
@@ -230,10 +220,10 @@ def _utilization(device: Any) -> dict[str, Any]:
     return found
 
 
-def gpu_readers(gpus: Sequence[Gpu], env: Mapping[str, str]) -> GpuReaders:
-    """Return readers of these GPUs of NVIDIA's, and of those of AMD's that the environment leaves visible."""
+def gpu_readers(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int) -> GpuReaders:
+    """Return readers of these GPUs of NVIDIA's, and of those of AMD's that the ranks of this node use."""
     makers: list[tuple[Gpu, Callable[..., Any]]] = [(gpu, _nvidia_device) for gpu in gpus]
-    makers += [(gpu, partial(_amd_device, handle)) for gpu, handle in _amd_gpus(env)]
+    makers += [(gpu, partial(_amd_device, handle)) for gpu, handle in _amd_gpus(env, local_world_size)]
     readers: list[GpuReader] = []
     silent: list[GpuEnergy] = []
     for gpu, make in makers:
@@ -265,7 +255,7 @@ def _nvidia_device(gpu: Gpu, position: int, check: _Check) -> Any:
     return CheckedNvidiaDevice(handle=gpu_nvidia.pynvml.nvmlDeviceGetHandleByIndex(gpu.index), gpu_index=position)
 
 
-def _amd_gpus(env: Mapping[str, str]) -> list[tuple[Gpu, Any]]:
+def _amd_gpus(env: Mapping[str, str], local_world_size: int) -> list[tuple[Gpu, Any]]:
     """Return AMD's GPUs that are ours, with their handles; none without its library. Never tried on one."""
     from codecarbon.core import gpu_amd
 
@@ -279,7 +269,7 @@ def _amd_gpus(env: Mapping[str, str]) -> list[tuple[Gpu, Any]]:
     except amdsmi.AmdSmiException:
         return []
     gpus = [Gpu(index, uuid, "AMD GPU", None, None, True) for index, uuid in enumerate(uuids)]
-    return [(gpu, handles[gpu.index]) for gpu in visible_amd_gpus(gpus, env)]
+    return [(gpu, handles[gpu.index]) for gpu in visible_amd_gpus(gpus, env, local_world_size)]
 
 
 def _amd_device(handle: Any, gpu: Gpu, _position: int, check: _Check) -> Any:

@@ -17,6 +17,7 @@ from greenlove_tracker.logs.schema import CALIBRATION_FILE
 from greenlove_tracker.logs.storage import LogPath
 from greenlove_tracker.machine.files import write_atomically
 from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.records import Flag
 
 
 def measured_at_the_wall(
@@ -43,6 +44,7 @@ def measured_at_the_wall(
         "has not ended, or was cut off: its time at the wall is not known": not run.has_summary,
         "metered no energy: there is nothing to calibrate": not metered_kwh,
         "is simulated: there is no machine to calibrate": run.is_simulated,
+        "could not read one of its GPUs all the time": Flag.GPU_MISSING in summary.flags,
         "had a share of its machine: the wall's meter sees the whole machine": run.text("cpu_share")
         not in ("", "1", "1.0"),
         f"has counters that alone measured {measured_kwh:.3g} kWh, and the wall saw {wall_kwh:.3g} kWh. Is it "

@@ -560,12 +560,10 @@ def sum_cells(totals: Totals) -> tuple[str, str, str, str, str]:
 
 def energy_mark(run: Run) -> str:
     """Return what stands before the energy of a run: ``≥`` where a GPU's is missing, ``~`` where all is modelled."""
-    if run.calibration:
-        return ""
     mark = ""
-    if run.lacks_energy_of_gpu:
+    if run.lacks_energy_of_gpu and not (run.calibration and run.lacks_gpus):  # it holds what is never read
         mark = AT_LEAST
-    if not run.summary.measured_share:
+    if not (run.calibration or run.summary.measured_share):
         mark += TILDE
     return mark
 

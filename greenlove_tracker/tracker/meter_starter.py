@@ -31,6 +31,7 @@ class MeterStarter(RunPart):
         self._is_released = self._has_failed = False
         self._visible_gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
         self.gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple
+        self._found: dict[str, str] = {}
 
     def started(self) -> None:
         """Start the meter, on a thread where it takes its time: nothing waits for it."""
@@ -72,6 +73,7 @@ class MeterStarter(RunPart):
         elif not self._has_failed:
             self._recorder.attach_meter(self._meter, info.gpus)
             self.gpus = info.gpus
+            self._found = {field.name: field.value for field in info.fields}
         # behind the attaching: what passes between the meter's start and its first row would be energy without time
         self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{ready_s:.3f}", "s")])
 
@@ -79,30 +81,35 @@ class MeterStarter(RunPart):
         """Warn of GPUs that cannot be read."""
         for one in self.gpus():
             if one.problem:
-                message = f"{one.gpu.label} could not be read: {one.problem}. The totals are without that"
+                message = f"{one.gpu.label} could not be read: {one.problem}"
                 self._state.warn_once.warn(one.gpu.label, message)
 
     def ending(self) -> None:
         """Write the energy of each GPU, why one could not be read, and whether others may have been meant."""
         self.tick()
         gpus = self.gpus()
-        energies = [LoggedGpuEnergy(one.gpu.index, one.kwh, is_whole=not one.problem) for one in gpus]
-        fields = [
-            Field("gpu_energies_kwh", " ".join(map(str, energies)), "kWh"),
-            Field("gpu_note", "; ".join(f"{one.gpu.label}: {one.problem}" for one in gpus if one.problem)),
-        ]
+        fields = []
+        problems = [f"{one.gpu.label}: {one.problem}" for one in gpus if one.problem]
+        if problems:
+            fields.append(Field("gpu_note", "; ".join(problems)))
+        if gpus and Flag.METER_FAILED not in self._state.row_totals.flags:  # else they are of more than the rows
+            energies = [LoggedGpuEnergy(one.gpu.index, one.kwh, is_whole=not one.problem) for one in gpus]
+            fields.append(Field("gpu_energies_kwh", " ".join(map(str, energies)), "kWh"))
+        doubts = [self._found.get("gpu_doubt", "")]
         if self._recorder.is_metering and os.environ.get("CUDA_VISIBLE_DEVICES") != self._visible_gpus:
-            doubt = "CUDA_VISIBLE_DEVICES changed after the start: the GPUs of before were counted"
-            fields.append(Field("gpu_doubt", doubt))
+            doubts.append("CUDA_VISIBLE_DEVICES changed after the start: the GPUs of before were counted")
         if self._trains_on_unseen_gpu():
-            fields.append(Field("gpu_doubt", "torch computes on CUDA, and the driver's library shows no GPU"))
-            fields.append(Field("unmeasured", "gpu"))
+            doubts.append("torch computes on CUDA, and the driver's library shows no GPU")
+            fields.append(Field("unmeasured", f"{self._found.get('unmeasured', '')} gpu".strip()))
             self._state.count_gpus(0, are_measured=False)
-        self._writer.write_fields([field for field in fields if field.value])
+        if len(doubts) > 1:
+            fields.append(Field("gpu_doubt", "; ".join(filter(None, doubts))))
+        self._writer.write_fields(fields)
 
     def _trains_on_unseen_gpu(self) -> bool:
-        is_seen = self._state.gpu_count > 0 or self._state.settings.is_simulated
-        return self._recorder.is_metering and not is_seen and has_cuda_started()
+        """Return True where CodeCarbon, which reads each GPU that the driver shows, was shown none."""
+        is_shown_none = self._found.get("meter", "").startswith("codecarbon") and self._state.gpu_count == 0
+        return is_shown_none and has_cuda_started()
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the meter is up; return False where it is not in time, or cannot be."""

@@ -467,6 +467,8 @@ class Recorder:
         self._is_failing = self._has_failed = True
         try:
             energy = checked_reading(meter.read())
+            if not all(gpu.is_read for gpu in self._gpus()):
+                self._lacks_gpu = True
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             pass_on_from_handler(error)
             self._on_meter_failure(error if isinstance(error, MeterError) else MeterError(repr(error)))
@@ -475,8 +477,6 @@ class Recorder:
         if was_failing:
             return UNKNOWN_ENERGY
         self._has_failed = False
-        if not all(gpu.is_read for gpu in self._gpus()):
-            self._lacks_gpu = True
         read_kwh = energy.total_kwh
         if read_kwh or (read_kwh is not None and interval_s >= meter.resolution_s):  # else it cannot tell yet
             self.metered_kwh = read_kwh + (self.metered_kwh or 0.0)

@@ -170,8 +170,10 @@ def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
     if "pue" not in said:
         notes.add(standard, "names no PUE: counted without")
     found = dict(_DEVICES.findall(said.get("devices", "")))
-    names = {component: found.get(component.upper(), "").split(", ") for component in ("cpu", "gpu")}
-    devices = {c: [safe_text(name) for name in names[c][:_MAX_DEVICES] if name] for c in names}
+    devices = {}
+    for component in ("cpu", "gpu"):
+        names = found.get(component.upper(), "").split(", ")
+        devices[component] = [safe_text(name) for name in names[:_MAX_DEVICES] if name]
     if n_damaged := _n_damaged(parts, [f"{c}_w" for c in devices if devices[c]]):
         notes.add(standard, f"lacks lines of {plural(n_damaged, 'epoch')}: what they said is left out")
     epochs = [part for part in parts if part.keys() >= {"number", "duration"}]
