@@ -149,7 +149,8 @@ def carbontracker_run(standard: Path) -> ForeignRun:
     time = _TIME.search(name)
     rest = _TIME.sub("", name).strip("_")
     began = "{}{}{}T{}{}{}".format(*time.groups("00")) if time else ""  # first, so that runs sort by it
-    project = process[1] if (process := _PROCESS.fullmatch(rest)) else ""
+    process = _PROCESS.fullmatch(rest)
+    project = process[1] if process else ""
     return ForeignRun(standard, (began, "carbontracker", rest), partial(_read, standard, project or ""))
 
 
