@@ -116,8 +116,8 @@ class RunFiles:
 
     def _numbered(self, kind: str) -> Mapping[int, str]:
         """Return the files ``<kind>-<n>.csv`` by their number, the least first."""
-        named = [name for name in self.file_names if name.startswith(f"{kind}-")]  # mostly none
-        matches = (re.fullmatch(rf"{kind}-([0-9]{{1,9}})\.csv", name) for name in named)
+        prefix = f"{kind}-"  # which few have: the pattern is dear
+        matches = (re.fullmatch(rf"{prefix}([0-9]{{1,9}})\.csv", n) for n in self.file_names if n.startswith(prefix))
         return dict(sorted((int(match[1]), match[0]) for match in matches if match))
 
     def _file(self, name: str) -> LogFile | bytes:

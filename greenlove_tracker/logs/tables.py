@@ -54,7 +54,7 @@ def _estimates(meanings: Mapping[str, str], bounds: str, kind: Kind, level: str 
     def make(level: float | None, *ends: float | None) -> dict[str, Estimate]:
         found = {}
         for quantity, point, lower, upper in zip(meanings, ends[::3], ends[1::3], ends[2::3], strict=True):
-            estimate = _estimate(point, lower, upper, level, schema.unit_of(quantity) or "1", kind)
+            estimate = _estimate(quantity, point, lower, upper, level, schema.unit_of(quantity) or "1", kind)
             if estimate is not None:
                 found[quantity] = estimate
         return found
@@ -63,13 +63,13 @@ def _estimates(meanings: Mapping[str, str], bounds: str, kind: Kind, level: str 
 
 
 def _estimate(
-    point: float | None, lower: float | None, upper: float | None, level: float | None, unit: str, kind: Kind
+    name: str, point: float | None, lower: float | None, upper: float | None, level: float | None, unit: str, kind: Kind
 ) -> Estimate | None:
     """Return the estimate that cells hold; None where they are empty."""
     if point is None and lower is None and upper is None:
         return None
     if point is None or lower is None or upper is None or level is None or lower > upper:
-        raise ValueError("an estimate without its interval")
+        raise ValueError(f"{name} without its interval")
     return Estimate(point, lower, upper, level, unit, kind)
 
 
@@ -96,7 +96,7 @@ _STOP = Part(
         LogColumn("stop_upper_epochs", "upper end of its interval", amount, True),
     ),
     lambda e: (None, None, None) if e is None else (e.point, e.lower, e.upper),
-    lambda point, lower, upper: _estimate(point, lower, upper, LEVEL, "epochs", Kind.PREDICTION),
+    lambda point, lower, upper: _estimate("stop_epochs", point, lower, upper, LEVEL, "epochs", Kind.PREDICTION),
 )
 
 
