@@ -4,7 +4,7 @@
 
 The forecast of a run's CO2e takes the mean intensity so far for the rest. For each length of what is done and what is
 left this prints, over all hours of all series, the bound that 95% of |log(mean of the rest / mean so far)| are within,
-and how many of them are within the bound that forecasts use (grid/live_intensity.py).
+and how many of them are within the bound that forecasts use (grid/intensity_in_force.py).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from greenlove_tracker.grid.live_intensity import LiveIntensity
+from greenlove_tracker.grid.intensity_in_force import LiveIntensity
 from greenlove_tracker.settings.config import Settings
 from greenlove_tracker.text.warn_once import WarnOnce
 from greenlove_tracker.vocabulary.errors import UsageError
