@@ -21,7 +21,7 @@ from greenlove_tracker.vocabulary.records import Method
 # NVML's counters move each 20 to 100 ms (Yang et al. 2024, arXiv:2312.02741): one that stands still longer is stuck.
 _STILL_S = 0.2
 _LIMIT_MARGIN = 1.5  # of the power limit, which a board keeps on average over about a second
-_MOST_W = 2_000.0  # of a board whose limit is unknown; NVIDIA's B300 has 1,400 W (data sheet, 2025)
+_MOST_W = 2_000.0  # of a board whose limit is unknown; the most in data/gpu_specs.csv is GB300's 1,400 W
 
 _Check = Callable[[float | None], float | None]
 
@@ -49,7 +49,6 @@ class GpuReader:
         self._counter_mj: float | None = None
         self._moved_s = time.perf_counter()
         self._untaken_kwh: float | None = 0.0
-        self.device: Any = None
         self.device = make_device(self._checked)
 
     @property
@@ -65,7 +64,7 @@ class GpuReader:
         kwh = 0.0
         try:
             self.device.delta(duration)
-            kwh = float(self.device.energy_delta.kWh)
+            kwh = self.device.energy_delta.kWh
             if kwh == 0 and not self._may_be_zero():
                 problem = self._reason()
         except Exception as error:  # of the driver or of CodeCarbon

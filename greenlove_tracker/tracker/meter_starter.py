@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
-from greenlove_tracker.logs.run_fields import check_declared
+from greenlove_tracker.logs.run_fields import FIELDS
 from greenlove_tracker.machine.devices import has_cuda_started
 from greenlove_tracker.meter import GpuEnergy, MeterInfo, NullMeter
 from greenlove_tracker.tracker.events import RunEnded
@@ -47,10 +48,7 @@ class MeterStarter(RunPart):
     def _start(self) -> None:
         info = MeterInfo(())
         try:
-            found = self._meter.start()
-            for field in found.fields:
-                check_declared(field.name)
-            info = found
+            info = self._meter.start()
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             self._has_failed = True
             self._recorder.detach_meter(Flag.METER_FAILED)
@@ -66,6 +64,12 @@ class MeterStarter(RunPart):
 
     def _attach(self, info: MeterInfo) -> None:
         ready_s = self._state.elapsed_s
+        known = tuple(field for field in info.fields if field.name in FIELDS)
+        if known != info.fields:  # of a user's own meter
+            self._state.warn_once.warn(
+                "fields", "run.csv lacks some of the fields that the meter gives: they are left out"
+            )
+            info = replace(info, fields=known)
         is_without = any(field.name == "unmeasured" and "gpu" in field.value.split() for field in info.fields)
         self._state.count_gpus(info.gpu_count, are_measured=not is_without)
         if isinstance(self._meter, NullMeter):
@@ -98,18 +102,14 @@ class MeterStarter(RunPart):
         doubts = [self._found.get("gpu_doubt", "")]
         if self._recorder.is_metering and os.environ.get("CUDA_VISIBLE_DEVICES") != self._visible_gpus:
             doubts.append("CUDA_VISIBLE_DEVICES changed after the start: the GPUs of before were counted")
-        if self._trains_on_unseen_gpu():
+        is_shown_none = self._found.get("meter", "").startswith("codecarbon") and self._state.gpu_count == 0
+        if is_shown_none and has_cuda_started():  # CodeCarbon reads each GPU that the driver shows
             doubts.append("torch computes on CUDA, and the driver's library shows no GPU")
             fields.append(Field("unmeasured", f"{self._found.get('unmeasured', '')} gpu".strip()))
             self._state.count_gpus(0, are_measured=False)
         if len(doubts) > 1:
             fields.append(Field("gpu_doubt", "; ".join(filter(None, doubts))))
         self._writer.write_fields(fields)
-
-    def _trains_on_unseen_gpu(self) -> bool:
-        """Return True where CodeCarbon, which reads each GPU that the driver shows, was shown none."""
-        is_shown_none = self._found.get("meter", "").startswith("codecarbon") and self._state.gpu_count == 0
-        return is_shown_none and has_cuda_started()
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the meter is up; return False where it is not in time, or cannot be."""
