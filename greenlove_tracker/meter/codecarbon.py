@@ -318,9 +318,7 @@ def choose_meter(
 class _LastRecord(logging.Filter):
     """Keeps CodeCarbon's last warning, and lets none pass."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.quoted = ""
+    quoted = ""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Keep it."""

@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -196,8 +196,9 @@ class GpuReaders:
 
     def get_gpu_utilization_list(self) -> list[dict[str, Any]]:
         """Return how busy each GPU is, for CodeCarbon's own outputs; called each second, on a new thread."""
-        with self._idle_devices() as devices:
-            return [found for device in devices if (found := _utilization(device))]
+        with self._idle_devices() as devices, suppress(Exception):  # not every board tells
+            return [device.get_gpu_utilization_lightweight() for device in devices]
+        return []
 
     @contextmanager
     def _idle_devices(self) -> Iterator[list[Any]]:
@@ -209,14 +210,6 @@ class GpuReaders:
             yield self.devices
         finally:
             self._is_watching.release()
-
-
-def _utilization(device: Any) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = device.get_gpu_utilization_lightweight()
-    except Exception:  # not every board tells
-        return {}
-    return found
 
 
 def gpu_readers(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int) -> GpuReaders:

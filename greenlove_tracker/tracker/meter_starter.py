@@ -85,8 +85,7 @@ class MeterStarter(RunPart):
         """Warn of GPUs that cannot be read."""
         for one in self.gpus():
             if one.problem:
-                message = f"{one.gpu.label} could not be read: {one.problem}"
-                self._state.warn_once.warn(one.gpu.label, message)
+                self._state.warn_once.warn(one.gpu.label, f"{one.gpu.label} could not be read: {one.problem}")
 
     def ending(self) -> None:
         """Write the energy of each GPU, why one could not be read, and whether others may have been meant."""

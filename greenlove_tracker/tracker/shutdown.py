@@ -57,6 +57,7 @@ class _ShutdownGuard:
         self._receiver: Callable[[int], bool] | None = None
         self._undoing: set[Callable[[], None]] = set()
         self._listener = SignalListener(self._on_signal_in_c)
+        self._n_heard = self._n_handled = 0  # SIGTERMs: by the listener's thread, and by Python's handler
         self.is_terminating = False
 
     def watch(self, run: ClosableRun) -> None:
@@ -121,6 +122,7 @@ class _ShutdownGuard:
         return signal.getsignal(signal.SIGTERM) == self._on_sigterm
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        self._n_handled += 1
         if not self._is_ours():
             return  # called by a handler that came after us and chains to the one before: the signal is its own
         if self._receiver is None or not self._receiver(number):
@@ -146,9 +148,16 @@ class _ShutdownGuard:
             end_process_by(signal.SIGTERM)
 
     def _on_signal_in_c(self, number: int) -> None:
-        """End the process some seconds after SIGTERM, whatever the main thread does."""
-        if number == signal.SIGTERM and self._receiver is None and self._is_ours():
-            time.sleep(C_CALL_S)
+        """End the process some seconds after SIGTERM that the main thread does not handle, or by which it does not end.
+
+        A training that took note of it, as with emergency checkpoints, goes on.
+        """
+        if number != signal.SIGTERM:
+            return
+        self._n_heard += 1
+        time.sleep(C_CALL_S)
+        is_in_c = self._n_handled < self._n_heard
+        if self.is_terminating or (is_in_c and self._receiver is None and self._is_ours()):
             start_thread("greenlove-end", self._terminate)  # the run's lock may be held for ever
             time.sleep(CLOSE_S)
             end_process_by(number)
@@ -176,6 +185,7 @@ class _ShutdownGuard:
         self._receiver = None
         self._undoing.clear()
         self.is_terminating = False
+        self._n_heard = self._n_handled = 0
         self._give_signal_back()
 
 

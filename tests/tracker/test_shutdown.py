@@ -346,6 +346,16 @@ class TestInC:
         _, child = terminate_in_c(HEAD + SOON + HANG + script)
         assert child.stdout is not None and (child.returncode, child.stdout.read()) == (0, "noted\nsaved\n")
 
+    def test_who_took_note_of_the_signal_and_is_done_lives_on(self, here):
+        """The thread may hear of the signal when its receiver is gone already: the training went on, and is let."""
+        script = (
+            "take = lambda number: True\nshutdown.guard.receive(take)\nsignal.raise_signal(signal.SIGTERM)\n"
+            "shutdown.guard.stop_handing_to(take)\ntime.sleep(shutdown.C_CALL_S + shutdown.CLOSE_S + 0.5)\n"
+            "print('lives', flush=True)\n"
+        )
+        code, out, err = run_to_end(HEAD + SOON + script)
+        assert (code, out) == (0, "lives\n"), err
+
     def test_a_signal_to_a_forked_child_does_not_end_its_parent(self, here):
         script = (
             HEAD
