@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from greenlove_tracker.machine.devices import Gpu
-from greenlove_tracker.vocabulary.errors import MeterError
+from greenlove_tracker.vocabulary.errors import MeterError, UsageError
 from greenlove_tracker.vocabulary.records import COMPONENTS, UNKNOWN_ENERGY, Clock, Energy, Field, Method, sum_energies
 from greenlove_tracker.vocabulary.units import kwh_from_w_s
 
@@ -170,6 +170,52 @@ class SimulatedMeter:
         """Do nothing: there is no hardware."""
 
 
+class MeterOfSome:
+    """A meter of which some components are left out.
+
+    Args:
+        meter: that measures.
+        components: that count, separated by commas.
+
+    Raises:
+        UsageError: where there is no such component.
+    """
+
+    def __init__(self, meter: Meter, components: str) -> None:
+        counted = {name.strip().lower() for name in components.split(",")}
+        if not counted <= set(COMPONENTS):
+            raise UsageError(f"{{argument}} are {', '.join(COMPONENTS)}, not {components!r}", argument="components")
+        self._meter = meter
+        self._left_out = [component for component in COMPONENTS if component not in counted]
+        self.starts_at_once = meter.starts_at_once
+        self.resolution_s = meter.resolution_s
+
+    def start(self) -> MeterInfo:
+        """Begin, and name what is left out."""
+        info = self._meter.start()
+        fields = (*info.fields, Field("left_out", " ".join(self._left_out)))
+        if "gpu" in self._left_out:
+            return replace(info, fields=fields, gpus=tuple)
+        return replace(info, fields=fields)
+
+    def read(self) -> Energy:
+        """Return the energy of the other components since the last read."""
+        return without(self._meter.read(), self._left_out)
+
+    def stop(self) -> None:
+        """Release the hardware."""
+        self._meter.stop()
+
+
+def without(energy: Energy, components: Iterable[str]) -> Energy:
+    """Return an energy of which these components are unknown."""
+    unknown: dict[str, None] = {}
+    for component in components:
+        unknown[f"{component}_kwh"] = None
+        unknown[f"{component}_method"] = None
+    return replace(energy, **unknown)
+
+
 def checked_reading(energy: Energy) -> Energy:
     """Return the reading; raise MeterError where it cannot be one."""
     for energy_kwh in (energy.cpu_kwh, energy.gpu_kwh, energy.ram_kwh):
@@ -180,9 +226,5 @@ def checked_reading(energy: Energy) -> Energy:
 
 def sum_of_readings(a: Energy, b: Energy) -> Energy:
     """Return the sum; a component that one of them lacks is unknown, and so is a sum with what is."""
-    whole = sum_energies((a, b))
-    for component in COMPONENTS:
-        if a.component_kwh(component) is None or b.component_kwh(component) is None:
-            lacking: dict[str, None] = {f"{component}_kwh": None, f"{component}_method": None}
-            whole = replace(whole, **lacking)
-    return whole
+    lacking = [c for c in COMPONENTS if a.component_kwh(c) is None or b.component_kwh(c) is None]
+    return without(sum_energies((a, b)), lacking)

@@ -31,7 +31,7 @@ from greenlove_tracker.machine.devices import (
 )
 from greenlove_tracker.machine.forks import forks_wait
 from greenlove_tracker.machine.job import Ranks
-from greenlove_tracker.meter.base import Meter, MeterInfo, NullMeter, SimulatedMeter
+from greenlove_tracker.meter.base import Meter, MeterInfo, MeterOfSome, NullMeter, SimulatedMeter
 from greenlove_tracker.meter.gpus import GpuReaders, gpu_readers
 from greenlove_tracker.settings.config import Settings
 from greenlove_tracker.vocabulary.errors import MeterError, UsageError
@@ -291,11 +291,16 @@ def choose_meter(
     country_iso3: str,
     options: Mapping[str, Any] | None,
 ) -> Meter:
-    """Return the meter of this process: none on further ranks of a node, given hardware, else CodeCarbon."""
+    """Return the meter of this process: none on further ranks of a node, given hardware, else CodeCarbon.
+
+    Raises:
+        UsageError: where the settings name components that there are not.
+    """
+    meter: Meter
     if not ranks.carries_meter:
         return NullMeter(f"local rank 0 measures this node; this is local rank {ranks.local_rank}")
     if settings.is_simulated:
-        return SimulatedMeter(
+        meter = SimulatedMeter(
             clock,
             cpu_tdp_w=settings.sim_cpu_tdp_w,
             cpu_util=settings.sim_cpu_util,
@@ -304,15 +309,19 @@ def choose_meter(
             gpu_count=settings.sim_gpu_count,
             ram_w=settings.ram_w,
         )
-    return CodeCarbonMeter(
-        os.environ,
-        local_world_size=ranks.local_world_size,
-        cpu_tdp_w=settings.cpu_tdp_w,
-        ram_w=settings.ram_w,
-        carbon_intensity_gco2e_per_kwh=carbon_intensity_gco2e_per_kwh,
-        country_iso3=country_iso3,
-        options=options,
-    )
+    else:
+        meter = CodeCarbonMeter(
+            os.environ,
+            local_world_size=ranks.local_world_size,
+            cpu_tdp_w=settings.cpu_tdp_w,
+            ram_w=settings.ram_w,
+            carbon_intensity_gco2e_per_kwh=carbon_intensity_gco2e_per_kwh,
+            country_iso3=country_iso3,
+            options=options,
+        )
+    if settings.components:
+        return MeterOfSome(meter, settings.components)
+    return meter
 
 
 class _LastRecord(logging.Filter):

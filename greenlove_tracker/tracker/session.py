@@ -785,6 +785,7 @@ class Session:
                     exit_code=run.summary.exit_code if exit_code is None else exit_code,
                     wrote=wrote,
                     next_command=next_command,
+                    is_verbose=self.state.settings.verbose >= 2,
                 )
             )
         except Exception as error:  # the training is over, and its exit code is not ours to change
