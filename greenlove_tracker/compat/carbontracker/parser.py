@@ -80,6 +80,8 @@ def print_aggregate(log_dir: PathText) -> None:
 
 def _counted(run: Run) -> dict[str, Any]:
     """Return the actual or predicted consumption that counts; empty where nothing is known."""
+    if _logged(run):
+        return _totals(run.summary, run.summary.epochs_planned)  # with the epochs that were not monitored
     actual = actual_of(run)
     predicted = predicted_of(run)
     if actual is None or predicted is None:
@@ -123,14 +125,8 @@ def _entry(run: Run) -> dict[str, Any]:
 
 
 def actual_of(run: Run) -> dict[str, Any] | None:
-    """Return the consumption of the run; None where nothing was measured.
-
-    Of carbontracker the figures of its own log, where they agree with the sum over its devices and epochs.
-    """
+    """Return the consumption of the run; None where nothing was measured."""
     summary = run.summary
-    log = _logged(run)
-    if log and "Actual" in log.consumed:
-        return _amounts(summary.epochs_done, summary.epochs_duration_s, *log.consumed["Actual"][1:])
     if Flag.PREDICTED in summary.flags:  # in its last row, for what was not monitored
         summary = run.replace(rows={0: run.rows[0][:-1]}).added_up()
     if summary.energy_kwh is None and not summary.epochs_done:
@@ -142,8 +138,8 @@ def predicted_of(run: Run) -> dict[str, Any] | None:
     """Return the prediction of the run; None where none was made."""
     summary = run.summary
     log = _logged(run)
-    if log and "Predicted" in log.consumed:
-        return _amounts(summary.epochs_planned, *log.consumed["Predicted"])
+    if log and log.predicted:
+        return _amounts(summary.epochs_planned, *log.predicted)
     if Flag.PREDICTED in summary.flags:
         return _totals(summary, summary.epochs_planned)
     return _forecast(run)

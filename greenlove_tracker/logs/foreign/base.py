@@ -31,8 +31,8 @@ class ForeignLog:
         devices: of carbontracker alone, by component.
         powers_w: of carbontracker alone, by component: of each epoch the power of each device; nothing was measured
             where there is none.
-        consumed: of carbontracker alone, by ``Actual`` and ``Predicted``: duration in s, energy in kWh and CO2e in g,
-            with PUE; only where they agree with the sum over devices and epochs.
+        predicted: of carbontracker alone, what it predicted for all epochs: duration in s, energy in kWh and CO2e in g,
+            with PUE; None without a prediction, and where that does not count each device.
     """
 
     texts: Mapping[str, str]
@@ -42,7 +42,7 @@ class ForeignLog:
     output: str = ""
     devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
     powers_w: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
-    consumed: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    predicted: tuple[float, float, float] | None = None
 
 
 class ForeignRun(Run):

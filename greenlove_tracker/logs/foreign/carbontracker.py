@@ -1,18 +1,23 @@
-"""carbontracker's logs as runs: mean powers become sums over the devices, and what was not measured is empty."""
+"""carbontracker's logs as runs: each device counts, and what was not measured is empty.
+
+What is read of which release stands in ``docs/coming-from-carbontracker.md``.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections import ChainMap, Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
-from greenlove_tracker.logs.csvio import ProblemLog, read_lines
+from greenlove_tracker.logs.csvio import ProblemLog
 from greenlove_tracker.logs.foreign.base import ForeignLog, ForeignRun, iso, moment, safe_text
+from greenlove_tracker.logs.foreign.carbontracker_lines import WHOLE_CONSUMPTION, Said, read_parts
 from greenlove_tracker.logs.totals import Ending
 from greenlove_tracker.text.format import plural
 from greenlove_tracker.vocabulary.errors import LogError
@@ -26,121 +31,20 @@ from greenlove_tracker.vocabulary.records import (
     Row,
     RowKind,
     RunStatus,
+    part_of_energy,
 )
 from greenlove_tracker.vocabulary.units import gco2e_from_kwh, kwh_from_w_s
 
-_ROUNDING = 0.02  # durations in a log are rounded to 0.01 s: of epochs of a second its parts differ by up to 1%
 _MAX_DEVICES = 1000  # more are no log's
-_MAX_MESSAGE = 20_000  # characters: the powers of a thousand devices have fewer
+_LAST_DIGIT = 5e-7  # kWh; to 1.1.7 a total has six decimals
+_ROUNDING = 0.02  # of a total and its epochs: the last reading of an epoch may count in one of them alone
 
 LOG_NAME = re.compile(r"(.*?)_?carbontracker(|_output|_err)\.log", re.DOTALL)
-_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):?(\d\d):?(\d\d)?Z?")
+_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d)[\W_]?(\d\d)[\W_]?(\d\d)?Z?")
 _PROCESS = re.compile(r"(?:(.*)_)?\d+(?:\.\w+)?")  # pid, and since 2.0 a random number; before it the user's prefix
-_SENSOR = re.compile(r"(?:cpu|dram)(?::\d+)+|CPU|GPU")  # RAPL's domains, Apple's powermetrics; else it is a model
+_SENSOR = re.compile(r"(?:cpu|dram|intel-rapl)(?::\d+)+|CPU|GPU")  # RAPL's domains, Apple's powermetrics; else a model
+_DEVICES = re.compile(r"(?i)\b(cpu|gpu) with device\(s\) (.*?)(?:, ane)?\.(?= +\w+ with device\(s\) |\s*$)")
 _UNKNOWN_METHOD = "carbontracker does not log whether it measured the power or was given it"
-
-# -- The messages of a log: one table of patterns, whose groups name what is said --
-
-# A message begins with its time, and in the output log with a name; all lines up to the next are of it.
-_HEAD = re.compile(
-    r"^(?:(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,\d+)? - (?:CarbonTracker: ?)?|CarbonTracker: ?)", re.MULTILINE
-)
-_COUNT = r"[0-9]{1,9}"
-_NUMBER = r"(?:0|[1-9]\d{0,14})(?:\.\d{1,30})?"
-_POWER = rf"(?:{_NUMBER}(?:e[+-]\d\d)?|None|nan)"
-_POWERS = rf"\[\s*{_POWER}(?:[\s,]+{_POWER})*\s*\]|{_POWER}"
-_DURATION = r"(?:\d{1,7} days?, )?\d{1,7}:[0-5]\d:[0-5]\d(?:\.\d{1,9})?"
-_PLACE = r"at detected location:? (?!Unknown)(?P<location>[^:\n]*)(?::.*)?"
-_KNOWN = tuple(
-    re.compile(pattern, re.ASCII)
-    for pattern in (
-        rf"Epoch (?P<number>(?!0){_COUNT}):? ?",
-        rf"Duration: (?P<duration>{_DURATION})",
-        rf"Average power usage \(W\) for (?i:gpu): (?P<gpu_w>{_POWERS})",
-        rf"Average power usage \(W\) for (?i:cpu): (?P<cpu_w>{_POWERS})",
-        r"The .*components were found:(?P<devices>.*)",
-        rf"\n?(?P<which>Actual|Predicted) consumption"
-        rf"(?: for (?:(?<=Predicted consumption for )(?P<planned>{_COUNT})|{_COUNT}) epoch(?:\(s\)|s)?)?:?[ ]*"
-        rf"\n\s*Time:\s(?P<time>{_DURATION})\n\s*Energy:\s+(?P<energy>{_NUMBER}) kWh[ ]*"
-        rf"\n\s*CO2eq:\s+(?P<grams>{_NUMBER}) g[ ]*(?:\n\s*This is equivalent to:[ ]*)?(?:\n[ \t]+\d.*)*",
-        r"carbontracker.* version (?P<version>.*)",
-        rf"Only .*PUE coefficient of (?P<pue>(?!0){_NUMBER})(?: \((?P<pue_source>.*)\))?\.?\s*",
-        rf"Average carbon intensity during training was (?P<carbon_intensity>{_NUMBER}) gCO2eq/kWh(?:.*{_PLACE}|.*)",
-        rf"Carbon.*{_PLACE}",
-        rf"Training was (?P<interrupted>interrupted)(?: before all (?P<planned>{_COUNT}) epochs.*|.*)",
-        r"Session (?P<refused>ended by user).*",
-        r"Monitoring thread (?P<closed>ended).*",
-    )
-)
-# A message that fits no pattern was damaged where it has one of these, and else is of no interest.
-_TELLING = re.compile(r"\d{4}|.*(?:Epoch|Duration:|Average|PUE|components|interrupted|ended|onsumption|CarbonTracker)")
-_DEVICES = re.compile(r"\b(CPU|GPU) with device\(s\) (.*?)(?:, ANE)?\.(?= \w+ with device\(s\) |\s*$)")  # ANE: in GPU's
-
-# By the names of the groups; and the times of the first and the last message, ``from`` and ``to``.
-Said = dict[str, str]
-
-
-def _parts_of(files: Iterable[Path], notes: ProblemLog) -> Sequence[Said]:
-    """Return what the logs say before the first epoch, from each epoch on, and from each consumption on.
-
-    What a part says first counts.
-    """
-    parts = [Said()]
-    for file in files:
-        for time, message in _messages(file, notes):
-            found = (pattern.fullmatch(message) for pattern in _KNOWN if len(message) <= _MAX_MESSAGE)
-            if match := next(filter(None, found), None):
-                said = {name: text for name, text in match.groupdict().items() if text is not None}
-                if "number" in said or "which" in said:
-                    parts.append(Said())
-                parts[-1] = {**said, **parts[-1]}
-            elif "\n" in message or _TELLING.match(message):
-                notes.add(file, f"{message.strip()[:80]!r} left out: it is not understood")
-            if time:
-                parts[-1] = {"from": time, **parts[-1], "to": time}
-    return parts
-
-
-def _messages(file: Path, notes: ProblemLog) -> Iterator[tuple[str | None, str]]:
-    """Yield each message with its time, where it has one."""
-    lines = read_lines(str(file), partial(notes.add, file))
-    texts = ["", *_HEAD.split("\n".join(line.rstrip("\r\n") for line in lines))]
-    return zip(texts[::2], map(str.rstrip, texts[1::2]), strict=True)
-
-
-def _seconds(text: str) -> float:
-    """Return a duration such as ``0:01:02.50`` or ``2 days, 0:01:02``."""
-    *days, hours, minutes, seconds = map(float, re.findall(r"[\d.]+", text))
-    return timedelta(sum(days), hours=hours, minutes=minutes, seconds=seconds).total_seconds()
-
-
-def _powers_w(text: str, n_devices: int) -> Sequence[float]:
-    """Return one power for each device, nothing where none was measured.
-
-    A power without brackets is the mean over all devices, not their sum. 0 W is of hardware that could not be read:
-    what draws nothing does not run.
-    """
-    values = [float(word) for word in re.findall(r"\d[^\s,\]]*", text)]
-    n_each = 1 if text.startswith("[") else max(1, n_devices)
-    if any(values):
-        return values[:_MAX_DEVICES] * n_each
-    return ()
-
-
-def _method(component: str, devices: Sequence[str], powers_w: Sequence[Sequence[float]]) -> str | None:
-    """Return the method behind the powers: the log does not say which hardware was simulated.
-
-    Powers of a GPU that never change are given ones; a single one may be either.
-    """
-    if devices and all(map(_SENSOR.fullmatch, devices)):
-        return Method.SAMPLED_POWER
-    measured = [tuple(each) for each in powers_w if each]
-    if component == "cpu" or len(set(measured)) < min(2, len(measured)):
-        return Method.TDP_MODEL  # of a CPU without a counter: half of its rated power
-    return Method.SAMPLED_POWER if len(measured) > 1 else None
-
-
-# -- The run --
 
 
 def carbontracker_run(standard: Path) -> ForeignRun:
@@ -161,130 +65,192 @@ def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
         LogError: where they are no logs of carbontracker.
     """
     output = standard.with_name(f"{standard.stem}_output.log")
-    files = [standard, output] if output.exists() else [standard]
-    parts = _parts_of(files, notes)
-    said = ChainMap(*parts)
-    last_said = ChainMap(*reversed(parts))
-    if said.keys() <= {"from", "to"}:
+    parts = read_parts(standard, output, notes)
+    (run,) = parts["run"]
+    if run.keys() <= {"from", "to"} and len(parts["epochs"]) == 1:
         raise LogError(f"{standard}: is no log of carbontracker: nothing in it is known")
-    if "pue" not in said:
+    if "pue" not in run and not run.get("version", "").startswith("1.0."):
         notes.add(standard, "names no PUE: counted without")
-    found = dict(_DEVICES.findall(said.get("devices", "")))
-    devices = {}
-    for component in ("cpu", "gpu"):
-        names = found.get(component.upper(), "").split(", ")
-        devices[component] = [safe_text(name) for name in names[:_MAX_DEVICES] if name]
-    if n_damaged := _n_damaged(parts, [f"{c}_w" for c in devices if devices[c]]):
+    devices = _devices(run.get("devices", ""))
+    if n_damaged := _n_damaged(parts["epochs"], {f"{c}_w" for c in devices if devices[c]}):
         notes.add(standard, f"lacks lines of {plural(n_damaged, 'epoch')}: what they said is left out")
-    epochs = [part for part in parts if part.keys() >= {"number", "duration"}]
+    epochs = [epoch for epoch in parts["epochs"] if "number" in epoch and epoch.keys() & {"duration", "over"}]
     powers_w = {c: [_powers_w(epoch.get(f"{c}_w", ""), len(devices[c])) for epoch in epochs] for c in devices}
     methods = {c: _method(c, devices[c], powers_w[c]) for c in devices}
-    is_whole = "closed" in said and "interrupted" not in said
-    if "refused" in said:
+    consumed = {said["which"]: said for said in parts["consumptions"] if said.keys() >= WHOLE_CONSUMPTION}
+    pue = float(run.get("pue", 1.0))
+    intensity = _intensity(run, consumed)
+    rows = [_row(epoch, methods, *powers) for epoch, *powers in zip(epochs, *powers_w.values(), strict=True)]
+    summed_kwh = pue * math.fsum(row.energy.total_kwh or 0.0 for row in rows)
+    total_kwh = float(consumed["Actual"]["energy"]) if "Actual" in consumed else summed_kwh
+    is_sum = math.isclose(total_kwh, summed_kwh, rel_tol=_tolerance(run, rows), abs_tol=_LAST_DIGIT)
+    if not is_sum:
+        notes.add(
+            output, f"its total of {total_kwh} kWh is not that of its devices and epochs: {summed_kwh:.6g} kWh count"
+        )
+    share = total_kwh / summed_kwh if is_sum and total_kwh * summed_kwh else 1.0
+    rows = [_counted(row, share, pue, intensity) for row in rows]
+    planned = int(run.get("planned") or consumed.get("Predict", {}).get("epochs") or 0)
+    status = RunStatus.INTERRUPTED
+    if "refused" in run:
         status = RunStatus.STOPPED
-    elif is_whole:
-        status = RunStatus.FINISHED
-    else:
-        status = RunStatus.INTERRUPTED
-    rows = [_row(said, epoch, methods, of_it) for epoch, *of_it in zip(epochs, *powers_w.values(), strict=True)]
-    if status is RunStatus.FINISHED and 0 < len(rows) < int(said.get("planned", 0)):
-        rows.append(_unmonitored(rows, int(said["planned"])))
-    blocks = [part for part in parts if "which" in part]
-    consumed = {part["which"]: (_seconds(part["time"]), float(part["energy"]), float(part["grams"])) for part in blocks}
-    energy_kwh = math.fsum(row.energy.total_kwh or 0.0 for row in rows) * float(said.get("pue", 1.0))
-    is_sum = "Actual" in consumed and math.isclose(energy_kwh, consumed["Actual"][1], rel_tol=_ROUNDING)
+    elif 0 < planned <= len(rows) or ("closed" in run and "interrupted" not in run):
+        status = RunStatus.FINISHED  # 2.3 may log all epochs and no end
+        if 0 < len(rows) < planned:
+            rows.append(_unmonitored(rows, planned))
     return ForeignLog(
-        texts={"project": safe_text(project), **_texts(said, devices, methods)},
-        factors=_factors(said),
+        texts={"project": safe_text(project), **_texts(run, planned, devices, methods)},
+        factors=_factors(run, intensity),
         rows=rows,
-        ending=Ending(status, None, iso(moment(last_said.get("to", ""))) if "closed" in said else ""),
-        output=str(output) if output in files else "",
+        ending=Ending(status, None, iso(moment(run["to"])) if "closed" in run else ""),
+        output=str(output) if output.exists() else "",
         devices=devices,
         powers_w=powers_w,
-        consumed=consumed if is_sum else {},
+        predicted=_amounts(consumed["Predict"]) if is_sum and "Predict" in consumed else None,
     )
 
 
-def _n_damaged(parts: Sequence[Said], powers: Iterable[str]) -> int:
-    """Return the epochs of which a line is missing: it was lost, or damaged beyond being known.
+def _devices(text: str) -> dict[str, list[str]]:
+    """Return the names of the devices by component."""
+    devices: dict[str, list[str]] = {"cpu": [], "gpu": []}
+    for component, names in _DEVICES.findall(text):
+        devices[component.lower()] = [safe_text(name) for name in names.split(", ")[:_MAX_DEVICES] if name]
+    return devices
 
-    Args:
-        parts: of the log.
-        powers: of the devices that were found; further ones count where any epoch has them.
+
+def _n_damaged(epochs: Iterable[Said], expected: set[str]) -> int:
+    """Return the epochs of which a line is missing: it was lost, or damaged beyond being known."""
+    numbers = [int(epoch["number"]) for epoch in epochs if "number" in epoch]
+    whole = {epoch["number"] for epoch in epochs if epoch.keys() >= {"number", *expected}}
+    return max([0, len(numbers), *numbers]) - len(whole)
+
+
+def _seconds(text: str) -> float:
+    """Return a duration such as ``0:01:02.50`` or ``2 days, 0:01:02``."""
+    numbers = map(float, reversed(re.findall(r"[\d.]+", text)))
+    return sum(number * unit_s for number, unit_s in zip(numbers, (1, 60, 3600, 86_400), strict=False))
+
+
+def _clock_s(time: str) -> float:
+    return _seconds(time[11:].replace(",", "."))
+
+
+def _powers_w(text: str, n_devices: int) -> Sequence[float]:
+    """Return one power for each device, nothing where none was measured.
+
+    To 1.0.6 a log has every reading of every device; since 2.0 it has one mean over all. 0 W is of hardware that could
+    not be read: what draws nothing does not run.
     """
-    epochs = [part for part in parts if "number" in part]
-    expected = {"duration", *powers, *{"gpu_w", "cpu_w"}.intersection(chain(*epochs))}
-    whole = {epoch["number"] for epoch in epochs if epoch.keys() >= expected}
-    return max([len(epochs), *(int(epoch["number"]) for epoch in epochs)]) - len(whole)
+    plain = text.replace("np.float64", "").replace("None", "0").replace("nan", "0")
+    readings = re.findall(r"\[([^\[\]]+)\]", plain) or [f"{plain} " * max(1, n_devices)]
+    of_devices = zip(*(re.findall(r"\d[\d.e+-]*", reading) for reading in readings), strict=False)
+    means = [statistics.fmean(map(float, of_one)) for of_one in of_devices]
+    return means if any(means) else ()
 
 
-def _row(
-    said: Mapping[str, str], epoch: Said, methods: Mapping[str, str | None], powers_w: Iterable[Sequence[float]]
-) -> Row:
+def _method(component: str, devices: Sequence[str], powers_w: Sequence[Sequence[float]]) -> str | None:
+    """Return the method behind the powers: the log does not say which hardware was simulated.
+
+    Powers of a GPU that never change are given ones; a single one may be either.
+    """
+    measured = [tuple(each) for each in powers_w if each]
+    if measured and devices and all(map(_SENSOR.fullmatch, devices)):
+        return Method.SAMPLED_POWER
+    if measured and (component == "cpu" or len(set(measured)) < min(2, len(measured))):
+        return Method.TDP_MODEL  # of a CPU without a counter: half of its rated power
+    return Method.SAMPLED_POWER if len(measured) > 1 else None
+
+
+def _row(epoch: Said, methods: Mapping[str, str | None], *powers_w: Sequence[float]) -> Row:
     """Return an epoch, by the powers of CPU and GPUs in it."""
-    duration_s = _seconds(epoch["duration"])
-    ended_at = moment(epoch.get("from", ""))
-    cpu_kwh, gpu_kwh = (kwh_from_w_s(sum(each), duration_s) if each else None for each in powers_w)
-    cpu_method, gpu_method = (None if kwh is None else methods[c] for c, kwh in (("cpu", cpu_kwh), ("gpu", gpu_kwh)))
-    energy = Energy(cpu_kwh, gpu_kwh, None, cpu_method, gpu_method)
-    total_kwh = energy.total_kwh
-    intensity = said.get("carbon_intensity")
-    if total_kwh is not None and intensity:
-        emissions_gco2e = gco2e_from_kwh(total_kwh * float(said.get("pue", 1.0)), float(intensity))
-    else:
-        emissions_gco2e = None
+    duration_s = (_clock_s(epoch["to"]) - _clock_s(epoch["from"])) % 86_400  # to 1.0.5 no line says it
+    if "duration" in epoch:
+        duration_s = _seconds(epoch["duration"])
+    ended_at = moment(epoch["to"])
     began_at = iso(ended_at - timedelta(seconds=duration_s) if ended_at else None)
-    number = int(epoch["number"])
-    return Row(RowKind.EPOCH, number, began_at, 0.0, UNKNOWN_ENERGY, duration_s, Counts(), energy, emissions_gco2e)
+    cpu_kwh, gpu_kwh = (kwh_from_w_s(sum(each), duration_s) if each else None for each in powers_w)
+    energy = Energy(cpu_kwh, gpu_kwh, None, methods["cpu"], methods["gpu"])
+    return Row(RowKind.EPOCH, int(epoch["number"]), began_at, 0.0, UNKNOWN_ENERGY, duration_s, Counts(), energy, None)
+
+
+def _tolerance(run: Said, rows: Sequence[Row]) -> float:
+    """Return by which share the total and the sum of the epochs may differ: the durations in the log are rounded."""
+    step_s = 1.0 if run.get("version") in ("1.0.7", "1.1.0") else 0.01
+    return _ROUNDING + len(rows) * step_s / max(step_s, math.fsum(row.duration_s for row in rows))
+
+
+def _counted(row: Row, share: float, pue: float, intensity: float | None) -> Row:
+    """Return an epoch with a share of its energy, and its emissions."""
+    energy = part_of_energy(row.energy, share)
+    emissions_gco2e = None
+    if energy.total_kwh is not None and intensity is not None:
+        emissions_gco2e = gco2e_from_kwh(energy.total_kwh * pue, intensity)
+    return replace(row, energy=energy, emissions_gco2e=emissions_gco2e)
+
+
+def _amounts(said: Said) -> tuple[float, float, float]:
+    """Return duration in s, energy in kWh and CO2e in g of a consumption."""
+    return _seconds(said["time"]), float(said["energy"]), float(said["grams"])
+
+
+def _intensity(run: Said, consumed: Mapping[str, Said]) -> float | None:
+    """Return the carbon intensity: CO2eq ÷ energy of the total, which no wording can break, else as it is named."""
+    ratios = {}
+    for which, said in consumed.items():
+        _, kwh, grams = _amounts(said)
+        if kwh:
+            ratios[which] = grams / kwh
+    found = (ratios.get("Actual"), run.get("mean_intensity"), run.get("intensity"), ratios.get("Predict"))
+    return next((float(value) for value in found if value is not None), None)
 
 
 def _unmonitored(epochs: Sequence[Row], n_planned: int) -> Row:
     """Return the epochs that were not to be monitored, each of the mean time, as carbontracker predicts them."""
-    mean_s = math.fsum(epoch.duration_s for epoch in epochs) / len(epochs)
-    left_s = mean_s * (n_planned - len(epochs))
+    left_s = statistics.fmean(epoch.duration_s for epoch in epochs) * (n_planned - len(epochs))
     flags = frozenset({Flag.PREDICTED.value})
     return Row(RowKind.TAIL, None, "", left_s, UNKNOWN_ENERGY, 0.0, Counts(), UNKNOWN_ENERGY, None, flags)
 
 
 def _texts(
-    said: Mapping[str, str], devices: Mapping[str, Sequence[str]], methods: Mapping[str, str | None]
+    run: Said, planned: int, devices: Mapping[str, Sequence[str]], methods: Mapping[str, str | None]
 ) -> dict[str, str]:
     """Return the fields of ``run.csv``."""
     cpus = devices["cpu"]
     gpus = devices["gpu"]
-    country = re.search(r", ([A-Z]{2})$", _place(said))
+    country = re.search(r", ([A-Z]{2})$", _place(run))
     has_memory = any(cpu.startswith("dram") for cpu in cpus)
     return {
-        "started_at": iso(moment(said.get("from", ""))),
-        "meter": _tool(said),
-        "meter_note": "" if any(methods[c] for c in devices if devices[c]) else _UNKNOWN_METHOD,
-        "epochs_planned": said.get("planned", ""),
+        "started_at": iso(moment(run.get("from", ""))),
+        "meter": _tool(run),
+        "meter_note": "" if any(methods.values()) else _UNKNOWN_METHOD,
+        "epochs_planned": str(planned or ""),
         "gpu_count": str(len(gpus)) if cpus or gpus else "",
         "gpu_models": ", ".join(f"{n} × {model}" for model, n in Counter(gpus).items()),
-        "gpu_method": methods["gpu"] or "" if gpus else "",
+        "gpu_method": methods["gpu"] or "",
         "cpu_model": ", ".join(cpus),
-        "cpu_method": methods["cpu"] or "" if cpus else "",
+        "cpu_method": methods["cpu"] or "",
         "unmeasured": "ram" if (cpus or gpus) and not has_memory else "",
         "country": country[1] if country else "",
-        "location": _place(said),
+        "location": _place(run),
     }
 
 
-def _factors(said: Mapping[str, str]) -> Sequence[Factor]:
+def _factors(run: Said, intensity: float | None) -> Sequence[Factor]:
     """Return what carbontracker counted with."""
-    of_pue = safe_text(said.get("pue_source", ""))
-    factors = (("pue", "", of_pue), ("carbon_intensity", "gCO2e/kWh", _place(said) or "no place known"))
-    source = f"as {_tool(said)} counted it"
-    return [
-        Factor(name, float(said[name]), unit, f"{source} ({of})" if of else source)
-        for name, unit, of in factors
-        if name in said
-    ]
+    source = f"as {_tool(run)} counted it"
+    factors = []
+    if "pue" in run:
+        of_pue = safe_text(run.get("pue_source", "no source named"))
+        factors.append(Factor("pue", float(run["pue"]), "", f"{source} ({of_pue})"))
+    if intensity is not None:
+        place = _place(run) or "no place known"
+        factors.append(Factor("carbon_intensity", intensity, "gCO2e/kWh", f"{source} ({place})"))
+    return factors
 
 
-def _tool(said: Mapping[str, str]) -> str:
-    return f"carbontracker {safe_text(said.get('version', ''))}".strip()
+def _tool(run: Said) -> str:
+    return f"carbontracker {safe_text(run.get('version', ''))}".strip()
 
 
-def _place(said: Mapping[str, str]) -> str:
-    return safe_text(said.get("location", "")).strip(" .")
+def _place(run: Said) -> str:
+    return safe_text(run.get("location", "")).strip(" .")

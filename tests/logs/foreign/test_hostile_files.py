@@ -36,7 +36,7 @@ def test_texts_that_would_run_elsewhere_are_shown_as_text(tmp_path, text):
     logs_dir = tmp_path / "logs"
     logs_dir.mkdir()
     write_rows(logs_dir, f'2026-01-01T00:00:01,"{text}","{text}",1.0,0.1,0.1,0,0.1,0.2')
-    write_log(logs_dir, f"GPU with device(s) {text}.", [("0:00:10.00", "gpu: 36.0")], [f"at detected location {text}"])
+    write_log(logs_dir, f"GPU with device(s) {text}.", [("0:00:10.00", "gpu: 36.0")], [f"{END[0]}at {text}"])
     logs = read_logs(logs_dir)
     assert len(list(logs.readable())) == 2 and logs.problems == []
     assert all(not field.value.startswith(tuple("=+-@")) for run in logs.runs for field in run.fields.values())

@@ -1,0 +1,125 @@
+"""What the lines of carbontracker's logs say: one table of patterns, for the logs of 1.0.3 to 2.4.7.
+
+What each release writes stands in ``docs/coming-from-carbontracker.md``.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+
+from greenlove_tracker.logs.csvio import ProblemLog, read_lines
+from greenlove_tracker.text.format import plural
+
+Said = dict[str, str]  # what a part of a log says, by the names of the groups
+
+_HEAD = (
+    r"(?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d+)?) - "
+    r"(?:[\w -]{1,60} - [A-Z]+ - )?"  # thread and level, to 1.0.6
+    r"(?:CarbonTracker: ?)?"  # in the output log
+)
+_COUNT = r"[0-9]{1,9}"
+_NUMBER = r"(?:0|[1-9]\d{0,14})(?:\.\d{1,30})?"
+_DURATION = (
+    r"(?:\d{1,7} days?, )?\d{1,7}:[0-5]\d:(?:[0-5]\d(?:\.\d{1,9})?|60(?:\.0+)?|\d\.\d\d)"  # 0:00:1.30 is of 1.1.1
+)
+# As numpy and Python print them: [200.], [149.   136.86], [1.5e+02], [np.float64(200.0)], [[149.0, 136.8], [...]]
+_POWER = r"(?:(?:np\.float64\()?(?:0|[1-9]\d{0,14})(?:\.\d{0,30})?(?:e[+-]\d\d)?\)?|None|nan)"
+_LIST = rf"\[\s*{_POWER}(?:[\s,]+{_POWER})*\s*\]"
+_POWERS = rf"{_NUMBER}(?:e[+-]\d\d)?|None|nan|{_LIST}|\[{_LIST}(?:, {_LIST})*\]"
+_INTENSITY = rf"{_NUMBER}) gCO2(?:eq)?/kWh"
+_PLACE = r"\.? at (?:detected location:? )?(?!Unknown|UNDETECTED)(?P<location>[^:]*)(?:: \[.*)?"
+_PATTERNS = {
+    ("epochs", _HEAD): (
+        rf"Epoch (?P<number>(?!0){_COUNT})(?:: ?| started\.)",
+        rf"Epoch {_COUNT} (?P<over>ended)\.",  # to 1.0.6
+        rf"Duration: (?P<duration>{_DURATION})",
+        rf"(?:Average power usage|Power usages)(?: \(W\))? for (?i:gpu): (?P<gpu_w>{_POWERS})\.?",
+        rf"(?:Average power usage|Power usages)(?: \(W\))? for (?i:cpu): (?P<cpu_w>{_POWERS})\.?",
+    ),
+    ("run", _HEAD): (
+        r"carbontracker.* version (?P<version>.*)",
+        r"The .*components were found:(?P<devices>.*)",
+        rf"Only .*PUE coefficient of (?P<pue>(?!0){_NUMBER})(?: \((?P<pue_source>.*)\))?\.?",
+        rf"Average carbon intensity during training was (?P<mean_intensity>{_INTENSITY}(?:{_PLACE}|.*)",
+        rf"Training location was determined to be (?P<location>.*)\. Current.* (?P<intensity>{_INTENSITY}.*",
+        rf"(?:Current|Live|Carbon intensity(?: fetched)?:) .*?(?P<intensity>{_INTENSITY}(?:{_PLACE}|.*)",
+        rf"Carbon intensit.*?{_PLACE}",
+        rf"Training was (?P<interrupted>interrupted)(?: before all (?:(?P<planned>{_COUNT})|-1) epochs.*|.*)",
+        r"Session (?P<refused>ended by user).*",
+        r"Monitoring thread (?P<closed>ended).*",
+        r"(?:|(?:Monitoring|Carbon|Live|Location|Failed|Defaulted|Finished|Continu|Quitting|Input).*)",
+    ),
+    ("consumptions", ""): (
+        rf"(?P<which>Actual|Predict)(?:ed|ion)?(?: consumption)?(?: for (?P<epochs>{_COUNT}) epoch(?:\(s\)|s)?)?:?",
+        rf"(?P<which>First) {_COUNT} epoch\(s\):",  # to 1.0.4
+        rf"\s+Time:\s+(?P<time>{_DURATION})(?: s)?",
+        rf"\s+Energy:\s+(?P<energy>{_NUMBER}) kWh",
+        rf"\s+CO2eq:\s+(?P<grams>{_NUMBER}) g",
+        r"\s+This is equivalent to:|",
+        rf"\s+{_NUMBER} [a-z].*",
+    ),
+}
+_KNOWN = [
+    (kind, re.compile(head + pattern, re.ASCII)) for (kind, head), patterns in _PATTERNS.items() for pattern in patterns
+]
+_BREAK = re.compile(r"(?<=[\d.n])\n[ \t]+(?=[\d.e+ na-]*\]?$)", re.MULTILINE)  # in long arrays of numpy
+WHOLE_CONSUMPTION = {"which", "time", "energy", "grams"}
+
+
+def read_parts(standard: Path, output: Path, notes: ProblemLog) -> dict[str, list[Said]]:
+    """Return what the two logs of a run say.
+
+    Returns:
+        By kind (``run``, ``epochs``, ``consumptions``) what each of them says, with the times of its first and last
+        line as ``from`` and ``to``. The first of each kind has what no other begins: that of the run is the run.
+    """
+    parts: dict[str, list[Said]] = {kind: [{}] for kind, _ in _PATTERNS}
+    _read_log(standard, parts, notes)
+    if output.exists():
+        _read_log(output, parts, notes)
+    if any(said and not said.keys() >= WHOLE_CONSUMPTION for said in parts["consumptions"]):
+        notes.add(output, "lacks lines of a consumption: what they said is left out")
+    return parts
+
+
+def _read_log(file: Path, parts: dict[str, list[Said]], notes: ProblemLog) -> None:
+    """Add what each line says to the last part of its kind; what else stands between them costs nothing.
+
+    In one process, 1.x also writes what a tracker says into the logs of those before it. To 1.1.2, that is the same log
+    where they began in one minute, with each line once for each of them.
+    """
+    (run,) = parts["run"]
+    text = "".join(f"{line.rstrip()}\n" for line in read_lines(str(file), partial(notes.add, file)))
+    left_out = []
+    for line, _ in groupby(_BREAK.sub(" ", text).split("\n")):
+        kind, said = _understood(line)
+        time = said.pop("at", "")
+        if "version" in said and "version" in run:
+            notes.add(file, f"from {time} on of another tracker, and left out: 1.x gives it a log of its own, too")
+            run["until"] = time
+            break
+        if time > run.get("until", "9"):
+            break
+        if said.keys() & {"number", "which"}:
+            parts[kind].append({})
+        part = parts.get(kind, [{}])[-1]
+        if time:
+            part.setdefault("from", time)
+            part["to"] = max(time, part.get("to", ""))
+        if kind == "run":
+            part.update(said)
+        elif not kind or any(part.setdefault(name, text) != text for name, text in said.items()):
+            left_out.append(line)
+    if left_out:
+        notes.add(file, f"{plural(len(left_out), 'line')} not understood: left out; the first: {left_out[0][:80]!r}")
+
+
+def _understood(line: str) -> tuple[str, Said]:
+    """Return the kind of the part that a line belongs to, and what it says; no kind where it fits no pattern."""
+    for kind, pattern in _KNOWN:
+        if match := pattern.fullmatch(line):
+            return kind, {name: text for name, text in match.groupdict().items() if text is not None}
+    return "", {}
