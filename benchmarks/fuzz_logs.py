@@ -122,11 +122,15 @@ def _write(file: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) ->
 
 
 def _foreign_seeds() -> Iterator[Seed]:
-    logs = sorted((RECORDED / "foreign" / "carbontracker").glob("*.log"))
-    by_run: dict[str, dict[str, bytes]] = {}
-    for file in logs:
+    logs = [
+        *(RECORDED / "foreign" / "carbontracker").glob("*.log"),
+        *RECORDED.glob("carbontracker-releases/*.[146]/*.log"),
+    ]
+    by_run: dict[Path, dict[str, bytes]] = {}
+    for file in sorted(logs):
         if not file.name.endswith("_err.log"):
-            by_run.setdefault(file.name.partition("_carbontracker")[0], {})[file.name] = file.read_bytes()
+            run = file.with_name(file.name.partition("_carbontracker")[0])
+            by_run.setdefault(run, {})[file.name] = file.read_bytes()
     yield from (Seed("carbontracker", files) for files in by_run.values())
     for file in sorted((RECORDED / "foreign").glob("codecarbon*/*.csv")):
         yield Seed("CodeCarbon", {file.name: file.read_bytes()})
@@ -462,22 +466,25 @@ def _fits_own(line: str, header: Sequence[str], name: str) -> bool:
     return not cells[0].endswith(numeric) or _is_amount(number)
 
 
-_STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)? - "
-_POWERS = r"(\[?[\d. ,]*\d\]?|\[?None\]?)"
+_STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)? - (MainThread - INFO - )?"
+_POWER = r"(\d[\d.]*(e[+-]\d\d)?|None|nan)"
+_POWERS = rf"({_POWER}|\[ *{_POWER}([ ,]+{_POWER})* *\]|\[\[{_POWER}(, {_POWER})*\](, \[{_POWER}(, {_POWER})*\])*\])"
+_DURATION = r"\d{1,7}:[0-5]\d:[0-5]?\d(\.\d+)?"
 _CARBONTRACKER = re.compile(
     "|".join(
         (
-            rf"{_STAMP}Epoch \d{{1,9}}: ?",
-            rf"{_STAMP}Duration: \d{{1,7}}:[0-5]\d:[0-5]\d(\.\d+)?",
-            rf"{_STAMP}Average power usage \(W\) for \w+: {_POWERS}",
+            rf"{_STAMP}Epoch \d{{1,9}}(: ?| started\.| ended\.)",
+            rf"{_STAMP}Duration: {_DURATION}",
+            rf"{_STAMP}(Average power usage|Power usages)( \(W\))? for \w+: {_POWERS}\.?",
             rf"{_STAMP}.*PUE coefficient of \d+(\.\d+)?( \(.*\))?\.?",
-            rf"{_STAMP}Average carbon intensity during training was \d+(\.\d+)? gCO2eq/kWh.*",
-            rf"{_STAMP}Carbo.* fetched every .*",  # the place, by name
+            rf"{_STAMP}Average carbon intensity during training was \d+(\.\d+)? gCO2(eq)?/kWh.*",
+            rf"{_STAMP}(CarbonTracker: )?(Carbo|Live|Current).*",  # the place, and an intensity
             rf"{_STAMP}(CarbonTracker:)? ?(Monitoring|carbontracker|The|Carbon|Training|Session|Finished|Average).*",
-            r"(Actual|Predicted) consumption for \d+ epoch(\(s\)|s)?:?",
-            r"\tTime:\t\d{1,7}:[0-5]\d:[0-5]\d(\.\d+)?",
-            r"\tEnergy:\t\d+(\.\d+)?([eE]-?\d+)? kWh",
-            r"\tCO2eq:\t\d+(\.\d+)?([eE]-?\d+)? g",
+            r"(Actual|Predicted) consumption( for \d+ epoch(\(s\)|s)?)?:?",
+            r"(First|Prediction for) \d+ epoch\(s\):",
+            rf"\tTime:\s{_DURATION}( s)?",
+            r"\tEnergy:\s\d+(\.\d+)?([eE]-?\d+)? kWh",
+            r"\tCO2eq:\s\d+(\.\d+)?([eE]-?\d+)? g",
             r"\t\d[\d.]* \S.*",
             r"\tThis is equivalent to:",
         )

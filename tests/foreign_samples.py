@@ -22,3 +22,10 @@ def write_rows(directory, *rows, columns=COLUMNS, name="emissions.csv"):
     file = directory / name
     file.write_text("".join(f"{line}\n" for line in (columns, *rows)))
     return file
+
+
+def write_consumption(log, which, time, energy, grams):
+    """Add a consumption to the output log beside a standard log."""
+    with log.with_name(f"{log.stem}_output.log").open("a") as file:
+        file.write(f"2026-11-21 02:55:49 - CarbonTracker: \n{which}:\n")
+        file.write(f"\tTime:\t{time}\n\tEnergy:\t{energy} kWh\n\tCO2eq:\t{grams} g\n")

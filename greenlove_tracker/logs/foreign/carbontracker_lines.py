@@ -30,7 +30,7 @@ _POWER = r"(?:(?:np\.float64\()?(?:0|[1-9]\d{0,14})(?:\.\d{0,30})?(?:e[+-]\d\d)?
 _LIST = rf"\[\s*{_POWER}(?:[\s,]+{_POWER})*\s*\]"
 _POWERS = rf"{_NUMBER}(?:e[+-]\d\d)?|None|nan|{_LIST}|\[{_LIST}(?:, {_LIST})*\]"
 _INTENSITY = rf"{_NUMBER}) gCO2(?:eq)?/kWh"
-_PLACE = r"\.? at (?:detected location:? )?(?!Unknown|UNDETECTED)(?P<location>[^:]*)(?:: \[.*)?"
+_PLACE = r"\.? at (?:detected location:? )?(?!Unknown|UNDETECTED|detected)(?P<location>[^:]*)(?:: \[.*)?"
 _PATTERNS = {
     ("epochs", _HEAD): (
         rf"Epoch (?P<number>(?!0){_COUNT})(?:: ?| started\.)",
