@@ -251,8 +251,8 @@ FAULTS = (
     Fault(
         "logs",
         "logs/foreign/carbontracker.py",
-        "seconds=seconds",
-        "seconds=0.0",
+        "(1, 60, 3600, 86_400)",
+        "(0, 60, 3600, 86_400)",
         "carbontracker's epochs lose their seconds",
         golden("summary-foreign"),
     ),
