@@ -41,7 +41,7 @@ _ROUNDING = 0.02  # of a total and its epochs: the last reading of an epoch may 
 
 LOG_NAME = re.compile(r"(.*?)_?carbontracker(|_output|_err)\.log", re.DOTALL)
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d)[\W_]?(\d\d)[\W_]?(\d\d)?Z?")
-_PROCESS = re.compile(r"(?:(.*)_)?\d+(?:\.\w+)?")  # pid, and since 2.0 a random number; before it the user's prefix
+_PROCESS = re.compile(r"(?:^|_)\d+(?:\.\w+)?$")  # pid, and since 2.0 a random number; before it the user's prefix
 _SENSOR = re.compile(r"(?:cpu|dram|intel-rapl)(?::\d+)+|CPU|GPU")  # RAPL's domains, Apple's powermetrics; else a model
 _DEVICES = re.compile(r"(?i)\b(cpu|gpu) with device\(s\) (.*?)(?:, ane)?\.(?= +\w+ with device\(s\) |\s*$)")
 _UNKNOWN_METHOD = "carbontracker does not log whether it measured the power or was given it"
@@ -53,9 +53,8 @@ def carbontracker_run(standard: Path) -> ForeignRun:
     time = _TIME.search(name)
     rest = _TIME.sub("", name).strip("_")
     began = "{}{}{}T{}{}{}".format(*time.groups("00")) if time else ""  # first, so that runs sort by it
-    process = _PROCESS.fullmatch(rest)
-    project = process[1] if process else ""
-    return ForeignRun(standard, (began, "carbontracker", rest), partial(_read, standard, project or ""))
+    project = _PROCESS.sub("", rest)
+    return ForeignRun(standard, (began, "carbontracker", rest), partial(_read, standard, project))
 
 
 def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
@@ -77,20 +76,22 @@ def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
     epochs = [epoch for epoch in parts["epochs"] if "number" in epoch and epoch.keys() & {"duration", "over"}]
     powers_w = {c: [_powers_w(epoch.get(f"{c}_w", ""), len(devices[c])) for epoch in epochs] for c in devices}
     methods = {c: _method(c, devices[c], powers_w[c]) for c in devices}
-    consumed = {said["which"]: said for said in parts["consumptions"] if said.keys() >= WHOLE_CONSUMPTION}
+    consumed = {said["which"]: _amounts(said) for said in parts["consumptions"] if said.keys() >= WHOLE_CONSUMPTION}
     pue = float(run.get("pue", 1.0))
     intensity = _intensity(run, consumed)
     rows = [_row(epoch, methods, *powers) for epoch, *powers in zip(epochs, *powers_w.values(), strict=True)]
     summed_kwh = pue * math.fsum(row.energy.total_kwh or 0.0 for row in rows)
-    total_kwh = float(consumed["Actual"]["energy"]) if "Actual" in consumed else summed_kwh
+    total_kwh = summed_kwh
+    if "Actual" in consumed:
+        _, total_kwh, _ = consumed["Actual"]
     is_sum = math.isclose(total_kwh, summed_kwh, rel_tol=_tolerance(run, rows), abs_tol=_LAST_DIGIT)
     if not is_sum:
-        notes.add(
-            output, f"its total of {total_kwh} kWh is not that of its devices and epochs: {summed_kwh:.6g} kWh count"
-        )
+        told = f"its total of {total_kwh} kWh is not that of its devices and epochs: {summed_kwh:.6g} kWh count"
+        notes.add(output, told)
     share = total_kwh / summed_kwh if is_sum and total_kwh * summed_kwh else 1.0
     rows = [_counted(row, share, pue, intensity) for row in rows]
-    planned = int(run.get("planned") or consumed.get("Predict", {}).get("epochs") or 0)
+    is_of_each = is_sum and ("Actual" in consumed or all(len(names) < 2 for names in devices.values()))
+    planned = int(next((said["planned"] for said in (run, *parts["consumptions"]) if "planned" in said), 0))
     status = RunStatus.INTERRUPTED
     if "refused" in run:
         status = RunStatus.STOPPED
@@ -98,15 +99,19 @@ def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
         status = RunStatus.FINISHED  # 2.3 may log all epochs and no end
         if 0 < len(rows) < planned:
             rows.append(_unmonitored(rows, planned))
+    factors = []
+    if intensity is not None:
+        source = f"as {_tool(run)} counted it ({_place(run) or 'no place known'})"
+        factors.append(Factor("carbon_intensity", intensity, "gCO2e/kWh", source))
     return ForeignLog(
-        texts={"project": safe_text(project), **_texts(run, planned, devices, methods)},
-        factors=_factors(run, intensity),
+        texts=_texts(run, devices, methods) | {"project": safe_text(project), "epochs_planned": str(planned or "")},
+        factors=factors,
         rows=rows,
         ending=Ending(status, None, iso(moment(run["to"])) if "closed" in run else ""),
         output=str(output) if output.exists() else "",
         devices=devices,
         powers_w=powers_w,
-        predicted=_amounts(consumed["Predict"]) if is_sum and "Predict" in consumed else None,
+        predicted=consumed.get("Predicted") if is_of_each else None,
     )
 
 
@@ -193,14 +198,10 @@ def _amounts(said: Said) -> tuple[float, float, float]:
     return _seconds(said["time"]), float(said["energy"]), float(said["grams"])
 
 
-def _intensity(run: Said, consumed: Mapping[str, Said]) -> float | None:
+def _intensity(run: Said, consumed: Mapping[str, tuple[float, float, float]]) -> float | None:
     """Return the carbon intensity: CO2eq ÷ energy of the total, which no wording can break, else as it is named."""
-    ratios = {}
-    for which, said in consumed.items():
-        _, kwh, grams = _amounts(said)
-        if kwh:
-            ratios[which] = grams / kwh
-    found = (ratios.get("Actual"), run.get("mean_intensity"), run.get("intensity"), ratios.get("Predict"))
+    ratios = {which: grams / kwh for which, (_, kwh, grams) in consumed.items() if kwh}
+    found = (ratios.get("Actual"), run.get("mean_intensity"), run.get("intensity"), ratios.get("Predicted"))
     return next((float(value) for value in found if value is not None), None)
 
 
@@ -211,19 +212,17 @@ def _unmonitored(epochs: Sequence[Row], n_planned: int) -> Row:
     return Row(RowKind.TAIL, None, "", left_s, UNKNOWN_ENERGY, 0.0, Counts(), UNKNOWN_ENERGY, None, flags)
 
 
-def _texts(
-    run: Said, planned: int, devices: Mapping[str, Sequence[str]], methods: Mapping[str, str | None]
-) -> dict[str, str]:
+def _texts(run: Said, devices: Mapping[str, Sequence[str]], methods: Mapping[str, str | None]) -> dict[str, str]:
     """Return the fields of ``run.csv``."""
     cpus = devices["cpu"]
     gpus = devices["gpu"]
-    country = re.search(r", ([A-Z]{2})$", _place(run))
+    place = _place(run)
+    country = re.search(r", ([A-Z]{2})$", place)
     has_memory = any(cpu.startswith("dram") for cpu in cpus)
     return {
         "started_at": iso(moment(run.get("from", ""))),
         "meter": _tool(run),
         "meter_note": "" if any(methods.values()) else _UNKNOWN_METHOD,
-        "epochs_planned": str(planned or ""),
         "gpu_count": str(len(gpus)) if cpus or gpus else "",
         "gpu_models": ", ".join(f"{n} × {model}" for model, n in Counter(gpus).items()),
         "gpu_method": methods["gpu"] or "",
@@ -231,21 +230,10 @@ def _texts(
         "cpu_method": methods["cpu"] or "",
         "unmeasured": "ram" if (cpus or gpus) and not has_memory else "",
         "country": country[1] if country else "",
-        "location": _place(run),
+        "location": place,
+        "pue": run.get("pue", ""),
+        "pue.source": f"as {_tool(run)} counted it ({safe_text(run['pue_source'])})" if "pue_source" in run else "",
     }
-
-
-def _factors(run: Said, intensity: float | None) -> Sequence[Factor]:
-    """Return what carbontracker counted with."""
-    source = f"as {_tool(run)} counted it"
-    factors = []
-    if "pue" in run:
-        of_pue = safe_text(run.get("pue_source", "no source named"))
-        factors.append(Factor("pue", float(run["pue"]), "", f"{source} ({of_pue})"))
-    if intensity is not None:
-        place = _place(run) or "no place known"
-        factors.append(Factor("carbon_intensity", intensity, "gCO2e/kWh", f"{source} ({place})"))
-    return factors
 
 
 def _tool(run: Said) -> str:

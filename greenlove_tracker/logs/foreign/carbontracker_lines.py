@@ -53,8 +53,10 @@ _PATTERNS = {
         r"(?:|(?:Monitoring|Carbon|Live|Location|Failed|Defaulted|Finished|Continu|Quitting|Input).*)",
     ),
     ("consumptions", ""): (
-        rf"(?P<which>Actual|Predict)(?:ed|ion)?(?: consumption)?(?: for (?P<epochs>{_COUNT}) epoch(?:\(s\)|s)?)?:?",
-        rf"(?P<which>First) {_COUNT} epoch\(s\):",  # to 1.0.4
+        rf"(?P<which>Actual) consumption(?: for {_COUNT} epoch(?:\(s\)|s)?)?:?",
+        rf"(?P<which>Predicted) consumption(?: for (?P<planned>{_COUNT}) epoch(?:\(s\)|s)?)?:?",
+        rf"(?P<which>First) {_COUNT} epoch\(s\):",  # this and the next to 1.0.4
+        rf"(?P<which>Prediction) for (?P<planned>{_COUNT}) epoch\(s\):",
         rf"\s+Time:\s+(?P<time>{_DURATION})(?: s)?",
         rf"\s+Energy:\s+(?P<energy>{_NUMBER}) kWh",
         rf"\s+CO2eq:\s+(?P<grams>{_NUMBER}) g",
