@@ -1,4 +1,4 @@
-"""The meter that a tracker needs, as a protocol, and those that need no hardware."""
+"""The protocol of an energy meter, and the meters that need no hardware."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from greenlove_tracker.vocabulary.units import kwh_from_w_s
 
 @dataclass(frozen=True, slots=True)
 class GpuEnergy:
-    """What was read of one GPU so far.
+    """The energy of one GPU so far.
 
     Attributes:
-        gpu: that was read.
-        kwh: its energy; None where nothing was read.
-        is_read: it is in the last reading.
-        problem: why it was not in a reading, the last time; empty where it was in all.
+        gpu: the GPU.
+        kwh: its energy; None if it was never read.
+        is_read: True if the last reading includes it.
+        problem: why the latest failed reading failed; empty if none did.
         method: how its energy is obtained right now.
     """
 
@@ -37,9 +37,9 @@ class MeterInfo:
     """The hardware that a meter found.
 
     Attributes:
-        fields: lines for ``run.csv``.
-        gpu_count: GPUs that are ours.
-        gpus: returns what was read of each GPU so far; nothing where the meter does not tell them apart.
+        fields: fields for ``run.csv``.
+        gpu_count: the number of our GPUs.
+        gpus: returns the energy of each GPU so far; nothing if the meter does not tell GPUs apart.
     """
 
     fields: tuple[Field, ...]
@@ -51,8 +51,8 @@ class Meter(Protocol):
     """Measures the energy of this node, before PUE.
 
     Attributes:
-        starts_at_once: ``start()`` takes no time worth a thread of its own.
-        resolution_s: an energy over less time than this is noise.
+        starts_at_once: True if ``start()`` is quick enough for the training's thread.
+        resolution_s: the least time for a meaningful energy.
     """
 
     starts_at_once: bool
@@ -62,14 +62,14 @@ class Meter(Protocol):
         """Find the hardware and begin.
 
         Raises:
-            MeterError: where nothing can be measured, with the reason.
+            MeterError: if nothing can be measured, with the reason.
         """
 
     def read(self) -> Energy:
         """Return the energy since the last ``read()``, or since ``start()``.
 
         Raises:
-            MeterError: where it could not be read.
+            MeterError: if it could not be read.
         """
 
     def stop(self) -> None:
@@ -77,7 +77,7 @@ class Meter(Protocol):
 
 
 class NullMeter:
-    """Measures nothing, for the reason that it gives: energies stay unknown."""
+    """Measures nothing: energies stay unknown."""
 
     starts_at_once = True
     resolution_s = 0.0
@@ -98,7 +98,7 @@ class NullMeter:
 
 
 class SimulatedMeter:
-    """Hardware that is given instead of measured: a CPU by its TDP and load, GPUs by their power and load.
+    """Simulated hardware: a CPU by its TDP and load, GPUs by their power and load.
 
     Args:
         clock: the clock whose time the energy is integrated over.
@@ -171,14 +171,14 @@ class SimulatedMeter:
 
 
 class MeterOfSome:
-    """A meter of which some components are left out.
+    """A meter that counts only some components.
 
     Args:
-        meter: that measures.
-        components: that count, separated by commas.
+        meter: the meter of all components.
+        components: the components to count, separated by commas.
 
     Raises:
-        UsageError: where there is no such component.
+        UsageError: if a component does not exist.
     """
 
     def __init__(self, meter: Meter, components: str) -> None:
@@ -208,7 +208,7 @@ class MeterOfSome:
 
 
 def without(energy: Energy, components: Iterable[str]) -> Energy:
-    """Return an energy of which these components are unknown."""
+    """Return the energy with these components unknown."""
     unknown: dict[str, None] = {}
     for component in components:
         unknown[f"{component}_kwh"] = None
@@ -217,7 +217,7 @@ def without(energy: Energy, components: Iterable[str]) -> Energy:
 
 
 def checked_reading(energy: Energy) -> Energy:
-    """Return the reading; raise MeterError where it cannot be one."""
+    """Return the reading; raise MeterError if it is negative, infinite or NaN."""
     for energy_kwh in (energy.cpu_kwh, energy.gpu_kwh, energy.ram_kwh):
         if energy_kwh is not None and not 0 <= energy_kwh < math.inf:
             raise MeterError(f"the meter gave {energy_kwh} kWh")
@@ -225,6 +225,6 @@ def checked_reading(energy: Energy) -> Energy:
 
 
 def sum_of_readings(a: Energy, b: Energy) -> Energy:
-    """Return the sum; a component that one of them lacks is unknown, and so is a sum with what is."""
+    """Return the sum of two energies. A component that one of them lacks is unknown in the sum."""
     lacking = [c for c in COMPONENTS if a.component_kwh(c) is None or b.component_kwh(c) is None]
     return without(sum_energies((a, b)), lacking)
