@@ -10,7 +10,6 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -31,9 +30,9 @@ from greenlove_tracker.vocabulary.records import (
     Row,
     RowKind,
     RunStatus,
-    part_of_energy,
+    times,
 )
-from greenlove_tracker.vocabulary.units import gco2e_from_kwh, kwh_from_w_s
+from greenlove_tracker.vocabulary.units import kwh_from_w_s
 
 _MAX_DEVICES = 1000  # more are no log's
 _LAST_DIGIT = 5e-7  # kWh; to 1.1.7 a total has six decimals
@@ -71,25 +70,36 @@ def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
     if "pue" not in run and not run.get("version", "").startswith("1.0."):
         notes.add(standard, "names no PUE: counted without")
     devices = _devices(run.get("devices", ""))
-    if n_damaged := _n_damaged(parts["epochs"], {f"{c}_w" for c in devices if devices[c]}):
+    expected = {f"{component}_w" for component, names in devices.items() if names}
+    if n_damaged := _n_damaged(parts["epochs"], expected):
         notes.add(standard, f"lacks lines of {plural(n_damaged, 'epoch')}: what they said is left out")
     epochs = [epoch for epoch in parts["epochs"] if "number" in epoch and epoch.keys() & {"duration", "over"}]
-    powers_w = {c: [_powers_w(epoch.get(f"{c}_w", ""), len(devices[c])) for epoch in epochs] for c in devices}
-    methods = {c: _method(c, devices[c], powers_w[c]) for c in devices}
-    consumed = {said["which"]: _amounts(said) for said in parts["consumptions"] if said.keys() >= WHOLE_CONSUMPTION}
     pue = float(run.get("pue", 1.0))
-    intensity = _intensity(run, consumed)
-    rows = [_row(epoch, methods, *powers) for epoch, *powers in zip(epochs, *powers_w.values(), strict=True)]
-    summed_kwh = pue * math.fsum(row.energy.total_kwh or 0.0 for row in rows)
+    powers_w = {}
+    methods = {}
+    summed_kwh = 0.0
+    for component, names in devices.items():
+        powers_w[component] = [_powers_w(epoch.get(f"{component}_w", ""), len(names)) for epoch in epochs]
+        methods[component] = _method(component, names, powers_w[component])
+        for each_w, epoch in zip(powers_w[component], epochs, strict=True):
+            summed_kwh += pue * kwh_from_w_s(sum(each_w), _duration_s(epoch))
+    consumed = {}
+    for said in parts["consumptions"]:
+        if said.keys() >= WHOLE_CONSUMPTION:
+            consumed[said["which"]] = (_seconds(said["time"]), float(said["energy"]), float(said["grams"]))
     total_kwh = summed_kwh
     if "Actual" in consumed:
         _, total_kwh, _ = consumed["Actual"]
-    is_sum = math.isclose(total_kwh, summed_kwh, rel_tol=_tolerance(run, rows), abs_tol=_LAST_DIGIT)
+    is_sum = math.isclose(total_kwh, summed_kwh, rel_tol=_tolerance(run, epochs), abs_tol=_LAST_DIGIT)
     if not is_sum:
         told = f"its total of {total_kwh} kWh is not that of its devices and epochs: {summed_kwh:.6g} kWh count"
         notes.add(output, told)
     share = total_kwh / summed_kwh if is_sum and total_kwh * summed_kwh else 1.0
-    rows = [_counted(row, share, pue, intensity) for row in rows]
+    intensity = _intensity(run, consumed)
+    rate = times(intensity, pue)
+    rows = []
+    for epoch, *each_w in zip(epochs, *powers_w.values(), strict=True):
+        rows.append(_row(epoch, share, methods, rate, *each_w))
     is_of_each = is_sum and ("Actual" in consumed or all(len(names) < 2 for names in devices.values()))
     planned = int(next((said["planned"] for said in (run, *parts["consumptions"]) if "planned" in said), 0))
     status = RunStatus.INTERRUPTED
@@ -136,8 +146,13 @@ def _seconds(text: str) -> float:
     return sum(number * unit_s for number, unit_s in zip(numbers, (1, 60, 3600, 86_400), strict=False))
 
 
-def _clock_s(time: str) -> float:
-    return _seconds(time[11:].replace(",", "."))
+def _duration_s(epoch: Said) -> float:
+    """Return how long an epoch took; to 1.0.5 only the times of its first and last line tell."""
+    if "duration" in epoch:
+        return _seconds(epoch["duration"])
+    began_s = _seconds(epoch["from"][11:].replace(",", "."))
+    ended_s = _seconds(epoch["to"][11:].replace(",", "."))
+    return (ended_s - began_s) % 86_400
 
 
 def _powers_w(text: str, n_devices: int) -> Sequence[float]:
@@ -166,36 +181,30 @@ def _method(component: str, devices: Sequence[str], powers_w: Sequence[Sequence[
     return Method.SAMPLED_POWER if len(measured) > 1 else None
 
 
-def _row(epoch: Said, methods: Mapping[str, str | None], *powers_w: Sequence[float]) -> Row:
+def _row(
+    epoch: Said,
+    share: float,
+    methods: Mapping[str, str | None],
+    gco2e_per_kwh: float | None,
+    *powers_w: Sequence[float],
+) -> Row:
     """Return an epoch, by the powers of CPU and GPUs in it."""
-    duration_s = (_clock_s(epoch["to"]) - _clock_s(epoch["from"])) % 86_400  # to 1.0.5 no line says it
-    if "duration" in epoch:
-        duration_s = _seconds(epoch["duration"])
+    duration_s = _duration_s(epoch)
     ended_at = moment(epoch["to"])
     began_at = iso(ended_at - timedelta(seconds=duration_s) if ended_at else None)
-    cpu_kwh, gpu_kwh = (kwh_from_w_s(sum(each), duration_s) if each else None for each in powers_w)
+    cpu_kwh, gpu_kwh = (share * kwh_from_w_s(sum(each), duration_s) if each else None for each in powers_w)
     energy = Energy(cpu_kwh, gpu_kwh, None, methods["cpu"], methods["gpu"])
-    return Row(RowKind.EPOCH, int(epoch["number"]), began_at, 0.0, UNKNOWN_ENERGY, duration_s, Counts(), energy, None)
+    emissions_gco2e = None
+    if gco2e_per_kwh is not None:
+        emissions_gco2e = times(energy.total_kwh, gco2e_per_kwh)
+    number = int(epoch["number"])
+    return Row(RowKind.EPOCH, number, began_at, 0.0, UNKNOWN_ENERGY, duration_s, Counts(), energy, emissions_gco2e)
 
 
-def _tolerance(run: Said, rows: Sequence[Row]) -> float:
+def _tolerance(run: Said, epochs: Sequence[Said]) -> float:
     """Return by which share the total and the sum of the epochs may differ: the durations in the log are rounded."""
     step_s = 1.0 if run.get("version") in ("1.0.7", "1.1.0") else 0.01
-    return _ROUNDING + len(rows) * step_s / max(step_s, math.fsum(row.duration_s for row in rows))
-
-
-def _counted(row: Row, share: float, pue: float, intensity: float | None) -> Row:
-    """Return an epoch with a share of its energy, and its emissions."""
-    energy = part_of_energy(row.energy, share)
-    emissions_gco2e = None
-    if energy.total_kwh is not None and intensity is not None:
-        emissions_gco2e = gco2e_from_kwh(energy.total_kwh * pue, intensity)
-    return replace(row, energy=energy, emissions_gco2e=emissions_gco2e)
-
-
-def _amounts(said: Said) -> tuple[float, float, float]:
-    """Return duration in s, energy in kWh and CO2e in g of a consumption."""
-    return _seconds(said["time"]), float(said["energy"]), float(said["grams"])
+    return _ROUNDING + len(epochs) * step_s / max(step_s, math.fsum(map(_duration_s, epochs)))
 
 
 def _intensity(run: Said, consumed: Mapping[str, tuple[float, float, float]]) -> float | None:
