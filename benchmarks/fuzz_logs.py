@@ -466,7 +466,7 @@ def _fits_own(line: str, header: Sequence[str], name: str) -> bool:
     return not cells[0].endswith(numeric) or _is_amount(number)
 
 
-_STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)? - (MainThread - INFO - )?"
+_STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)? - ([\w -]+ - [A-Z]+ - )?"
 _POWER = r"(\d[\d.]*(e[+-]\d\d)?|None|nan)"
 _POWERS = rf"({_POWER}|\[ *{_POWER}([ ,]+{_POWER})* *\]|\[\[{_POWER}(, {_POWER})*\](, \[{_POWER}(, {_POWER})*\])*\])"
 _DURATION = r"\d{1,7}:[0-5]\d:[0-5]?\d(\.\d+)?"
