@@ -1,6 +1,6 @@
 """The carbon intensity and the price of electricity of a place, from tables on the disk; none needs a network.
 
-The intensities of countries and states, and the fuels of provinces, are those that come with CodeCarbon, read by path.
+The intensities of states of the USA, and the fuels of provinces, are those that come with CodeCarbon, read by path.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from typing import Any
 from greenlove_tracker.grid.place import PROVINCES, Place, package_file
 from greenlove_tracker.tables.electricity import (
     BUSINESS,
+    COUNTRIES_TABLE,
     HOUSEHOLD,
     PRICES_TABLE,
     WORLD_TABLE,
+    country_intensities,
     electricity_prices,
     fuel_factors,
     world_intensity,
@@ -36,8 +38,8 @@ def carbon_intensity(place: Place | None, given_gco2e_per_kwh: float | None = No
     """Return the carbon intensity that a run at ``place`` is counted with.
 
     A figure that the user gives comes first; then the state (EPA eGRID, direct emissions), the province of Canada
-    (its fuels, lifecycle emissions) or the country (Our World in Data, lifecycle emissions); without a place, the
-    world's average, and the factor's source says so.
+    (its fuels, lifecycle emissions) or the country (Ember, lifecycle emissions); without a place, the world's average,
+    and the factor's source says so.
 
     Raises:
         UsageError: where the tables know no figure for the place.
@@ -69,16 +71,15 @@ def _load(*parts: str) -> tuple[dict[str, Any], str]:
 
 
 def _country(place: Place) -> Factor:
-    table, sha256 = _load("global_energy_mix.json")
-    row = table.get(place.iso3)
-    if row is None or not row["carbon_intensity"] > 0:  # its 0 g/kWh for one country is a missing value
+    found = country_intensities().get(place.iso3)
+    if found is None:
         raise UsageError(
             f"no carbon intensity is known for {place.country}: give {{argument}}",
             argument=("carbon_intensity_gco2e_per_kwh", "country"),
         )
-    source = f"{place.country}, Our World in Data (CC BY 4.0) as shipped with CodeCarbon"
-    basis = "location-based, lifecycle"
-    return Factor(_INTENSITY, float(row["carbon_intensity"]), _INTENSITY_UNIT, source, str(row["year"]), basis, sha256)
+    source = f"{place.country}, {found.source}"
+    sha256 = table_sha256(COUNTRIES_TABLE)
+    return Factor(_INTENSITY, found.gco2e_per_kwh, _INTENSITY_UNIT, source, found.year, found.basis, sha256)
 
 
 def _us_state(place: Place) -> Factor:
@@ -134,13 +135,15 @@ def electricity_price(
     """Return the price that a run's electricity is counted with; None where none is known, never a guess.
 
     A figure that the user gives comes first, then a household's, then a business's, which outside Europe is of 2019.
+    That of a state or a province comes before its country's.
     """
     if given_usd_per_kwh is not None:
         return Factor(_PRICE, given_usd_per_kwh, _PRICE_UNIT, given_by, basis="as given")
     if place is None:
         return None
     for basis, words in ((HOUSEHOLD, "household, all taxes"), (BUSINESS, "for businesses")):
-        price = electricity_prices(basis).get(place.iso3)
+        prices = electricity_prices(basis)
+        price = prices.get(place.code) or prices.get(place.iso3)
         if price is not None:
             source = f"{price.country}, {words}: {price.source}"
             return Factor(

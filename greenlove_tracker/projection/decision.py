@@ -1,10 +1,13 @@
 """Where to train, and the probability of each machine to be the cheapest.
 
-The rule: train on the cheapest machine that keeps the limits with 90%, of those here or rented by the hour with as many
-GPUs as are wanted; of larger ones where none of these does; of reservations where no other has an even chance.
+The rule: train on the machine of the lowest expected cost that keeps the limits with 90%, of those here or rented by
+the hour with as many GPUs as are wanted; of larger ones where none of these does; of reservations where no other has an
+even chance.
 
-Beside it stands the one, of any size, that saves time at the least price. The machine here is left only for one that is
-likely to cost less, or where it does not keep the limits.
+Beside it stands the one, of any size, that saves time with 80%, at the least price. The machine here is left only for
+one that is likely to cost less, or where it does not keep the limits.
+
+Where the peak memory is unknown, a GPU with less memory than one here leads only where no other keeps the limits.
 
 Machines share errors: the time here is in each time elsewhere, and GPUs of one architecture are off together. So the
 probabilities are counted in draws of their joint distribution, and not read off ranges that overlap.
@@ -12,6 +15,7 @@ probabilities are counted in draws of their joint distribution, and not read off
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +34,7 @@ WINNER = 0.9  # the probability from which one machine is named
 _MOST_LISTED = 4  # machines left to choose from
 _DRAWS = 20_000  # a probability of 90% is then known within 0.4 points
 EVEN = 0.5  # the probability from which one of two machines is likely to be the better
+LIKELY = 0.8  # the probability from which a machine is called faster
 _LEAST_HOPE = 0.05  # the probability to keep the limits below which a machine is not even named for it
 # Less is not worth renting a machine for: it takes minutes to start, and more to copy code and data to.
 LEAST_GAIN_S = 600.0
@@ -82,6 +87,11 @@ class JointDraws:
         found = [Chance(row, float(share)) for row, share in zip(known, shares, strict=True)]
         point = dict(zip(map(id, known), values.mean(axis=1), strict=True))
         return tuple(sorted(found, key=lambda c: (-c.probability, point[id(c.machine)])))
+
+    def expected_usd(self, row: Projection) -> float:
+        """Return the expected cost of a machine; infinite where it is not known."""
+        values = self.of(row, "cost_usd")
+        return math.inf if values is None else float(values.mean())
 
     def better(self, first: Projection, second: Projection, quantity: str, by: float = 0.0) -> float:
         """Return the probability that one machine has less than another, ``by`` so much; 0 where that is not known."""
@@ -153,11 +163,13 @@ class Faster:
         machine: the one whose saved hours cost the least.
         saved_s: time that it saves.
         more_usd: what it costs more; all that it costs where what the recommended one costs is not known.
+        probability: that it saves ten minutes.
     """
 
     machine: Projection
     saved_s: float
     more_usd: float
+    probability: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +201,8 @@ class Decision:
             costs is not known.
         meets: probability that it keeps the limits; None without limits.
         alternatives: others that may be the cheapest; of a best chance, others that may keep the limits.
-        faster: the one that saves time; None where none is likely to save ten minutes within the limits.
+        faster: the one that saves time; None where none saves ten minutes with 80% within the limits.
+        if_it_fits: one of less memory that is likely to cost less, where nobody knows what the training needs.
         spot: a spot offer that is likely to cost less, or that alone may keep the limits.
         left_out: with limits, the machines that are not chosen.
     """
@@ -201,6 +214,7 @@ class Decision:
     meets: float | None
     alternatives: tuple[Chance, ...]
     faster: Faster | None
+    if_it_fits: Projection | None
     spot: Projection | None
     left_out: tuple[LeftOut, ...]
 
@@ -225,10 +239,14 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
             meets[id(row)] = kept
     to_have = [row for row in compared if id(row) in meets and row.is_to_be_had]
     here = machine_here(compared)
+    smaller = [row for row in to_have if has_less_memory(row, here)]
+    as_large = [row for row in to_have if row not in smaller]
     if here is not None and here.duration_s is not None and here.duration_s.point < LEAST_GAIN_S:
         chosen_by: _Choice = "too short", here, ()  # it takes less than it takes to move it
     else:
-        chosen_by = _chosen(to_have, meets, drawn)
+        chosen_by = _chosen(as_large, meets, drawn)
+        if chosen_by[0] != "cheapest":
+            chosen_by = _chosen(to_have, meets, drawn)
     verdict, chosen, chances = chosen_by
     is_cheapest = verdict == "cheapest"
     probability = next((c.probability for c in chances if c.machine is chosen), None)
@@ -242,8 +260,11 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
         probability = None
     faster = None
     if chosen is not None and is_cheapest:
-        sure = [row for row in to_have if meets[id(row)] >= WINNER]
+        sure = [row for row in as_large if meets[id(row)] >= WINNER]
         faster = _faster(chosen, sure, drawn)
+    if_it_fits = None
+    if chosen is not None and is_cheapest and chosen not in smaller:
+        if_it_fits = _cheaper(smaller, chosen, meets, drawn)
     spot = None
     if verdict != "too short":
         spot = _spot(known, compared, chosen, meets, drawn)
@@ -254,7 +275,7 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
         listed = {id(chosen), *(id(c.machine) for c in others)}
         found = [_left_out(row, limits, drawn) for row in compared if id(row) not in listed]
         left_out = [one for one in found if one is not None]
-    return Decision(verdict, limits, chosen, probability, keeps, others, faster, spot, tuple(left_out))
+    return Decision(verdict, limits, chosen, probability, keeps, others, faster, if_it_fits, spot, tuple(left_out))
 
 
 _Choice = tuple[Literal["cheapest", "too short", "best chance", "nothing"], Projection | None, tuple[Chance, ...]]
@@ -279,25 +300,27 @@ def _chosen(to_have: Sequence[Projection], meets: dict[int, float], drawn: Joint
 
 
 def _cheapest(rows: Sequence[Projection], drawn: JointDraws) -> _Choice:
-    """Return the most probable to be the cheapest; the machine here, unless that one is likely to cost less."""
+    """Return the one of the lowest expected cost; the machine here, unless that one is likely to cost less."""
     here = machine_here(rows)
     chances = drawn.cheapest(rows)
-    if here is not None and (not chances or drawn.better(chances[0].machine, here, "cost_usd") <= EVEN):
+    cheapest = min((chance.machine for chance in chances), key=drawn.expected_usd, default=None)
+    if here is not None and (cheapest is None or drawn.better(cheapest, here, "cost_usd") <= EVEN):
         return "cheapest", here, chances
-    if chances:
-        return ("cheapest", chances[0].machine, chances)
-    return ("nothing", None, ())
+    if cheapest is None:
+        return ("nothing", None, ())
+    return ("cheapest", cheapest, chances)
 
 
 def _faster(chosen: Projection, sure: Sequence[Projection], drawn: JointDraws) -> Faster | None:
     """Return the machine for rent that is likely to save time, at the least price for an hour saved."""
     chosen_s = chosen.duration_s
-    chosen_usd = chosen.payable_usd.point if chosen.payable_usd else 0.0
+    chosen_usd = chosen.cost_usd.point if chosen.cost_usd else 0.0
     found = []
     for row in sure:
-        is_faster = row.is_without_term and drawn.better(row, chosen, "duration_s", LEAST_GAIN_S) > EVEN
-        if is_faster and chosen_s and row.duration_s and row.cost_usd:
-            found.append(Faster(row, chosen_s.point - row.duration_s.point, row.cost_usd.point - chosen_usd))
+        probability = drawn.better(row, chosen, "duration_s", LEAST_GAIN_S)
+        if row.is_without_term and probability >= LIKELY and chosen_s and row.duration_s and row.cost_usd:
+            saved_s = chosen_s.point - row.duration_s.point
+            found.append(Faster(row, saved_s, row.cost_usd.point - chosen_usd, probability))
     now = [one for one in found if one.machine.is_for_rent_now]
     return min(now or found, key=lambda one: one.more_usd / one.saved_s, default=None)
 
@@ -311,11 +334,25 @@ def _spot(
 ) -> Projection | None:
     """Return the cheapest spot offer where it is likely to cost less than what is recommended, or alone may do."""
     among = {id(row) for row in compared}
-    offers = [row for row in known if id(row) not in among and meets.get(id(row), 0.0) >= EVEN]
-    chances = drawn.cheapest(offers)
-    if not chances or (chosen is not None and drawn.better(chances[0].machine, chosen, "cost_usd") < EVEN):
+    return _cheaper([row for row in known if id(row) not in among], chosen, meets, drawn)
+
+
+def _cheaper(
+    rows: Sequence[Projection], chosen: Projection | None, meets: dict[int, float], drawn: JointDraws
+) -> Projection | None:
+    """Return the cheapest that is likely to keep the limits, where it is likely to cost less than what is chosen."""
+    likely = [row for row in rows if row.cost_usd is not None and meets.get(id(row), 0.0) >= EVEN]
+    cheapest = min(likely, key=drawn.expected_usd, default=None)
+    if cheapest is None or (chosen is not None and drawn.better(cheapest, chosen, "cost_usd") < EVEN):
         return None
-    return chances[0].machine
+    return cheapest
+
+
+def has_less_memory(row: Projection, here: Projection | None) -> bool:
+    """Return whether a GPU has less memory than one here, and nobody knows how much the training needs."""
+    if row.fits is not None or row.gpu is None or here is None or here.gpu is None:
+        return False
+    return (row.gpu.memory_gb or 0.0) < (here.gpu.memory_gb or 0.0)
 
 
 def _left_out(row: Projection, limits: Limits, drawn: JointDraws) -> LeftOut | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from greenlove_tracker import grid
-from greenlove_tracker.grid.place import Place
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.power import PowerDraw, draw_elsewhere, draw_of_machine, node_overhead, usual_draw
 from greenlove_tracker.projection.types import Caveat, Claim
@@ -20,6 +20,27 @@ from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast
 from greenlove_tracker.vocabulary.pricing import Rates
 from greenlove_tracker.vocabulary.records import Factor
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, kwh_from_w_s, w_from_kwh_s
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A region that an offer may stand in.
+
+    Attributes:
+        name: of the region, as the provider calls it.
+        place: where it is, for people.
+        intensity: location-based carbon intensity of its grid.
+        pue: power usage effectiveness.
+        pue_basis: how that is known, to follow its number.
+        site: its row, where our table has one.
+    """
+
+    name: str
+    place: str
+    intensity: Factor
+    pue: float
+    pue_basis: str
+    site: CloudSite | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +62,7 @@ class Machine:
         site: its row, where our table has one.
         notes: what was assumed of the place, in sentences.
         warning: sentence about what is missing; empty where nothing is.
+        regions: all that it may stand in, the one that is counted first; empty of a local machine.
     """
 
     gpu: GpuSpec | None
@@ -56,6 +78,7 @@ class Machine:
     site: CloudSite | None = None
     notes: tuple[str, ...] = ()
     warning: str = ""
+    regions: tuple[Region, ...] = ()
 
     @property
     def overhead(self) -> Uncertain:
@@ -80,6 +103,16 @@ class Machine:
             price_usd_per_gpu_hour=self.price_usd_per_gpu_hour,
         )
 
+    def kgco2e_by_place(self, energy_kwh: Estimate | None) -> dict[str, float]:
+        """Return the emissions of an energy, with this machine's PUE in it, in each place; the first of two in one."""
+        found: dict[str, float] = {}
+        if energy_kwh is None:
+            return found
+        for one in self.regions:
+            kgco2e = energy_kwh.point / self.pue * one.pue * one.intensity.value / GRAMS_PER_KG
+            found.setdefault(one.place, kgco2e)
+        return found
+
     def market_claim(self, energy_kwh: Estimate | None) -> Claim | None:
         """Return the market-based emissions, where the site has a claim and the energy is known."""
         site = self.site
@@ -103,7 +136,10 @@ def local_machine(forecast: Forecast, gpu: GpuSpec | None, options: ProjectionOp
     place = grid.resolve_place(options.country or "")
     intensity = options.carbon_intensity
     if not isinstance(intensity, Factor):
-        intensity = grid.carbon_intensity(place, intensity)
+        try:
+            intensity = grid.carbon_intensity(place, intensity)
+        except UsageError as error:  # by the name of its argument here
+            raise UsageError(error.args[0], argument=("carbon_intensity", "country")) from None
     price = options.electricity_price
     if not isinstance(price, Factor):
         price = grid.electricity_price(place, price)
@@ -148,24 +184,33 @@ def _draw(
 
 def price_caveat(electricity_price: Factor | None, country: str | None) -> Caveat | None:
     """Return the caveat about the local price of electricity; None where there is none."""
+    place = grid.resolve_place(country or "")
     if electricity_price is None:
         of = f"for {country}" if country else "without a country"
         problem = f"no open price of electricity is known {of}"
     elif electricity_price.basis == BUSINESS:
         problem = f"the local price of electricity is one for businesses, of {electricity_price.year}"
+    elif place is not None and place.region and electricity_price.source.startswith(f"{place.country}, "):
+        problem = f"the price of electricity is that of all of the {place.country}"
     else:
         return None
     return Caveat(f"{problem}: give {{argument}} in USD/kWh", ("electricity_price",))
 
 
-def machine_elsewhere(gpu: GpuSpec, n_gpus: int, offer: Offer | None, local: Machine) -> Machine:
-    """Return the machine of an offer, in its region of the lowest carbon intensity; without one, beside the local ones.
+def machine_elsewhere(
+    gpu: GpuSpec, n_gpus: int, offer: Offer | None, local: Machine, standing: Mapping[tuple[str, str], int]
+) -> Machine:
+    """Return the machine of an offer; without one, beside the local ones.
+
+    It is counted in the region where most machines of its provider stand, so that these are compared in one place;
+    of several such in the one of the lowest carbon intensity.
 
     Args:
         gpu: of the machine.
         n_gpus: that are paid for.
         offer: that it is rented by.
         local: the local machine, whose GPUs' draw tells that of the others.
+        standing: by provider and region, how many of the machines that are compared can be had there.
 
     Raises:
         UsageError: where the offer's own country is not one.
@@ -177,50 +222,64 @@ def machine_elsewhere(gpu: GpuSpec, n_gpus: int, offer: Offer | None, local: Mac
     if offer is None:
         return replace(machine, price_usd_per_gpu_hour=None, notes=("nobody offers it: counted as if it stood here",))
     machine = replace(machine, electricity_price=None, price_usd_per_gpu_hour=offer.usd_per_gpu_hour)
-    known = []
-    for region in offer.regions:
-        site = sites().get((offer.provider, region))
-        if site is not None:
-            known.append(site)
-    if known:
-        return _at_greenest(machine, known)
-    place = _place_of(offer)
-    cloud = pue("public_cloud")
-    note = f"PUE {cloud.value:g} is assumed: {cloud.basis} ({cloud.source})"
-    machine = replace(machine, pue=cloud.value, notes=(note,))
-    shown = ", ".join(offer.regions[:3])
-    if len(offer.regions) > 3:
-        shown += ", …"
-    if place is None:
+    regions = _regions_of(offer)
+    if not regions:
+        shown = _shown_regions(offer)
         warning = f"the grid of {offer.provider} {shown}".rstrip() + " is not known, so no CO2e"
-        return replace(machine, region=shown, intensity=None, warning=warning)
-    return replace(machine, region=shown or place.name, intensity=grid.carbon_intensity(place))
+        return replace(machine, region=shown, intensity=None, warning=warning, pue=pue("public_cloud").value)
+    regions.sort(key=lambda one: (-standing.get((offer.provider, one.name), 0), one.intensity.value, one.name))
+    counted = regions[0]
+    notes = [f"PUE {counted.pue:g}{counted.pue_basis}"]
+    if len(regions) > 1:
+        also = ", ".join(f"{one.name} ({one.intensity.value:.0f} g/kWh)" for one in regions[1:])
+        notes.append(f"counted in {counted.name}; also in {also}")
+    return replace(
+        machine,
+        region=counted.name,
+        intensity=counted.intensity,
+        pue=counted.pue,
+        site=counted.site,
+        notes=tuple(notes),
+        regions=tuple(regions),
+    )
 
 
-def _place_of(offer: Offer) -> Place | None:
-    """Return the place of an offer by its country, or by a region of AWS, Azure or Google Cloud; None: not known.
+def _regions_of(offer: Offer) -> list[Region]:
+    """Return the regions of an offer whose grid is known: a site of our table, a country, a region of a cloud.
 
     Raises:
         UsageError: where the country is not one.
     """
+    found = []
+    for name in offer.regions:
+        site = sites().get((offer.provider, name))
+        if site is not None:
+            found.append(Region(name, site.place, _intensity_at(site), site.pue, f": {site.pue_basis}", site))
+    if found:
+        return found
+    cloud = pue("public_cloud")
+    basis = f" is assumed: {cloud.basis} ({cloud.source})"
     if offer.country:
-        return grid.resolve_place(offer.country)
-    for region in offer.regions:
+        place = grid.resolve_place(offer.country)
+        if place is not None:
+            name = _shown_regions(offer) or place.name
+            found.append(Region(name, place.name, grid.carbon_intensity(place), cloud.value, basis))
+        return found
+    for name in offer.regions:
         with suppress(UsageError):
-            return grid.resolve_place(f"{offer.provider}:{region}")
-    return None
+            place = grid.resolve_place(f"{offer.provider}:{name}")
+            found.append(Region(name, name, grid.carbon_intensity(place), cloud.value, basis))
+    return found
 
 
-def _at_greenest(machine: Machine, known: list[CloudSite]) -> Machine:
-    """Return the machine in that of our table's sites that has the lowest carbon intensity."""
-    site, *others = sorted(known, key=lambda one: (one.intensity.gco2e_per_kwh, one.region))
+def _shown_regions(offer: Offer) -> str:
+    shown = ", ".join(offer.regions[:3])
+    if len(offer.regions) > 3:
+        shown += ", …"
+    return shown
+
+
+def _intensity_at(site: CloudSite) -> Factor:
     found = site.intensity
     sha256 = table_sha256(EGRID_TABLE if "eGRID" in found.source else SITES_TABLE)
-    intensity = Factor(
-        "carbon_intensity", found.gco2e_per_kwh, "gCO2e/kWh", found.source, found.year, found.basis, sha256
-    )
-    notes = [f"PUE {site.pue:g}: {site.pue_basis}"]
-    if others:
-        also = ", ".join(f"{one.region} ({one.intensity.gco2e_per_kwh:.0f} g/kWh)" for one in others)
-        notes.append(f"counted in {site.region}, the lowest carbon intensity of its regions; also in {also}")
-    return replace(machine, region=site.region, intensity=intensity, pue=site.pue, site=site, notes=tuple(notes))
+    return Factor("carbon_intensity", found.gco2e_per_kwh, "gCO2e/kWh", found.source, found.year, found.basis, sha256)

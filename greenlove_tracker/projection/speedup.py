@@ -172,6 +172,8 @@ def _told(ratio: Uncertain, compared: Sequence[GpuSpec], known: LogSpeeds, i: in
             notes.append(f"{name} is counted as {twin}, which differs in its memory alone")
         if not twin and any(known.measured_as) and not _is_cpu(compared[k]):
             notes.append(f"{name} counts by its data sheet only")
+        if precision == "bf16" and not compared[k].fp16_tflops:
+            notes.append(f"{name} has no tensor cores: it is counted at its rate in FP32")
         if computes_in != precision:
             notes.append(f"{name} has no {precision.upper()}: it is counted in {computes_in}")
     notes += software_notes(compared[0].vendor, compared[i].vendor)

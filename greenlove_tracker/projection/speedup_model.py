@@ -32,6 +32,7 @@ COMPUTE_TFLOPS = 100.0
 BANDWIDTH_GB_S = 1000.0
 _SLOPES = ("compute", "bandwidth")
 _BETWEEN_SOURCES = re.compile(r"; (?![^()]*\))")  # not a semicolon within parentheses
+_WITHOUT_BF16 = ("Volta", "Turing")  # whose tensor cores have fp16
 _USUAL_MAKER = "NVIDIA"  # of most GPUs that were measured
 _SAME_RATIO = 0.02  # GPUs of one architecture whose rates differ by less are one chip, with more memory or less
 
@@ -274,6 +275,17 @@ def precision_on(gpu: GpuSpec, precision: str) -> str:
     if precision == "tf32" and not gpu.tf32_tflops:
         return "fp32"
     return precision
+
+
+def usual_precision(gpu: GpuSpec | None) -> str:
+    """Return what a GPU is assumed to compute in where nobody says: mixed precision where it has tensor cores."""
+    if gpu is None:
+        return "bf16"
+    if not gpu.fp16_tflops:
+        return "fp32"
+    if architecture_of(gpu) in _WITHOUT_BF16:
+        return "fp16"
+    return "bf16"
 
 
 def architecture_of(gpu: GpuSpec) -> str:

@@ -10,7 +10,16 @@ from typing import Any
 
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.catalogue import software_notes
-from greenlove_tracker.projection.decision import Decision, Faster, LeftOut, Limits, decide, machine_here
+from greenlove_tracker.projection.decision import (
+    WINNER,
+    Decision,
+    Faster,
+    LeftOut,
+    Limits,
+    decide,
+    has_less_memory,
+    machine_here,
+)
 from greenlove_tracker.projection.listings import DEFAULT_PROVIDER, DEFAULT_PROVIDER_NAME
 from greenlove_tracker.projection.options import ProjectionOptions, option_names
 from greenlove_tracker.projection.types import MINIMUM_TERM_DAYS, Projection
@@ -34,6 +43,7 @@ from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
 _WIDE = 2.0  # relative width of the time here from which it is to be narrowed before anything is rented
 _NARROW = 0.2  # relative width of a range up to which three digits say something
+_FOR_A_TERM = "(a week)"  # of MINIMUM_TERM_DAYS
 _LEFT_OUT = {
     "term": f"only to reserve, and a minimum term of {MINIMUM_TERM_DAYS} d (assumed) alone costs more",
     "unknown cost": "cost unknown",
@@ -44,6 +54,7 @@ _NOTES = (
     "CO2e is location-based. A provider's market-based claim stands beside it, and nothing is ranked by it.",
     "Not counted: storage, transfer, set-up, making of the hardware, a machine of your own. Rented = scope 3 for you.",
 )
+_MUCH_LONGER = 2.0  # times as long as here: then the time is told before the money
 _MOST_BRIEF = 3  # machines beside the one here, of a first look
 _LABEL = 44
 _MOST_MARKS = 12  # of a chart beside those with a name, the cheapest; the table holds them all
@@ -87,7 +98,7 @@ def projection_document(
         title="Where to train",
         subtitle=head_text(projections[0], about),
         footer=footer(),
-        verdict=advice(made),
+        verdict=advice(made, projections),
         blocks=tuple(blocks),
         next_steps=tuple(next_steps),
     )
@@ -107,7 +118,7 @@ def projection_blocks(
         return ()
     made = decision or decide(projections)
     answer, details, basis = _blocks(projections, made, None, options)
-    return Heading("Where to train"), Paragraph(advice(made)), *answer, *details, *basis
+    return Heading("Where to train"), Paragraph(advice(made, projections)), *answer, *details, *basis
 
 
 def elsewhere_blocks(run: Run) -> tuple[Block, ...]:
@@ -126,7 +137,7 @@ def elsewhere_blocks(run: Run) -> tuple[Block, ...]:
     answer, *_ = _blocks(found.projections, decision, day)
     answer = tuple(block for block in answer if not isinstance(block, ChartRow))  # the page has its own
     more = Paragraph("greenlove project compares all machines, and says how each is known.", is_note=True)
-    return Heading("Where to train"), Paragraph(advice(decision)), *answer, more
+    return Heading("Where to train"), Paragraph(advice(decision, found.projections)), *answer, more
 
 
 def _blocks(
@@ -247,13 +258,11 @@ def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, i
     columns: list[tuple[Column, Callable[[Projection], str]]] = [
         (Column("$/GPU-h", 0.8, True), _price),
         (Column(f"time, {time.unit}", 1.6, True), lambda r: figure(r.duration_s, time.per_canonical)),
-        (Column("cost, $", 1.6, True), lambda r: figure(r.payable_usd, 1.0)),
+        (Column("cost, $", 1.6, True), _cost),
+        (Column(f"{mass.unit} CO2e", 1.4), lambda r: _emissions(r, mass)),
     ]
-    if is_brief:
-        columns.append((Column(f"{mass.unit} CO2e", 1.0, True), lambda r: _bare(r.emissions_kgco2e, mass)))
-    else:
+    if not is_brief:
         columns += [
-            (Column(f"{mass.unit} CO2e", 1.4, True), lambda r: _with_claim(r, mass)),
             (Column(energy.unit, 0.8, True), lambda r: _bare(r.energy_kwh, energy)),
         ]
     columns.append((Column("known from", 1.2), _known_from))
@@ -278,9 +287,25 @@ def _bare(estimate: Estimate | None, scale: Scale) -> str:
     return figure(estimate, scale.per_canonical).partition(" ")[0]
 
 
-def _with_claim(row: Projection, scale: Scale) -> str:
-    """Return the location-based figure with the provider's claim beside it, which is never a bare 0 kg."""
+def _cost(row: Projection) -> str:
+    """Return what is paid; where that is for more time than the training takes, for how long."""
+    text = figure(row.cost_usd, 1.0)
+    if row.cost_basis == "minimum term":
+        return f"{text.partition(' ')[0]} {_FOR_A_TERM}"
+    return text
+
+
+def _emissions(row: Projection, scale: Scale) -> str:
+    """Return the location-based figure and its place, the other places of the offer, and the provider's claim.
+
+    The claim stands beside the figure, which is never a bare 0 kg.
+    """
     text = _bare(row.emissions_kgco2e, scale)
+    counted, *others = row.kgco2e_by_place or ("",)
+    text = f"{text} {counted}".rstrip()
+    if others:
+        also = (f"{fmt.significant(scale.value(row.kgco2e_by_place[place]), 2)} {place}" for place in others)
+        text = f"{text} ({', '.join(also)})"
     if row.market is None:
         return text
     claimed = "0"
@@ -310,8 +335,14 @@ def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[Block, ...]
         if time is None or cost is None or not any(row is one for one in drawn):
             continue
         is_named = any(row is one for one in named)
+        is_of_term = row.cost_basis == "minimum term"
+        if is_of_term and not is_named:  # the price of a week would press all others together
+            continue
+        name = fmt.shortened(label(row), _LABEL)
+        if is_of_term:
+            name += f", ${_cost(row)}"
         mark = MarkedPoint(
-            fmt.shortened(label(row), _LABEL),
+            name,
             time.point * unit.per_canonical,
             cost.point,
             is_named=is_named,
@@ -370,7 +401,13 @@ def projection_record(
     made = decision or decide(projections)
     faster = made.faster
     rows = [
-        {**projection_values(row), "sources": row.sources, "assumptions": row.assumptions, "warnings": row.warnings}
+        {
+            **projection_values(row),
+            "kgco2e_by_place": dict(row.kgco2e_by_place),
+            "sources": row.sources,
+            "assumptions": row.assumptions,
+            "warnings": row.warnings,
+        }
         for row in projections
     ]
     return {
@@ -379,15 +416,22 @@ def projection_record(
             "verdict": made.verdict,
             **asdict(made.limits),
             "recommended": _machine(made.recommended) or None,
+            "if_it_fits": _machine(made.if_it_fits) or None,
             "probability": made.probability,
             "meets_limits": made.meets,
             "alternatives": [{**_machine(one.machine), "probability": one.probability} for one in made.alternatives],
-            "faster": faster and {**_machine(faster.machine), "saved_s": faster.saved_s, "more_usd": faster.more_usd},
+            "faster": faster
+            and {
+                **_machine(faster.machine),
+                "saved_s": faster.saved_s,
+                "more_usd": faster.more_usd,
+                "probability": faster.probability,
+            },
             "spot": _machine(made.spot) or None,
             "left_out": [
                 {**_machine(one.machine), "why": one.why, "probability": one.probability} for one in made.left_out
             ],
-            "sentence": advice(made),
+            "sentence": advice(made, projections),
             "reasons": list(advice_reasons(made, projections)),
         },
         "projections": rows,
@@ -416,6 +460,7 @@ def projection_values(row: Projection) -> dict[str, Any]:
         "obtained": row.obtained,
         "gpus_wanted": row.n_gpus,
         "gpus_billed": row.billed_gpus,
+        "machines": row.n_machines,
         "usd_per_gpu_hour": offer.usd_per_gpu_hour if offer else None,
         "price_date": offer.price_date if offer else None,
         **interval_fields("speedup", "", speedup.estimate if speedup else None),
@@ -445,16 +490,17 @@ def interval_fields(name: str, unit: str, estimate: Estimate | None) -> dict[str
 # -- What to do --
 
 
-def advice(decision: Decision) -> str:
-    """Return what to do, and what is faster at which price."""
+def advice(decision: Decision, rows: Sequence[Projection]) -> str:
+    """Return what to do, and what is faster at which price, in the table's unit of time."""
     row = decision.recommended
     limits = limits_text(decision.limits)
+    time, *_ = _units_of(compared(rows))
     if row is None:
         if limits:
             return f"Nothing compared finishes {limits}."
         return "No machine's time is known."
     if decision.verdict == "too short":
-        return f"Train here: {time_text(row.duration_s)} is too short to be worth moving."
+        return f"Train here: {time_text(row.duration_s, time)} is too short to be worth moving."
     likely = ""
     if decision.meets is not None:
         likely = f" ({fmt.chance(decision.meets)} likely)"
@@ -464,50 +510,74 @@ def advice(decision: Decision) -> str:
         do = f"Reserve {at(row)}"
     else:
         do = f"Rent {at(row)}"
+    here = machine_here(rows)
+    what = f"{_takes(row, time, here)}{_memory_condition(row, here)}"
     if decision.verdict == "best chance":
         do = f"{do[0].lower()}{do[1:]}"
-        return f"Nothing compared surely finishes {limits}. The best chance{likely}: {do}, {takes(row)}."
+        return f"Nothing compared surely finishes {limits}. The best chance{likely}: {do}, {what}."
     if limits:
         do += f", {limits}"
-    return f"{do}{likely}: {takes(row)}.{_faster(decision.faster, row)}"
+    return f"{do}{likely}: {what}.{_faster(decision.faster, row, time, here)}"
 
 
-def _faster(faster: Faster | None, chosen: Projection) -> str:
+def _memory_condition(row: Projection, here: Projection | None) -> str:
+    """Return ``, if it fits in 16 GB`` where nobody knows: the peak is unknown, and no GPU here has as little."""
+    if row.is_local or row.fits is not None or row.gpu is None or row.gpu.memory_gb is None:
+        return ""
+    if here is not None and here.gpu is not None and not has_less_memory(row, here):
+        return ""
+    return f", if it fits in {row.gpu.memory_gb:g} GB"
+
+
+def _faster(faster: Faster | None, chosen: Projection, time: Scale, here: Projection | None) -> str:
     if faster is None:
         return ""
     row = faster.machine
     more = f" for {fmt.money(-faster.more_usd)} less"
-    if chosen.payable_usd is None:
+    if chosen.cost_usd is None:
         more = ""  # nobody knows what it costs more
     elif faster.more_usd >= 0:
         more = f" for {fmt.money(faster.more_usd)} more"
         if faster.saved_s > SECONDS_PER_HOUR:
             an_hour = faster.more_usd / faster.saved_s * SECONDS_PER_HOUR
             more += f" ({fmt.money(an_hour)} an hour saved)"
+    likely = ""
+    if faster.probability < WINNER:
+        likely = f" ({fmt.chance(faster.probability)} likely)"
+    sooner = f"{fmt.significant(time.value(faster.saved_s), 2)} {time.unit} sooner"
+    what = f"{time_text(row.duration_s, time)}, {fmt.money(_point(row.cost_usd))}{_memory_condition(row, here)}"
+    return f" Faster{likely}: {at(row)}, {what}: {sooner}{more}."
+
+
+def _takes(row: Projection, time: Scale, here: Projection | None = None) -> str:
+    """Return time and cost: ``16 h [10–25], $25``; the range of the cost stands in the table.
+
+    What takes much longer than here says so first.
+    """
     cost = fmt.money(_point(row.cost_usd))
-    scale = fmt.time_scale(faster.saved_s)
-    sooner = f"{fmt.significant(scale.value(faster.saved_s), 2)} {scale.unit} sooner"
-    return f" Faster: {at(row)}, {time_text(row.duration_s)}, {cost}: {sooner}{more}."
-
-
-def takes(row: Projection) -> str:
-    """Return time and cost: ``16 h [10–25], $25``; the range of the cost stands in the table."""
-    cost = fmt.money(_point(row.payable_usd))
     if row.is_local and row.cost_usd is None:
         cost = "at an unknown cost"
         if row.energy_kwh:
             cost = f"{fmt.energy(row.energy_kwh.point)} of electricity at an unknown price"
     elif row.cost_basis == "electricity":
         cost = f"{cost} of electricity"
-    elif row.cost_usd is not None and (row.minimum_term_usd or 0.0) > row.cost_usd.point:
+    elif row.cost_basis == "minimum term":
         cost = f"at least {cost} for a minimum term of {MINIMUM_TERM_DAYS} d"
-    return f"{time_text(row.duration_s)}, {cost}"
+    text = time_text(row.duration_s, time)
+    if here is not None and here.duration_s is not None and row.duration_s is not None:
+        times = row.duration_s.point / here.duration_s.point
+        if times >= _MUCH_LONGER:
+            text = f"{fmt.significant(times, 2)} times as long as here, {text}"
+            if here.cost_usd is not None:
+                cost += f" instead of {fmt.money(here.cost_usd.point)}"
+    return f"{text}, {cost}"
 
 
 def advice_reasons(decision: Decision, rows: Sequence[Projection]) -> Iterator[str]:
     """Yield what else is to be known before it is done: of the machine here, of others, and of what is asked for."""
     here = machine_here(rows)
     row = decision.recommended
+    time, *_ = _units_of(compared(rows))
     if here is not None and here.duration_s is not None and here.duration_s.relative_width > _WIDE:
         off_by = fmt.percent(here.duration_s.relative_width / 2)
         yield f"First narrow the forecast: the time here may be off by ±{off_by}. Explore with a larger --budget."
@@ -519,16 +589,20 @@ def advice_reasons(decision: Decision, rows: Sequence[Projection]) -> Iterator[s
     to_have = [one for one in rows if one.is_compared and one.is_to_be_had and one.duration_s is not None]
     if row is None and to_have:
         fastest = min(to_have, key=lambda one: _point(one.duration_s))
-        yield f"The fastest is {at(fastest)}: {takes(fastest)}."
+        yield f"The fastest is {at(fastest)}: {_takes(fastest, time)}."
+    smaller = decision.if_it_fits
+    if smaller is not None:
+        what = f"{_takes(smaller, time, here)}{_memory_condition(smaller, here)}"
+        yield f"Cheaper: {at(smaller)}, {what}, which --peak-memory would tell."
     if decision.spot is not None:
-        yield f"A spot offer is cheaper: {at(decision.spot)}, {takes(decision.spot)}, without what its loss would cost."
+        spot = f"{at(decision.spot)}, {_takes(decision.spot, time)}"
+        yield f"A spot offer is cheaper: {spot}, without what its loss would cost."
     for one in named:
         yield from _terms(one)
-        if here is not None and here.n_gpus == 1 and one.billed_gpus > 1:
-            apart = ""
-            if one.offer and one.billed_gpus > max(one.offer.gpus_per_instance):
-                apart = f", on {math.ceil(one.billed_gpus / max(one.offer.gpus_per_instance))} machines"
-            yield f"The code must train on {one.billed_gpus} GPUs at once{apart}."
+        if one.n_machines > 1:
+            yield f"The code must train on {one.n_machines} machines at once, {one.billed_gpus} GPUs."
+        elif here is not None and here.n_gpus == 1 and one.billed_gpus > 1:
+            yield f"The code must train on {one.billed_gpus} GPUs at once."
         own = ""
         if here is not None and here.gpu is not None:
             own = here.gpu.vendor
@@ -595,6 +669,8 @@ def label(row: Projection) -> str:
         terms.append(fmt.shortened(row.offer.provider, 20))
     if row.obtained != "on demand":
         terms.append(row.obtained)
+    if row.n_machines > 1:
+        terms.append(f"{row.n_machines} machines")
     if terms:
         name += f" ({', '.join(terms)})"
     return f"{row.billed_gpus} × {name}"
@@ -607,6 +683,8 @@ def at(row: Projection) -> str:
     where = f"{row.billed_gpus} × {short_name(row)} at {_provider_name(row.offer.provider)}"
     if row.obtained == "spot":
         where += " (spot)"
+    if row.n_machines > 1:
+        where += f" ({row.n_machines} machines, joined by a network)"
     return where
 
 
@@ -629,15 +707,18 @@ def head_text(local: Projection, about: Sequence[str]) -> str:
     return " · ".join(filter(None, (fmt.shortened(name, 100), time_here, *basis)))
 
 
-def time_text(value_s: Estimate | None) -> str:
-    """Return ``8.1 h [6–11]``."""
+def time_text(value_s: Estimate | None, scale: Scale | None = None) -> str:
+    """Return ``8.1 h [6–11]``, in the unit of a table where one is given."""
     if value_s is None:
         return fmt.UNKNOWN
-    scale = fmt.time_scale(value_s.point)
+    if scale is None:
+        scale = fmt.time_scale(value_s.point)
     point, _, ends = figure(value_s, scale.per_canonical).partition(" ")
     if ends:
         return f"{point} {scale.unit} {ends}"
-    return f"{point.removesuffix('.0')} {scale.unit}"
+    if "." in point:
+        point = point.rstrip("0").rstrip(".")
+    return f"{point} {scale.unit}"
 
 
 def figure(estimate: Estimate | None, factor: float) -> str:

@@ -11,6 +11,7 @@ from greenlove_tracker.vocabulary.units import g_per_kwh_from_lb_per_mwh
 
 PRICES_TABLE = "electricity_prices.csv"
 WORLD_TABLE = "carbon_intensity_world.csv"
+COUNTRIES_TABLE = "carbon_intensity_countries.csv"
 SITES_TABLE = "cloud_sites.csv"
 EGRID_TABLE = "egrid_subregions.csv"
 HOUSEHOLD = "household"
@@ -39,7 +40,7 @@ class Intensity:
 
 @cache
 def electricity_prices(of: str) -> dict[str, ElectricityPrice]:
-    """Return the prices by ISO 3166 alpha-3 code, of the countries whose price is known.
+    """Return the prices by ISO 3166 alpha-3 code, or that of a state (``US-CA``), of those whose price is known.
 
     Args:
         of: ``HOUSEHOLD``, openly licensed ones only; or ``BUSINESS``, less recoverable taxes (Eurostat), or of 2019
@@ -60,6 +61,15 @@ def world_intensity() -> Intensity:
 
 
 @cache
+def country_intensities() -> dict[str, Intensity]:
+    """Return the average carbon intensities of countries by ISO 3166 alpha-3 code, each of the newest year."""
+    return {
+        row["iso3"]: Intensity(float(row["gco2e_per_kwh"]), row["year"], row["basis"], row["source"])
+        for row in rows(COUNTRIES_TABLE)
+    }
+
+
+@cache
 def fuel_factors(scope: str, iso3: str = "") -> dict[str, float]:
     """Return the emissions of electricity in gCO2e/kWh by the fuel that it is made from.
 
@@ -77,6 +87,7 @@ class CloudSite:
     """One region of a cloud provider.
 
     Attributes:
+        place: where it is, in a word or two.
         intensity: of the grid it stands in.
         market_gco2e_per_kwh: intensity of the operator's contracts by the operator's own claim; None without one.
         market_claim: that claim in words.
@@ -86,6 +97,7 @@ class CloudSite:
 
     provider: str
     region: str
+    place: str
     intensity: Intensity
     market_gco2e_per_kwh: float | None
     market_claim: str
