@@ -303,9 +303,10 @@ def _cheapest(rows: Sequence[Projection], drawn: JointDraws) -> _Choice:
     """Return the one of the lowest expected cost; the machine here, unless that one is likely to cost less."""
     here = machine_here(rows)
     chances = drawn.cheapest(rows)
-    cheapest = min((chance.machine for chance in chances), key=drawn.expected_usd, default=None)
-    if here is not None and (cheapest is None or drawn.better(cheapest, here, "cost_usd") <= EVEN):
-        return "cheapest", here, chances
+    priced = [chance.machine for chance in chances]
+    if here is not None:
+        priced = [row for row in priced if drawn.better(row, here, "cost_usd") > EVEN]
+    cheapest = min(priced, key=drawn.expected_usd, default=here)
     if cheapest is None:
         return ("nothing", None, ())
     return ("cheapest", cheapest, chances)

@@ -36,7 +36,10 @@ def test_world_average():
 def test_prices_are_of_countries_and_have_a_source():
     prices = electricity_prices(HOUSEHOLD)
     assert len(prices) > 25 and prices["DEU"].country == "Germany"
-    assert all(re.fullmatch("[A-Z]{3}|EU27", iso3) and price.source and price.period for iso3, price in prices.items())
+    assert all(
+        re.fullmatch("[A-Z]{3}|EU27|US-[A-Z]{2}", iso3) and price.source and price.period
+        for iso3, price in prices.items()
+    )
 
 
 def test_equivalents_have_different_keys():
