@@ -1,8 +1,8 @@
 """Where to train, and the probability of each machine to be the cheapest.
 
 The rule: train on the machine of the lowest expected cost that keeps the limits with 90%, of those here or rented by
-the hour with as many GPUs as are wanted; of larger ones where none of these does; of reservations where no other has an
-even chance.
+the hour with as many GPUs as are wanted in as few machines as may be; of more or larger ones where none of these does;
+of reservations where no other has an even chance.
 
 Beside it stands the one, of any size, that saves time with 80%, at the least price. The machine here is left only for
 one that is likely to cost less, or where it does not keep the limits.
@@ -287,7 +287,9 @@ def _chosen(to_have: Sequence[Projection], meets: dict[int, float], drawn: Joint
     rows = to_have
     if any(meets[id(row)] >= EVEN for row in without_term):
         rows = without_term
-    of_wanted_size = [row for row in rows if row.is_local or row.is_for_rent_now]
+    for_rent = [row for row in rows if row.is_for_rent_now]
+    fewest = min((row.n_machines for row in for_rent), default=1)
+    of_wanted_size = [row for row in rows if row.is_local or (row in for_rent and row.n_machines == fewest)]
     for group in (of_wanted_size, without_term, rows):
         sure = [row for row in group if meets[id(row)] >= WINNER]
         if sure:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from greenlove_tracker.projection.scaling import GPUS_OF_A_NODE
 from greenlove_tracker.projection.uncertain import Uncertain
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.offers import Offer
@@ -154,9 +153,8 @@ class Projection:
 
     @property
     def is_for_rent_now(self) -> bool:
-        """True where it can be rented at once: as many GPUs as are wanted, up to eight of them in one machine."""
-        is_of_wanted_size = self.billed_gpus <= self.n_gpus
-        return self.is_without_term and is_of_wanted_size and self.n_machines <= math.ceil(self.n_gpus / GPUS_OF_A_NODE)
+        """True where it can be rented at once, as many GPUs as are wanted and no more."""
+        return self.is_without_term and self.billed_gpus <= self.n_gpus
 
     @property
     def warnings(self) -> tuple[str, ...]:
