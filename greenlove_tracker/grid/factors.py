@@ -13,16 +13,12 @@ from typing import Any
 from greenlove_tracker.grid.place import PROVINCES, Place, package_file
 from greenlove_tracker.tables.electricity import (
     BUSINESS,
-    COUNTRIES_TABLE,
     HOUSEHOLD,
-    PRICES_TABLE,
-    WORLD_TABLE,
     country_intensities,
     electricity_prices,
     fuel_factors,
     world_intensity,
 )
-from greenlove_tracker.tables.reading import table_sha256
 from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
 from greenlove_tracker.vocabulary.records import Factor
 from greenlove_tracker.vocabulary.units import g_per_kwh_from_lb_per_mwh
@@ -47,39 +43,24 @@ def carbon_intensity(place: Place | None, given_gco2e_per_kwh: float | None = No
     if given_gco2e_per_kwh is not None:
         return Factor(_INTENSITY, given_gco2e_per_kwh, _INTENSITY_UNIT, given_by, basis="as given")
     if place is None:
-        world = world_intensity()
-        return Factor(
-            _INTENSITY,
-            world.gco2e_per_kwh,
-            _INTENSITY_UNIT,
-            f"world average, since no country is set: {world.source}",
-            world.year,
-            world.basis,
-            table_sha256(WORLD_TABLE),
-        )
+        return world_intensity()
     if place.region:
         if place.iso3 == "CAN":
             return _province(place)
         return _us_state(place)
-    return _country(place)
-
-
-def _load(*parts: str) -> tuple[dict[str, Any], str]:
-    raw = package_file("codecarbon", "data", "private_infra", *parts).read_bytes()
-    table: dict[str, Any] = json.loads(raw)
-    return table, hashlib.sha256(raw).hexdigest()
-
-
-def _country(place: Place) -> Factor:
     found = country_intensities().get(place.iso3)
     if found is None:
         raise UsageError(
             f"no carbon intensity is known for {place.country}: give {{argument}}",
             argument=("carbon_intensity_gco2e_per_kwh", "country"),
         )
-    source = f"{place.country}, {found.source}"
-    sha256 = table_sha256(COUNTRIES_TABLE)
-    return Factor(_INTENSITY, found.gco2e_per_kwh, _INTENSITY_UNIT, source, found.year, found.basis, sha256)
+    return found
+
+
+def _load(*parts: str) -> tuple[dict[str, Any], str]:
+    raw = package_file("codecarbon", "data", "private_infra", *parts).read_bytes()
+    table: dict[str, Any] = json.loads(raw)
+    return table, hashlib.sha256(raw).hexdigest()
 
 
 def _us_state(place: Place) -> Factor:
@@ -125,10 +106,6 @@ def _province(place: Place) -> Factor:
     return Factor(_INTENSITY, value, _INTENSITY_UNIT, source, "2023", "location-based, lifecycle", sha256)
 
 
-_PRICE = "electricity_price"
-_PRICE_UNIT = "USD/kWh"
-
-
 def electricity_price(
     place: Place | None, given_usd_per_kwh: float | None = None, given_by: str = GIVEN
 ) -> Factor | None:
@@ -138,15 +115,12 @@ def electricity_price(
     That of a state or a province comes before its country's.
     """
     if given_usd_per_kwh is not None:
-        return Factor(_PRICE, given_usd_per_kwh, _PRICE_UNIT, given_by, basis="as given")
+        return Factor("electricity_price", given_usd_per_kwh, "USD/kWh", given_by, basis="as given")
     if place is None:
         return None
-    for basis, words in ((HOUSEHOLD, "household, all taxes"), (BUSINESS, "for businesses")):
+    for basis in (HOUSEHOLD, BUSINESS):
         prices = electricity_prices(basis)
         price = prices.get(place.code) or prices.get(place.iso3)
         if price is not None:
-            source = f"{price.country}, {words}: {price.source}"
-            return Factor(
-                _PRICE, price.usd_per_kwh, _PRICE_UNIT, source, price.period, basis, table_sha256(PRICES_TABLE)
-            )
+            return price
     return None

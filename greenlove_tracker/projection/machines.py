@@ -11,36 +11,14 @@ from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.power import PowerDraw, draw_elsewhere, draw_of_machine, node_overhead, usual_draw
 from greenlove_tracker.projection.types import Caveat, Claim
 from greenlove_tracker.projection.uncertain import Uncertain
-from greenlove_tracker.tables.electricity import BUSINESS, EGRID_TABLE, SITES_TABLE, CloudSite, pue, sites
+from greenlove_tracker.tables.electricity import BUSINESS, CloudSite, pue, sites
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.offers import Offer
-from greenlove_tracker.tables.reading import table_sha256
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast
 from greenlove_tracker.vocabulary.pricing import Rates
 from greenlove_tracker.vocabulary.records import Factor
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, kwh_from_w_s, w_from_kwh_s
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """A region that an offer may stand in.
-
-    Attributes:
-        name: of the region, as the provider calls it.
-        place: where it is, for people.
-        intensity: location-based carbon intensity of its grid.
-        pue: power usage effectiveness.
-        pue_basis: how that is known, to follow its number.
-        site: its row, where our table has one.
-    """
-
-    name: str
-    place: str
-    intensity: Factor
-    pue: float
-    pue_basis: str
-    site: CloudSite | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +37,10 @@ class Machine:
         electricity_price: in USD/kWh; None where none is known, or where it is in the price of the machine.
         price_usd_per_gpu_hour: of the machine, electricity included; None where it has none.
         region: that it stands in; empty where none is known.
-        site: its row, where our table has one.
+        site: its row, where our table has one, or what is assumed of the region.
         notes: what was assumed of the place, in sentences.
         warning: sentence about what is missing; empty where nothing is.
-        regions: all that it may stand in, the one that is counted first; empty of a local machine.
+        sites: all that it may stand in, the one that is counted first; empty of a local machine.
     """
 
     gpu: GpuSpec | None
@@ -78,7 +56,7 @@ class Machine:
     site: CloudSite | None = None
     notes: tuple[str, ...] = ()
     warning: str = ""
-    regions: tuple[Region, ...] = ()
+    sites: tuple[CloudSite, ...] = ()
 
     @property
     def overhead(self) -> Uncertain:
@@ -108,7 +86,7 @@ class Machine:
         found: dict[str, float] = {}
         if energy_kwh is None:
             return found
-        for one in self.regions:
+        for one in self.sites:
             kgco2e = energy_kwh.point / self.pue * one.pue * one.intensity.value / GRAMS_PER_KG
             found.setdefault(one.place, kgco2e)
         return found
@@ -222,54 +200,54 @@ def machine_elsewhere(
     if offer is None:
         return replace(machine, price_usd_per_gpu_hour=None, notes=("nobody offers it: counted as if it stood here",))
     machine = replace(machine, electricity_price=None, price_usd_per_gpu_hour=offer.usd_per_gpu_hour)
-    regions = _regions_of(offer)
-    if not regions:
+    known = _sites_of(offer)
+    if not known:
         shown = _shown_regions(offer)
         warning = f"the grid of {offer.provider} {shown}".rstrip() + " is not known, so no CO2e"
         return replace(machine, region=shown, intensity=None, warning=warning, pue=pue("public_cloud").value)
-    regions.sort(key=lambda one: (-standing.get((offer.provider, one.name), 0), one.intensity.value, one.name))
-    counted = regions[0]
-    notes = [f"PUE {counted.pue:g}{counted.pue_basis}"]
-    if len(regions) > 1:
-        also = ", ".join(f"{one.name} ({one.intensity.value:.0f} g/kWh)" for one in regions[1:])
-        notes.append(f"counted in {counted.name}; also in {also}")
+    known.sort(key=lambda one: (-standing.get((one.provider, one.region), 0), one.intensity.value, one.region))
+    site, *others = known
+    notes = [f"PUE {site.pue:g}: {site.pue_basis}"]
+    if others:
+        also = ", ".join(f"{one.region} ({one.intensity.value:.0f} g/kWh)" for one in others)
+        notes.append(f"counted in {site.region}; also in {also}")
     return replace(
         machine,
-        region=counted.name,
-        intensity=counted.intensity,
-        pue=counted.pue,
-        site=counted.site,
+        region=site.region,
+        intensity=site.intensity,
+        pue=site.pue,
+        site=site,
         notes=tuple(notes),
-        regions=tuple(regions),
+        sites=tuple(known),
     )
 
 
-def _regions_of(offer: Offer) -> list[Region]:
-    """Return the regions of an offer whose grid is known: a site of our table, a country, a region of a cloud.
+def _sites_of(offer: Offer) -> list[CloudSite]:
+    """Return where an offer may stand: sites of our table, else its country, else regions of AWS, Azure or Google.
 
     Raises:
         UsageError: where the country is not one.
     """
-    found = []
-    for name in offer.regions:
-        site = sites().get((offer.provider, name))
-        if site is not None:
-            found.append(Region(name, site.place, _intensity_at(site), site.pue, f": {site.pue_basis}", site))
+    of_table = [sites().get((offer.provider, region)) for region in offer.regions]
+    found = [site for site in of_table if site is not None]
     if found:
         return found
-    cloud = pue("public_cloud")
-    basis = f" is assumed: {cloud.basis} ({cloud.source})"
-    if offer.country:
-        place = grid.resolve_place(offer.country)
-        if place is not None:
-            name = _shown_regions(offer) or place.name
-            found.append(Region(name, place.name, grid.carbon_intensity(place), cloud.value, basis))
-        return found
-    for name in offer.regions:
+    country = grid.resolve_place(offer.country)
+    if country is not None:
+        return [_assumed_site(offer, _shown_regions(offer) or country.name, country.name, country)]
+    for region in offer.regions:
         with suppress(UsageError):
-            place = grid.resolve_place(f"{offer.provider}:{name}")
-            found.append(Region(name, name, grid.carbon_intensity(place), cloud.value, basis))
+            place = grid.resolve_place(f"{offer.provider}:{region}")
+            found.append(_assumed_site(offer, region, region, place))
     return found
+
+
+def _assumed_site(offer: Offer, region: str, name: str, place: grid.Place | None) -> CloudSite:
+    """Return a region that our table does not have, with the average PUE of public clouds."""
+    cloud = pue("public_cloud")
+    basis = f"assumed, {cloud.basis} ({cloud.source})"
+    intensity = grid.carbon_intensity(place)
+    return CloudSite(offer.provider, region, name, intensity, None, "", cloud.value, basis, source="")
 
 
 def _shown_regions(offer: Offer) -> str:
@@ -277,9 +255,3 @@ def _shown_regions(offer: Offer) -> str:
     if len(offer.regions) > 3:
         shown += ", …"
     return shown
-
-
-def _intensity_at(site: CloudSite) -> Factor:
-    found = site.intensity
-    sha256 = table_sha256(EGRID_TABLE if "eGRID" in found.source else SITES_TABLE)
-    return Factor("carbon_intensity", found.gco2e_per_kwh, "gCO2e/kWh", found.source, found.year, found.basis, sha256)

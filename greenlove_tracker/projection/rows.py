@@ -309,7 +309,7 @@ def _sources(target: Target, machine: Machine, faster: speedups.Speedup) -> tupl
     if target.offer is not None:
         found.append(f"price, read on {target.offer.price_date}: {target.offer.source}")
     found.append(_cited(machine.intensity))
-    if machine.site is not None:
+    if machine.site is not None and machine.site.source:
         found.append(f"site: {machine.site.source}")
     return tuple(filter(None, dict.fromkeys(found)))
 
