@@ -49,12 +49,36 @@ class Chance:
     probability: float
 
 
-class JointDraws:
-    """Draws of the joint distribution of the machines of a projection; the same for the same machines."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that a training may take.
 
-    def __init__(self, rows: Sequence[Projection]) -> None:
+    Attributes:
+        within_s: None for no limit.
+        max_cost_usd: likewise; a reservation costs its minimum term at least.
+    """
+
+    within_s: float | None = None
+    max_cost_usd: float | None = None
+
+    def each(self) -> list[tuple[str, float]]:
+        """Return those that are set, by the name of the quantity."""
+        both = (("duration_s", self.within_s), ("cost_usd", self.max_cost_usd))
+        return [(quantity, limit) for quantity, limit in both if limit is not None]
+
+
+class JointDraws:
+    """Draws of the joint distribution of the machines of a projection; the same for the same machines.
+
+    Args:
+        rows: the machines.
+        limits: that they are to keep.
+    """
+
+    def __init__(self, rows: Sequence[Projection], limits: Limits = Limits()) -> None:
         import numpy as np
 
+        self.limits = limits
         named = [(id(row), quantity) for row in rows for quantity in row.joint]
         drawn = draws([row.joint[quantity] for row in rows for quantity in row.joint], _DRAWS)
         self._drawn: dict[tuple[int, str], NDArray[np.float64]] = dict(zip(named, drawn, strict=True))
@@ -88,6 +112,18 @@ class JointDraws:
         point = dict(zip(map(id, known), values.mean(axis=1), strict=True))
         return tuple(sorted(found, key=lambda c: (-c.probability, point[id(c.machine)])))
 
+    def meets(self, row: Projection) -> float:
+        """Return the probability that a machine keeps the limits; 0 where a limited quantity of it is not known."""
+        import numpy as np
+
+        kept = np.array(True)
+        for quantity, limit in self.limits.each():
+            values = self.at_most(row, quantity)
+            if values is None:
+                return 0.0
+            kept = kept & (values <= limit)
+        return float(kept.mean())
+
     def expected_usd(self, row: Projection) -> float:
         """Return the expected cost of a machine; infinite where it is not known."""
         values = self.of(row, "cost_usd")
@@ -100,36 +136,6 @@ class JointDraws:
         if one is None or other is None:
             return 0.0
         return float((one + by < other).mean() + (one + by == other).mean() / 2)  # equal ones share it
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The most that a training may take.
-
-    Attributes:
-        within_s: None for no limit.
-        max_cost_usd: likewise; a reservation costs its minimum term at least.
-    """
-
-    within_s: float | None = None
-    max_cost_usd: float | None = None
-
-    def each(self) -> list[tuple[str, float]]:
-        """Return those that are set, by the name of the quantity."""
-        both = (("duration_s", self.within_s), ("cost_usd", self.max_cost_usd))
-        return [(quantity, limit) for quantity, limit in both if limit is not None]
-
-    def kept(self, row: Projection, drawn: JointDraws) -> float | None:
-        """Return the probability that a machine keeps them; None where a limited quantity of it is not known."""
-        import numpy as np
-
-        kept = np.array(True)
-        for quantity, limit in self.each():
-            values = drawn.at_most(row, quantity)
-            if values is None:
-                return None
-            kept = kept & (values <= limit)
-        return float(kept.mean())
 
 
 def without_spot(rows: Sequence[Projection]) -> list[Projection]:
@@ -229,51 +235,45 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
     limits = Limits()
     if options:
         limits = Limits(options.within_s, options.max_cost_usd)
-    known = [row for row in projections if row.is_compared and row.duration_s is not None]
-    drawn = JointDraws([row for row in projections if row.is_compared])
+    rows = [row for row in projections if row.is_compared]
+    drawn = JointDraws(rows, limits)
+    known = [row for row in rows if row.duration_s is not None]
     compared = without_spot(known)
-    meets = {}
-    for row in known:
-        kept = limits.kept(row, drawn)
-        if kept is not None:
-            meets[id(row)] = kept
-    to_have = [row for row in compared if id(row) in meets and row.is_to_be_had]
+    to_have = [row for row in compared if row.is_to_be_had]
     here = machine_here(compared)
     smaller = [row for row in to_have if has_less_memory(row, here)]
     as_large = [row for row in to_have if row not in smaller]
     if here is not None and here.duration_s is not None and here.duration_s.point < LEAST_GAIN_S:
         chosen_by: _Choice = "too short", here, ()  # it takes less than it takes to move it
     else:
-        chosen_by = _chosen(as_large, meets, drawn)
+        chosen_by = _chosen(as_large, drawn)
         if chosen_by[0] != "cheapest":
-            chosen_by = _chosen(to_have, meets, drawn)
+            chosen_by = _chosen(to_have, drawn)
     verdict, chosen, chances = chosen_by
-    is_cheapest = verdict == "cheapest"
     probability = next((c.probability for c in chances if c.machine is chosen), None)
     shortlist = chances[:_MOST_LISTED]
-    if is_cheapest:
-        shortlist = shortlist_of(chances)
-    if probability is None or (is_cheapest and probability >= WINNER):  # nothing is left to choose
-        shortlist = ()
-    others = tuple(c for c in shortlist if c.machine is not chosen)
-    if not is_cheapest or len(chances) < 2:
-        probability = None
     faster = None
-    if chosen is not None and is_cheapest:
-        sure = [row for row in as_large if meets[id(row)] >= WINNER]
-        faster = _faster(chosen, sure, drawn)
     if_it_fits = None
-    if chosen is not None and is_cheapest and chosen not in smaller:
-        if_it_fits = _cheaper(smaller, chosen, meets, drawn)
+    if chosen is not None and verdict == "cheapest":
+        shortlist = shortlist_of(chances)
+        faster = _faster(chosen, as_large, drawn)
+        if chosen in as_large:
+            if_it_fits = _cheaper(smaller, chosen, drawn)
+        if probability is None or probability >= WINNER:  # nothing is left to choose
+            shortlist = ()
+    if verdict != "cheapest" or len(chances) < 2:
+        probability = None
+    others = tuple(c for c in shortlist if c.machine is not chosen)
     spot = None
     if verdict != "too short":
-        spot = _spot(known, compared, chosen, meets, drawn)
+        spot = _cheaper([row for row in known if row not in compared], chosen, drawn)
     keeps = None
     left_out = []
     if limits.each():
-        keeps = meets.get(id(chosen))
-        listed = {id(chosen), *(id(c.machine) for c in others)}
-        found = [_left_out(row, limits, drawn) for row in compared if id(row) not in listed]
+        if chosen is not None:
+            keeps = drawn.meets(chosen)
+        listed = [chosen, *(c.machine for c in others)]
+        found = [_left_out(row, drawn) for row in compared if row not in listed]
         left_out = [one for one in found if one is not None]
     return Decision(verdict, limits, chosen, probability, keeps, others, faster, if_it_fits, spot, tuple(left_out))
 
@@ -281,23 +281,23 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
 _Choice = tuple[Literal["cheapest", "too short", "best chance", "nothing"], Projection | None, tuple[Chance, ...]]
 
 
-def _chosen(to_have: Sequence[Projection], meets: dict[int, float], drawn: JointDraws) -> _Choice:
+def _chosen(to_have: Sequence[Projection], drawn: JointDraws) -> _Choice:
     """Return the cheapest of those that keep the limits with 90%; without one, the one that is most likely to."""
     without_term = [row for row in to_have if row.obtained != "reserved"]
     rows = to_have
-    if any(meets[id(row)] >= EVEN for row in without_term):
+    if any(drawn.meets(row) >= EVEN for row in without_term):
         rows = without_term
     for_rent = [row for row in rows if row.is_for_rent_now]
     fewest = min((row.n_machines for row in for_rent), default=1)
     of_wanted_size = [row for row in rows if row.is_local or (row in for_rent and row.n_machines == fewest)]
     for group in (of_wanted_size, without_term, rows):
-        sure = [row for row in group if meets[id(row)] >= WINNER]
+        sure = [row for row in group if drawn.meets(row) >= WINNER]
         if sure:
             return _cheapest(sure, drawn)
-    hopes = [Chance(row, meets[id(row)]) for row in rows if meets[id(row)] >= _LEAST_HOPE]
-    likely = tuple(sorted(hopes, key=lambda chance: -chance.probability))
+    hopes = [Chance(row, drawn.meets(row)) for row in rows]
+    likely = sorted((one for one in hopes if one.probability >= _LEAST_HOPE), key=lambda one: -one.probability)
     if likely:
-        return ("best chance", likely[0].machine, likely)
+        return ("best chance", likely[0].machine, tuple(likely))
     return ("nothing", None, ())
 
 
@@ -314,37 +314,24 @@ def _cheapest(rows: Sequence[Projection], drawn: JointDraws) -> _Choice:
     return ("cheapest", cheapest, chances)
 
 
-def _faster(chosen: Projection, sure: Sequence[Projection], drawn: JointDraws) -> Faster | None:
+def _faster(chosen: Projection, rows: Sequence[Projection], drawn: JointDraws) -> Faster | None:
     """Return the machine for rent that is likely to save time, at the least price for an hour saved."""
     chosen_s = chosen.duration_s
     chosen_usd = chosen.cost_usd.point if chosen.cost_usd else 0.0
     found = []
-    for row in sure:
+    for row in rows:
         probability = drawn.better(row, chosen, "duration_s", LEAST_GAIN_S)
-        if row.is_without_term and probability >= LIKELY and chosen_s and row.duration_s and row.cost_usd:
+        is_faster = row.is_without_term and probability >= LIKELY and drawn.meets(row) >= WINNER
+        if is_faster and chosen_s and row.duration_s and row.cost_usd:
             saved_s = chosen_s.point - row.duration_s.point
             found.append(Faster(row, saved_s, row.cost_usd.point - chosen_usd, probability))
     now = [one for one in found if one.machine.is_for_rent_now]
     return min(now or found, key=lambda one: one.more_usd / one.saved_s, default=None)
 
 
-def _spot(
-    known: Sequence[Projection],
-    compared: Sequence[Projection],
-    chosen: Projection | None,
-    meets: dict[int, float],
-    drawn: JointDraws,
-) -> Projection | None:
-    """Return the cheapest spot offer where it is likely to cost less than what is recommended, or alone may do."""
-    among = {id(row) for row in compared}
-    return _cheaper([row for row in known if id(row) not in among], chosen, meets, drawn)
-
-
-def _cheaper(
-    rows: Sequence[Projection], chosen: Projection | None, meets: dict[int, float], drawn: JointDraws
-) -> Projection | None:
+def _cheaper(rows: Sequence[Projection], chosen: Projection | None, drawn: JointDraws) -> Projection | None:
     """Return the cheapest that is likely to keep the limits, where it is likely to cost less than what is chosen."""
-    likely = [row for row in rows if row.cost_usd is not None and meets.get(id(row), 0.0) >= EVEN]
+    likely = [row for row in rows if row.cost_usd is not None and drawn.meets(row) >= EVEN]
     cheapest = min(likely, key=drawn.expected_usd, default=None)
     if cheapest is None or (chosen is not None and drawn.better(cheapest, chosen, "cost_usd") < EVEN):
         return None
@@ -358,8 +345,9 @@ def has_less_memory(row: Projection, here: Projection | None) -> bool:
     return (row.gpu.memory_gb or 0.0) < (here.gpu.memory_gb or 0.0)
 
 
-def _left_out(row: Projection, limits: Limits, drawn: JointDraws) -> LeftOut | None:
+def _left_out(row: Projection, drawn: JointDraws) -> LeftOut | None:
     """Return which limit a machine is likely to break; None where it keeps them."""
+    limits = drawn.limits
     if limits.max_cost_usd is not None and (row.minimum_term_usd or 0.0) > limits.max_cost_usd:
         return LeftOut(row, "term")
     for quantity, limit in limits.each():

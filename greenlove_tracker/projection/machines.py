@@ -36,8 +36,7 @@ class Machine:
         intensity: location-based carbon intensity of the grid; None where it is not known.
         electricity_price: in USD/kWh; None where none is known, or where it is in the price of the machine.
         price_usd_per_gpu_hour: of the machine, electricity included; None where it has none.
-        region: that it stands in; empty where none is known.
-        site: its row, where our table has one, or what is assumed of the region.
+        region: that it is counted in; empty where none is known.
         notes: what was assumed of the place, in sentences.
         warning: sentence about what is missing; empty where nothing is.
         sites: all that it may stand in, the one that is counted first; empty of a local machine.
@@ -53,10 +52,14 @@ class Machine:
     electricity_price: Factor | None
     price_usd_per_gpu_hour: float | None
     region: str = ""
-    site: CloudSite | None = None
     notes: tuple[str, ...] = ()
     warning: str = ""
     sites: tuple[CloudSite, ...] = ()
+
+    @property
+    def site(self) -> CloudSite | None:
+        """The region that is counted; None of a local machine, or where the grid is not known."""
+        return next(iter(self.sites), None)
 
     @property
     def overhead(self) -> Uncertain:
@@ -216,7 +219,6 @@ def machine_elsewhere(
         region=site.region,
         intensity=site.intensity,
         pue=site.pue,
-        site=site,
         notes=tuple(notes),
         sites=tuple(known),
     )

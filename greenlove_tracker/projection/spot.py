@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -24,7 +23,7 @@ from greenlove_tracker.projection.preemptions import (
     stretches,
     young_interval_s,
 )
-from greenlove_tracker.projection.uncertain import at_level
+from greenlove_tracker.projection.uncertain import at_level, draws, uncertain
 from greenlove_tracker.vocabulary.errors import UsageError, whole_number
 from greenlove_tracker.vocabulary.forecasting import PROJECTION_LEVEL, Estimate, Forecast, Kind
 from greenlove_tracker.vocabulary.pricing import Rates
@@ -181,9 +180,12 @@ def spot_advice(
     rng = np.random.default_rng(seed)
     expected = max(1.0, training_s * rate.upper / SECONDS_PER_HOUR)
     n = int(min(_DRAWS, max(_LEAST_DRAWS, _MOST_EVENTS / expected)))
-    z = rng.standard_normal(n)  # of the time and of the energy: a longer training takes more
-    work_s = _values(duration, z)
-    ran_s, preemptions = simulate(rng, of, _drawn_rates(rng, rate, n), work_s, np.minimum(interval_s, work_s))
+    # A longer training takes more energy: both have one error.
+    drawn = [uncertain(duration, "training"), uncertain(rate, "preemptions")]
+    if energy is not None:
+        drawn.append(uncertain(energy, "training"))
+    work_s, rates, *energies = draws(drawn, n, seed + 1)
+    ran_s, preemptions = simulate(rng, of, rates / SECONDS_PER_HOUR, work_s, np.minimum(interval_s, work_s))
     parts = _parts(of, training_s, interval_s)
     longer = parts.running_s / training_s
     times_as_long = ran_s / work_s
@@ -192,7 +194,7 @@ def spot_advice(
         return advice
     kwh = None
     if energy is not None:
-        kwh = _interval(_values(energy, z) * times_as_long, energy.point * longer, energy.unit)
+        kwh = _interval(energies[0] * times_as_long, energy.point * longer, energy.unit)
     wall_s = _interval(ran_s + preemptions * of.wait_s, parts.running_s + parts.waiting_s, "s")
     advice = replace(
         advice,
@@ -301,26 +303,6 @@ def _interval(values: Draws, point: float, unit: str) -> Estimate:
     lower = float(np.quantile(values, (1 - PROJECTION_LEVEL) / 2, method="lower"))
     upper = float(np.quantile(values, (1 + PROJECTION_LEVEL) / 2, method="higher"))
     return Estimate(point, min(lower, point), max(upper, point), PROJECTION_LEVEL, unit, Kind.ASSUMPTION)
-
-
-def _values(estimate: Estimate, z: Draws) -> Draws:
-    """Return an estimate at normal deviates: each side of its interval is half a normal distribution."""
-    point = estimate.point
-    if not estimate.has_interval:
-        return np.full(len(z), point)
-    of_level = NormalDist().inv_cdf((1 + estimate.level) / 2)
-    sides = np.where(z > 0, estimate.upper - point, point - estimate.lower)
-    values: Draws = point + z / of_level * sides
-    return np.maximum(values, point * 0.01)  # no less than nothing at the far end of a wide interval
-
-
-def _drawn_rates(rng: np.random.Generator, rate: Estimate, n: int) -> Draws:
-    """Return rates in 1/s: the logarithm of each side of the range is half a normal distribution."""
-    z = rng.standard_normal(n) / NormalDist().inv_cdf((1 + rate.level) / 2)
-    above = math.log(rate.upper / rate.point)
-    below = math.log(rate.point / rate.lower)
-    drawn: Draws = rate.point / SECONDS_PER_HOUR * np.exp(z * np.where(z > 0, above, below))
-    return drawn
 
 
 def _parts(terms: SpotTerms, training_s: float, interval_s: float) -> TimeParts:

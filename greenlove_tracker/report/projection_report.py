@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import date
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.catalogue import software_notes
@@ -40,6 +40,9 @@ from greenlove_tracker.text.format import Scale, energy_scale, mass_scale, time_
 from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
+
+if TYPE_CHECKING:
+    from greenlove_tracker.projection.spot import SpotTotals
 
 _WIDE = 2.0  # relative width of the time here from which it is to be narrowed before anything is rented
 _NARROW = 0.2  # relative width of a range up to which three digits say something
@@ -343,13 +346,14 @@ def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[Block, ...]
             name += f", ${_cost(row)}"
         mark = MarkedPoint(
             name,
-            time.point * unit.per_canonical,
+            unit.value(time.point),
             cost.point,
             is_named=is_named,
             is_here=row.is_local,
         )
         if is_named:
-            mark = replace(mark, x_range=_ends(time, unit.per_canonical), y_range=_ends(cost, 1.0))
+            x_range = (unit.value(time.lower), unit.value(time.upper))
+            mark = replace(mark, x_range=x_range, y_range=(cost.lower, cost.upper))
         marks.append(mark)
     if len(marks) < 2:
         return ()
@@ -357,33 +361,22 @@ def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[Block, ...]
     return (ChartRow((MarkChart(title, f"time, {unit.unit}", "cost, $", tuple(marks)),)),)
 
 
-def _ends(estimate: Estimate, factor: float) -> tuple[float, float] | None:
-    if estimate.lower < estimate.upper:
-        return (estimate.lower * factor, estimate.upper * factor)
-    return None
-
-
 def _texts_by_machine(
     title: str, what: str, rows: Sequence[Projection], texts: Callable[[Projection], Sequence[str]]
 ) -> tuple[Block, ...]:
     """Return a section of texts, each once, with the machines that share it."""
-    by_text: dict[str, list[str]] = {}
-    elsewhere = set()
-    for row in rows:
-        name = "here"
-        if not row.is_local:
-            name = short_name(row)
-            elsewhere.add(name)
-        for text in texts(row):
-            by_text.setdefault(fmt.shortened(text, 600), []).append(name)
-    if not by_text:
-        return ()
+    elsewhere = {short_name(row) for row in rows if not row.is_local}
+    by_text = grouped(
+        (fmt.shortened(text, 600), "here" if row.is_local else short_name(row)) for row in rows for text in texts(row)
+    )
     cells = []
     for text, names in by_text.items():
+        shown = _names(names)
         if len(elsewhere) > 2 and set(names) == elsewhere:
-            cells.append(("all but here", text))
-        else:
-            cells.append((_names(names), text))
+            shown = "all but here"
+        cells.append((shown, text))
+    if not cells:
+        return ()
     return Heading(title), Table((Column("machine", 1), Column(what, 3)), tuple(cells))
 
 
@@ -466,11 +459,8 @@ def projection_values(row: Projection) -> dict[str, Any]:
         **interval_fields("speedup", "", speedup.estimate if speedup else None),
         "speedup_known_from": speedup.known_from if speedup else None,
         "gain_of_gpus": row.gain,
-        **interval_fields("duration", "_s", row.duration_s),
-        **interval_fields("energy", "_kwh", row.energy_kwh),
-        **interval_fields("cost", "_usd", row.cost_usd),
+        **quantity_fields(row),
         "cost_basis": row.cost_basis or None,
-        **interval_fields("emissions", "_kgco2e", row.emissions_kgco2e),
         "carbon_intensity_gco2e_per_kwh": intensity.value if intensity else None,
         "carbon_intensity_basis": intensity.basis if intensity else None,
         "market_based_claim_kgco2e": row.market.kgco2e.point if row.market else None,
@@ -481,10 +471,19 @@ def projection_values(row: Projection) -> dict[str, Any]:
     }
 
 
+def quantity_fields(of: Projection | SpotTotals) -> dict[str, float | None]:
+    """Return time, energy, cost and CO2e with both ends of each as fields of a row."""
+    found: dict[str, float | None] = {}
+    for field in fmt.QUANTITIES:
+        name, _, unit = field.partition("_")
+        found |= interval_fields(name, f"_{unit}", getattr(of, field))
+    return found
+
+
 def interval_fields(name: str, unit: str, estimate: Estimate | None) -> dict[str, float | None]:
     """Return the point and both ends of an estimate as fields of a row; None where it is not known."""
-    values = (None,) * 3 if estimate is None else (estimate.point, estimate.lower, estimate.upper)
-    return dict(zip((f"{name}{unit}", f"{name}_lower{unit}", f"{name}_upper{unit}"), values, strict=True))
+    ends = {"": "point", "_lower": "lower", "_upper": "upper"}
+    return {f"{name}{end}{unit}": getattr(estimate, field, None) for end, field in ends.items()}
 
 
 # -- What to do --
@@ -758,10 +757,10 @@ def prices(rows: Iterable[Projection], today: date | None) -> str:
     aged = f"read {oldest}"
     if today is not None and today.isoformat() >= oldest:
         aged = f"at most {(today - date.fromisoformat(oldest)).days} days old"
-    others = ""
+    text = f"Prices of {', '.join(names)}, {aged}"
     if list(providers) == [DEFAULT_PROVIDER]:
-        others = "; --provider all adds others"
-    return f"Prices of {', '.join(names)}, {aged}{others}."
+        text += "; --provider all adds others"
+    return f"{text}."
 
 
 def beside(rows: Sequence[Projection]) -> list[str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker.rendering.document import Column, Document, Heading, Paragraph, Table, number_columns
-from greenlove_tracker.report.projection_report import interval_fields
+from greenlove_tracker.report.projection_report import interval_fields, quantity_fields
 from greenlove_tracker.report.wording import footer
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from greenlove_tracker.projection.spot import SpotAdvice, SpotTotals
+    from greenlove_tracker.projection.spot import SpotAdvice
 
 _TIMES = ("training_s", "lost_s", "saving_s", "restarting_s", "waiting_s")
 _RESTS_ON = (
@@ -128,8 +128,8 @@ def spot_record(advice: SpotAdvice, about: str) -> dict[str, Any]:
         "checkpoint_interval_s": None if advice.never_saves else advice.interval_s,
         "young_interval_s": advice.young_s,
         "daly_interval_s": advice.daly_s,
-        "on_demand": _values(advice.on_demand),
-        "spot": None if advice.spot is None else _values(advice.spot),
+        "on_demand": quantity_fields(advice.on_demand),
+        "spot": None if advice.spot is None else quantity_fields(advice.spot),
         "time_parts": None if parts is None else {name: getattr(parts, name) for name in _TIMES},
         **interval_fields("preemptions", "", advice.preemptions),
         **interval_fields("preemptions_per_hour", "", terms.rate_per_hour),
@@ -141,13 +141,4 @@ def spot_record(advice: SpotAdvice, about: str) -> dict[str, Any]:
         "on_demand_usd_per_gpu_hour": terms.on_demand_price,
         "gpus_billed": advice.n_gpus,
         **{name: getattr(terms, name) for name in ("checkpoint_s", "written_s", "restart_s", "wait_s")},
-    }
-
-
-def _values(totals: SpotTotals) -> dict[str, float | None]:
-    return {
-        **interval_fields("duration", "_s", totals.duration_s),
-        **interval_fields("energy", "_kwh", totals.energy_kwh),
-        **interval_fields("cost", "_usd", totals.cost_usd),
-        **interval_fields("emissions", "_kgco2e", totals.emissions_kgco2e),
     }
