@@ -1,8 +1,8 @@
 """Where to train, and the probability of each machine to be the cheapest.
 
-The rule: train on the machine of the lowest expected cost that keeps the limits with 90%, of those here or rented by
-the hour with as many GPUs as are wanted in as few machines as may be; of more or larger ones where none of these does;
-of reservations where no other has an even chance.
+The rule: train on the cheapest machine that keeps the limits with 90%, of those here or rented by the hour with as many
+GPUs as are wanted, in as few machines as may be; of more or larger ones where none of these does; of reservations where
+no other has an even chance.
 
 Beside it stands the one, of any size, that saves time with 80%, at the least price. The machine here is left only for
 one that is likely to cost less, or where it does not keep the limits.
@@ -124,11 +124,6 @@ class JointDraws:
             kept = kept & (values <= limit)
         return float(kept.mean())
 
-    def expected_usd(self, row: Projection) -> float:
-        """Return the expected cost of a machine; infinite where it is not known."""
-        values = self.of(row, "cost_usd")
-        return math.inf if values is None else float(values.mean())
-
     def better(self, first: Projection, second: Projection, quantity: str, by: float = 0.0) -> float:
         """Return the probability that one machine has less than another, ``by`` so much; 0 where that is not known."""
         one = self.of(first, quantity)
@@ -242,7 +237,7 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
     to_have = [row for row in compared if row.is_to_be_had]
     here = machine_here(compared)
     smaller = [row for row in to_have if has_less_memory(row, here)]
-    as_large = [row for row in to_have if row not in smaller]
+    as_large = [row for row in to_have if not has_less_memory(row, here)]
     if here is not None and here.duration_s is not None and here.duration_s.point < LEAST_GAIN_S:
         chosen_by: _Choice = "too short", here, ()  # it takes less than it takes to move it
     else:
@@ -258,7 +253,7 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
         shortlist = shortlist_of(chances)
         faster = _faster(chosen, as_large, drawn)
         if chosen in as_large:
-            if_it_fits = _cheaper(smaller, chosen, drawn)
+            if_it_fits = _cheaper([row for row in smaller if row.is_for_rent_now], chosen, drawn)
         if probability is None or probability >= WINNER:  # nothing is left to choose
             shortlist = ()
     if verdict != "cheapest" or len(chances) < 2:
@@ -302,22 +297,22 @@ def _chosen(to_have: Sequence[Projection], drawn: JointDraws) -> _Choice:
 
 
 def _cheapest(rows: Sequence[Projection], drawn: JointDraws) -> _Choice:
-    """Return the one of the lowest expected cost; the machine here, unless that one is likely to cost less."""
+    """Return the one of the lowest cost; the machine here, unless that one is likely to cost less."""
     here = machine_here(rows)
     chances = drawn.cheapest(rows)
     priced = [chance.machine for chance in chances]
     if here is not None:
         priced = [row for row in priced if drawn.better(row, here, "cost_usd") > EVEN]
-    cheapest = min(priced, key=drawn.expected_usd, default=here)
+    cheapest = min(priced, key=cost_point, default=here)
     if cheapest is None:
         return ("nothing", None, ())
     return ("cheapest", cheapest, chances)
 
 
 def _faster(chosen: Projection, rows: Sequence[Projection], drawn: JointDraws) -> Faster | None:
-    """Return the machine for rent that is likely to save time, at the least price for an hour saved."""
+    """Return the one for rent that is likely to save time, in few machines, at the least price for an hour saved."""
     chosen_s = chosen.duration_s
-    chosen_usd = chosen.cost_usd.point if chosen.cost_usd else 0.0
+    chosen_usd = chosen.cost_usd.point if chosen.cost_usd else 0.0  # all of the other's where it is not known
     found = []
     for row in rows:
         probability = drawn.better(row, chosen, "duration_s", LEAST_GAIN_S)
@@ -326,16 +321,23 @@ def _faster(chosen: Projection, rows: Sequence[Projection], drawn: JointDraws) -
             saved_s = chosen_s.point - row.duration_s.point
             found.append(Faster(row, saved_s, row.cost_usd.point - chosen_usd, probability))
     now = [one for one in found if one.machine.is_for_rent_now]
-    return min(now or found, key=lambda one: one.more_usd / one.saved_s, default=None)
+    return min(now or found, key=lambda one: (one.machine.n_machines, one.more_usd / one.saved_s), default=None)
 
 
 def _cheaper(rows: Sequence[Projection], chosen: Projection | None, drawn: JointDraws) -> Projection | None:
     """Return the cheapest that is likely to keep the limits, where it is likely to cost less than what is chosen."""
     likely = [row for row in rows if row.cost_usd is not None and drawn.meets(row) >= EVEN]
-    cheapest = min(likely, key=drawn.expected_usd, default=None)
+    cheapest = min(likely, key=cost_point, default=None)
     if cheapest is None or (chosen is not None and drawn.better(cheapest, chosen, "cost_usd") < EVEN):
         return None
     return cheapest
+
+
+def cost_point(row: Projection) -> float:
+    """Return the cost of a machine to rank it by; what is not known comes last."""
+    if row.cost_usd is None:
+        return math.inf
+    return row.cost_usd.point
 
 
 def has_less_memory(row: Projection, here: Projection | None) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import date
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker.logs.run import Run
@@ -16,6 +16,7 @@ from greenlove_tracker.projection.decision import (
     Faster,
     LeftOut,
     Limits,
+    cost_point,
     decide,
     has_less_memory,
     machine_here,
@@ -202,14 +203,7 @@ def compared(projections: Iterable[Projection]) -> list[Projection]:
 
 def _place(row: Projection) -> tuple[int, bool, float, str]:
     is_whole = row.is_without_term and not row.is_for_rent_now
-    return _ORDER.index(row.obtained), is_whole, _point(row.cost_usd), row.name
-
-
-def _point(estimate: Estimate | None) -> float:
-    """Return an estimate's value to rank by; what is not known comes last."""
-    if estimate is None:
-        return math.inf
-    return estimate.point
+    return _ORDER.index(row.obtained), is_whole, cost_point(row), row.name
 
 
 def _first_look(shown: Sequence[Projection], decision: Decision) -> list[Projection]:
@@ -232,8 +226,8 @@ def _named(decision: Decision) -> list[Projection]:
 
 
 def _faster_than_here(shown: Sequence[Projection]) -> list[Projection]:
-    here_s = _point(shown[0].duration_s)
-    return [row for row in shown if row.duration_s and row.duration_s.point < here_s]
+    here = shown[0].duration_s
+    return [row for row in shown if here and row.duration_s and row.duration_s.point < here.point]
 
 
 def _units_of(rows: Sequence[Projection]) -> tuple[Scale, Scale, Scale]:
@@ -544,7 +538,7 @@ def _faster(faster: Faster | None, chosen: Projection, time: Scale, here: Projec
     if faster.probability < WINNER:
         likely = f" ({fmt.chance(faster.probability)} likely)"
     sooner = f"{fmt.significant(time.value(faster.saved_s), 2)} {time.unit} sooner"
-    what = f"{time_text(row.duration_s, time)}, {fmt.money(_point(row.cost_usd))}{_memory_condition(row, here)}"
+    what = f"{time_text(row.duration_s, time)}, {fmt.money(cost_point(row))}{_memory_condition(row, here)}"
     return f" Faster{likely}: {at(row)}, {what}: {sooner}{more}."
 
 
@@ -553,7 +547,7 @@ def _takes(row: Projection, time: Scale, here: Projection | None = None) -> str:
 
     What takes much longer than here says so first.
     """
-    cost = fmt.money(_point(row.cost_usd))
+    cost = fmt.money(cost_point(row))
     if row.is_local and row.cost_usd is None:
         cost = "at an unknown cost"
         if row.energy_kwh:
@@ -585,9 +579,9 @@ def advice_reasons(decision: Decision, rows: Sequence[Projection]) -> Iterator[s
         yield "This is a rough guess: without a GPU here, speeds are known to a factor of five. Explore on a GPU."
     if here is not None and here.fits is False and here.gpu is not None:
         yield f"The {short_name(here)} here ({here.gpu.memory_gb:g} GB) cannot hold the training's peak memory."
-    to_have = [one for one in rows if one.is_compared and one.is_to_be_had and one.duration_s is not None]
+    to_have = [(one.duration_s.point, one) for one in rows if one.is_compared and one.is_to_be_had and one.duration_s]
     if row is None and to_have:
-        fastest = min(to_have, key=lambda one: _point(one.duration_s))
+        _, fastest = min(to_have, key=itemgetter(0))
         yield f"The fastest is {at(fastest)}: {_takes(fastest, time)}."
     smaller = decision.if_it_fits
     if smaller is not None:
@@ -596,27 +590,26 @@ def advice_reasons(decision: Decision, rows: Sequence[Projection]) -> Iterator[s
     if decision.spot is not None:
         spot = f"{at(decision.spot)}, {_takes(decision.spot, time)}"
         yield f"A spot offer is cheaper: {spot}, without what its loss would cost."
-    for one in named:
-        yield from _terms(one)
-        if one.n_machines > 1:
-            yield f"The code must train on {one.n_machines} machines at once, {one.billed_gpus} GPUs."
-        elif here is not None and here.n_gpus == 1 and one.billed_gpus > 1:
-            yield f"The code must train on {one.billed_gpus} GPUs at once."
-        own = ""
-        if here is not None and here.gpu is not None:
-            own = here.gpu.vendor
-        if one.gpu:
-            yield from map(sentence, software_notes(own, one.gpu.vendor))
+    yield from dict.fromkeys(text for one in named for text in _terms(one, here))
 
 
-def _terms(row: Projection) -> Iterator[str]:
-    """Yield what an offer asks for besides its price: a minimum term, a whole machine, or to bear being taken away."""
+def _terms(row: Projection, here: Projection | None) -> Iterator[str]:
+    """Yield what a machine asks for besides its price: a minimum term, a whole machine, code for it."""
     if row.obtained == "spot":
         yield "It is a spot offer, which may be taken away: what that costs is not in."
     if row.obtained == "reserved":
         yield f"It can only be reserved; the minimum term of {MINIMUM_TERM_DAYS} d is an assumption."
     elif row.is_rented and row.billed_gpus > row.n_gpus:
         yield f"{at(row)} is rented only as a whole machine: all {row.billed_gpus} GPUs are paid for, and used."
+    if row.n_machines > 1:
+        yield f"The code must train on {row.n_machines} machines at once, {row.billed_gpus} GPUs."
+    elif here is not None and here.n_gpus == 1 and row.billed_gpus > 1:
+        yield f"The code must train on {row.billed_gpus} GPUs at once."
+    own = ""
+    if here is not None and here.gpu is not None:
+        own = here.gpu.vendor
+    if row.gpu:
+        yield from map(sentence, software_notes(own, row.gpu.vendor))
 
 
 def left_out(machines: Sequence[LeftOut], limits: Limits) -> Iterator[str]:
