@@ -328,7 +328,6 @@ def test_the_training_on_crusoes_gpus_agrees_with_the_results_and_with_itself(tm
     assert [e.name for e in found if e.is_fastest] == [min(found, key=lambda e: e.est_time_s).name]
     best = [e for e in found if e.is_best_value]
     assert best == [min(found, key=lambda e: e.value_score)] and best[0].value_score < math.inf
-    assert best[0].name in ("L40S 48GB", "A100 PCIe 80GB")
     eight = next(e for e in found if e.name == "H100 HGX 80GB")  # rented out by eight
     assert eight.scale_factor > 5 and eight.on_demand_rate > 20 and eight.vram_gb == 80
     assert results.co2_savings_kg == pytest.approx(results.est_total_co2_kg - min(e.est_co2_kg for e in found))
