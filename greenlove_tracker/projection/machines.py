@@ -209,17 +209,13 @@ def machine_elsewhere(
         warning = f"the grid of {offer.provider} {shown}".rstrip() + " is not known, so no CO2e"
         return replace(machine, region=shown, intensity=None, warning=warning, pue=pue("public_cloud").value)
     known.sort(key=lambda one: (-standing.get((one.provider, one.region), 0), one.intensity.value, one.region))
-    site, *others = known
-    notes = [f"PUE {site.pue:g}: {site.pue_basis}"]
-    if others:
-        also = ", ".join(f"{one.region} ({one.intensity.value:.0f} g/kWh)" for one in others)
-        notes.append(f"counted in {site.region}; also in {also}")
+    site = known[0]
     return replace(
         machine,
         region=site.region,
         intensity=site.intensity,
         pue=site.pue,
-        notes=tuple(notes),
+        notes=(f"PUE {site.pue:g}: {site.pue_basis}",),
         sites=tuple(known),
     )
 

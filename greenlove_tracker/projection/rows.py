@@ -171,7 +171,7 @@ def target_row(
         is_fit_estimated=fits is not None and options.peak_memory_gb is None,
         sources=_sources(target, machine, faster),
         assumptions=_assumptions(machine, target),
-        caveats=_caveats(local, target, machine, faster),
+        caveats=_caveats(target, machine, faster),
     )
 
 
@@ -329,11 +329,8 @@ def _assumptions(machine: Machine, target: Target) -> tuple[str, ...]:
     return tuple(filter(None, found))
 
 
-def _caveats(local: Machine, target: Target, machine: Machine, faster: speedups.Speedup) -> tuple[Caveat, ...]:
+def _caveats(target: Target, machine: Machine, faster: speedups.Speedup) -> tuple[Caveat, ...]:
     found = [machine.warning, *faster.notes]
-    here, there = (intensity.coverage if intensity else "" for intensity in (local.intensity, machine.intensity))
-    if here and there and here != there:
-        found.append(f"its carbon intensity is {there}, the local one {here}, to be compared with care")
     if target.gpu.tdp_w is None:
         found.append("its TDP is in no table: no energy, no CO2e")
     return tuple(Caveat(text) for text in found if text)

@@ -28,6 +28,7 @@ _CPU_FACTOR = 5.0  # a guess: no benchmark of the tables was run on a CPU
 # An assumption: forward, backward and optimizer of a small model are some tens to hundreds of kernels, each of which
 # PyTorch takes a few µs to launch, however fast the GPU is.
 LAUNCH_S = 0.3e-3
+_BY_N_MEASURED = ("specs only", "half specs", "benchmarks")  # of the two GPUs
 _METHODS = {"same GPU": "same", "given": "custom", "benchmarks": "benchmarks"}  # by what it is known from
 _Z = NormalDist().inv_cdf((1 + PROJECTION_LEVEL) / 2)
 
@@ -180,7 +181,7 @@ def _told(ratio: Uncertain, compared: Sequence[GpuSpec], known: LogSpeeds, i: in
         if computes_in != precision:
             notes.append(f"{name} has no {precision.upper()}: it is counted in {computes_in}")
     notes += software_notes(compared[0].vendor, compared[i].vendor)
-    known_from = ("specs only", "half specs", "benchmarks")[n_measured]
+    known_from = _BY_N_MEASURED[n_measured]
     if _is_cpu(compared[0]):
         known_from = "rough: no GPU here"
     sources = dict.fromkeys((*known.sources[0], *known.sources[i]))

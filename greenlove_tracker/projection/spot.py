@@ -42,7 +42,6 @@ _DRAWS = 10_000  # the ends of a 90% interval are then known to about 0.2% of th
 _LEAST_DRAWS = 2000
 _MOST_EVENTS = 1_000_000  # preemptions of all draws together
 _MOST_TIMES = 10.0  # the training's own time: a machine that takes longer does not get on
-_ROUNDING = 1e-9  # of a sum of many floats
 _RATE_ENDS = (1e-9, 1e6)  # preemptions in an hour, between which the rate is looked for at which nothing is saved
 
 
@@ -310,9 +309,7 @@ def _parts(terms: SpotTerms, training_s: float, interval_s: float) -> TimeParts:
     running_s = expected_running_s(terms, training_s, interval_s)
     restarting_s = running_s * -math.expm1(-terms.per_s * terms.restart_s)  # one begins after each preemption
     saving_s = (stretches(training_s, interval_s) - 1) * terms.checkpoint_s
-    lost_s = running_s - training_s - restarting_s - saving_s
-    if lost_s <= _ROUNDING * running_s:
-        lost_s = 0.0
+    lost_s = max(0.0, running_s - training_s - restarting_s - saving_s)
     waiting_s = terms.per_s * running_s * terms.wait_s
     return TimeParts(training_s, lost_s, saving_s, restarting_s, waiting_s)
 

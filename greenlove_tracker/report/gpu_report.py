@@ -10,7 +10,7 @@ from greenlove_tracker.projection.listings import KnownGpu
 from greenlove_tracker.projection.speedup import Speedup
 from greenlove_tracker.projection.uncertain import draws
 from greenlove_tracker.rendering.document import Block, Column, Document, Heading, Paragraph, Table, number_columns
-from greenlove_tracker.report.projection_report import figure, interval_fields
+from greenlove_tracker.report.projection_report import columns_of, figure, values_at
 from greenlove_tracker.report.wording import sentence
 from greenlove_tracker.tables.gpus import CUDA_CONTEXT_GB, ESTIMATE_ERROR, USABLE_MEMORY, GpuSpec, gpus
 from greenlove_tracker.tables.offers import Offer
@@ -39,6 +39,12 @@ _RULE = (
     f"{ESTIMATE_ERROR:.0%} more take at most {USABLE_MEMORY:.0%} of a GPU's memory, less {CUDA_CONTEXT_GB} GiB for "
     "CUDA itself (an assumption). What cuDNN and cuBLAS take for themselves on a GPU is not known here."
 )
+
+_OF_SPEEDUP = {
+    **columns_of("speedup", "estimate"),
+    "level": "estimate.level",
+    **{name: name for name in ("method", "known_from", "sources", "notes")},
+}
 
 Compared = Sequence[tuple[GpuSpec, Speedup]]
 
@@ -164,9 +170,7 @@ def speedup_record(local: GpuSpec, compared: Compared, workload: str | None, pre
         "speedups": [
             {
                 "gpu": gpu.name,
-                **interval_fields("speedup", "", found.estimate),
-                "level": found.estimate.level,
-                **{name: getattr(found, name) for name in ("method", "known_from", "sources", "notes")},
+                **values_at(found, _OF_SPEEDUP),
             }
             for gpu, found in compared
         ],

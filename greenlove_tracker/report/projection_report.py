@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import date
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.catalogue import software_notes
@@ -41,9 +41,6 @@ from greenlove_tracker.text.format import Scale, energy_scale, mass_scale, time_
 from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
-
-if TYPE_CHECKING:
-    from greenlove_tracker.projection.spot import SpotTotals
 
 _WIDE = 2.0  # relative width of the time here from which it is to be narrowed before anything is rented
 _NARROW = 0.2  # relative width of a range up to which three digits say something
@@ -323,31 +320,23 @@ def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[Block, ...]
     What is slower than here, and no choice, would crowd the rest into a corner.
     """
     unit, *_ = _units_of(shown)
-    named = [shown[0], *_named(decision)]
-    drawn = [*named, *_faster_than_here(shown)[:_MOST_MARKS]]
-    marks = list[MarkedPoint]()
-    for row in shown:
+    named = [row for row in shown if row.is_local or row in _named(decision)]
+    faster = _faster_than_here(shown)[:_MOST_MARKS]
+    # The price of a week would press all others together.
+    others = [row for row in faster if row not in named and row.cost_basis != "minimum term"]
+    marks = []
+    for row in (*named, *others):
         time = row.duration_s
         cost = row.cost_usd
-        if time is None or cost is None or not any(row is one for one in drawn):
-            continue
-        is_named = any(row is one for one in named)
-        is_of_term = row.cost_basis == "minimum term"
-        if is_of_term and not is_named:  # the price of a week would press all others together
+        if time is None or cost is None:
             continue
         name = fmt.shortened(label(row), _LABEL)
-        if is_of_term:
+        if row.cost_basis == "minimum term":
             name += f", ${_cost(row)}"
-        mark = MarkedPoint(
-            name,
-            unit.value(time.point),
-            cost.point,
-            is_named=is_named,
-            is_here=row.is_local,
-        )
-        if is_named:
+        mark = MarkedPoint(name, unit.value(time.point), cost.point, is_here=row.is_local)
+        if row in named:
             x_range = (unit.value(time.lower), unit.value(time.upper))
-            mark = replace(mark, x_range=x_range, y_range=(cost.lower, cost.upper))
+            mark = replace(mark, is_named=True, x_range=x_range, y_range=(cost.lower, cost.upper))
         marks.append(mark)
     if len(marks) < 2:
         return ()
@@ -386,98 +375,81 @@ def projection_record(
 ) -> dict[str, Any]:
     """Return all of it as one object for JSON."""
     made = decision or decide(projections)
-    faster = made.faster
-    rows = [
-        {
-            **projection_values(row),
-            "kgco2e_by_place": dict(row.kgco2e_by_place),
-            "sources": row.sources,
-            "assumptions": row.assumptions,
-            "warnings": row.warnings,
-        }
-        for row in projections
-    ]
-    return {
-        "about": head_text(projections[0], about),
-        "decision": {
-            "verdict": made.verdict,
-            **asdict(made.limits),
-            "recommended": _machine(made.recommended) or None,
-            "if_it_fits": _machine(made.if_it_fits) or None,
-            "probability": made.probability,
-            "meets_limits": made.meets,
-            "alternatives": [{**_machine(one.machine), "probability": one.probability} for one in made.alternatives],
-            "faster": faster
-            and {
-                **_machine(faster.machine),
-                "saved_s": faster.saved_s,
-                "more_usd": faster.more_usd,
-                "probability": faster.probability,
-            },
-            "spot": _machine(made.spot) or None,
-            "left_out": [
-                {**_machine(one.machine), "why": one.why, "probability": one.probability} for one in made.left_out
-            ],
-            "sentence": advice(made, projections),
-            "reasons": list(advice_reasons(made, projections)),
-        },
-        "projections": rows,
-    }
-
-
-def _machine(row: Projection | None) -> dict[str, Any]:
-    if row is None:
-        return {}
-    provider = row.offer.provider if row.offer else None
-    return {"gpu": row.name, "gpus": row.billed_gpus, "provider": provider, "obtained": row.obtained}
+    decided = values_at(made, _OF_DECISION)
+    for name in ("recommended", "if_it_fits", "spot"):
+        row = getattr(made, name)
+        decided[name] = row and values_at(row, _OF_MACHINE)
+    decided["faster"] = made.faster and values_at(made.faster, _OF_FASTER)
+    decided["alternatives"] = [values_at(one, _OF_CHANCE) for one in made.alternatives]
+    decided["left_out"] = [values_at(one, _OF_CHANCE | {"why": "why"}) for one in made.left_out]
+    decided["sentence"] = advice(made, projections)
+    decided["reasons"] = list(advice_reasons(made, projections))
+    rows = [values_at(row, _COLUMNS | _TEXTS) for row in projections]
+    return {"about": head_text(projections[0], about), "decision": decided, "projections": rows}
 
 
 def projection_values(row: Projection) -> dict[str, Any]:
     """Return a machine in plain values, None where something is not known."""
-    offer = row.offer
-    speedup = row.speedup
-    intensity = row.intensity
-    return {
-        "gpu": row.name,
-        "is_local": row.is_local,
-        "aside": row.aside,
-        "provider": offer.provider if offer else None,
-        "region": row.region or None,
-        "access": offer.access if offer else None,
-        "obtained": row.obtained,
-        "gpus_wanted": row.n_gpus,
-        "gpus_billed": row.billed_gpus,
-        "machines": row.n_machines,
-        "usd_per_gpu_hour": offer.usd_per_gpu_hour if offer else None,
-        "price_date": offer.price_date if offer else None,
-        **interval_fields("speedup", "", speedup.estimate if speedup else None),
-        "speedup_known_from": speedup.known_from if speedup else None,
-        "gain_of_gpus": row.gain,
-        **quantity_fields(row),
-        "cost_basis": row.cost_basis or None,
-        "carbon_intensity_gco2e_per_kwh": intensity.value if intensity else None,
-        "carbon_intensity_basis": intensity.basis if intensity else None,
-        "market_based_claim_kgco2e": row.market.kgco2e.point if row.market else None,
-        "market_based_claim": row.market.text if row.market else None,
-        "scope": row.scope,
-        "pue": row.pue,
-        "fits": row.fits,
-    }
+    return values_at(row, _COLUMNS)
 
 
-def quantity_fields(of: Projection | SpotTotals) -> dict[str, float | None]:
-    """Return time, energy, cost and CO2e with both ends of each as fields of a row."""
-    found: dict[str, float | None] = {}
-    for field in fmt.QUANTITIES:
-        name, _, unit = field.partition("_")
-        found |= interval_fields(name, f"_{unit}", getattr(of, field))
+def values_at(of: Any, columns: Mapping[str, str]) -> dict[str, Any]:
+    """Return values by the names of their columns, each by the path of its attribute; None where that ends."""
+    found = {}
+    for column, path in columns.items():
+        value = of
+        for name in path.split("."):
+            value = getattr(value, name, None)
+        found[column] = None if value == "" else value
     return found
 
 
-def interval_fields(name: str, unit: str, estimate: Estimate | None) -> dict[str, float | None]:
-    """Return the point and both ends of an estimate as fields of a row; None where it is not known."""
-    ends = {"": "point", "_lower": "lower", "_upper": "upper"}
-    return {f"{name}{end}{unit}": getattr(estimate, field, None) for end, field in ends.items()}
+def columns_of(field: str, path: str = "") -> dict[str, str]:
+    """Return the columns of an estimate and its ends: ``cost_usd``, ``cost_lower_usd``, ``cost_upper_usd``."""
+    name, _, unit = field.partition("_")
+    unit = f"_{unit}".rstrip("_")
+    path = path or field
+    return {f"{name}{unit}": f"{path}.point"} | {f"{name}_{end}{unit}": f"{path}.{end}" for end in ("lower", "upper")}
+
+
+QUANTITY_COLUMNS = {column: path for field in fmt.QUANTITIES for column, path in columns_of(field).items()}
+_COLUMNS = {
+    "gpu": "name",
+    "is_local": "is_local",
+    "aside": "aside",
+    "provider": "offer.provider",
+    "region": "region",
+    "access": "offer.access",
+    "obtained": "obtained",
+    "gpus_wanted": "n_gpus",
+    "gpus_billed": "billed_gpus",
+    "machines": "n_machines",
+    "usd_per_gpu_hour": "offer.usd_per_gpu_hour",
+    "price_date": "offer.price_date",
+    **columns_of("speedup", "speedup.estimate"),
+    "speedup_known_from": "speedup.known_from",
+    "gain_of_gpus": "gain",
+    **QUANTITY_COLUMNS,
+    "cost_basis": "cost_basis",
+    "carbon_intensity_gco2e_per_kwh": "intensity.value",
+    "carbon_intensity_basis": "intensity.basis",
+    "market_based_claim_kgco2e": "market.kgco2e.point",
+    "market_based_claim": "market.text",
+    "scope": "scope",
+    "pue": "pue",
+    "fits": "fits",
+}
+_TEXTS = {name: name for name in ("kgco2e_by_place", "sources", "assumptions", "warnings")}
+_OF_MACHINE = {"gpu": "name", "gpus": "billed_gpus", "provider": "offer.provider", "obtained": "obtained"}
+_OF_CHANCE = {column: f"machine.{path}" for column, path in _OF_MACHINE.items()} | {"probability": "probability"}
+_OF_FASTER = _OF_CHANCE | {"saved_s": "saved_s", "more_usd": "more_usd"}
+_OF_DECISION = {
+    "verdict": "verdict",
+    "within_s": "limits.within_s",
+    "max_cost_usd": "limits.max_cost_usd",
+    "probability": "probability",
+    "meets_limits": "meets",
+}
 
 
 # -- What to do --
