@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from operator import itemgetter
 from typing import Any
 
 from greenlove_tracker.logs.run import Run
@@ -92,7 +91,7 @@ def projection_document(
     n_more = len(shown) - len(_first_look(shown, made))
     if is_list:
         blocks = [block for block in answer if isinstance(block, Paragraph)]
-        blocks += [block for block in details if isinstance(block, Table | Paragraph)]
+        blocks += details[1:]
     elif n_more > 0:
         next_steps.append(f"--all shows {n_more} more machines")
     return Document(
@@ -105,20 +104,12 @@ def projection_document(
     )
 
 
-def projection_blocks(
-    projections: Sequence[Projection], options: Mapping[str, str] = _OPTIONS, decision: Decision | None = None
-) -> tuple[Block, ...]:
-    """Return the same as sections of another report; nothing without projections.
-
-    Args:
-        projections: this machine first.
-        options: of a command line by the names of arguments, for warnings; empty: Python's names.
-        decision: between them; None for the cheapest without limits.
-    """
+def projection_blocks(projections: Sequence[Projection]) -> tuple[Block, ...]:
+    """Return the same as sections of another report, with Python's names of arguments; nothing without projections."""
     if not projections:
         return ()
-    made = decision or decide(projections)
-    answer, details, basis = _blocks(projections, made, None, options)
+    made = decide(projections)
+    answer, details, basis = _blocks(projections, made, None, {})
     return Heading("Where to train"), Paragraph(advice(made, projections)), *answer, *details, *basis
 
 
@@ -231,7 +222,8 @@ def _units_of(rows: Sequence[Projection]) -> tuple[Scale, Scale, Scale]:
     """Return the units of time, energy and mass that suit the largest number of each."""
 
     def largest(name: str) -> float:
-        return max((e.point for row in rows if (e := getattr(row, name)) is not None), default=1.0)
+        known = filter(None, (getattr(row, name) for row in rows))
+        return max((one.point for one in known), default=1.0)
 
     return (
         time_scale(largest("duration_s")),
@@ -256,9 +248,7 @@ def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, i
         (Column(f"{mass.unit} CO2e", 1.4), lambda r: _emissions(r, mass)),
     ]
     if not is_brief:
-        columns += [
-            (Column(energy.unit, 0.8, True), lambda r: _bare(r.energy_kwh, energy)),
-        ]
+        columns.append((Column(energy.unit, 0.8, True), lambda r: _bare(r.energy_kwh, energy)))
     columns.append((Column("known from", 1.2), _known_from))
     heads = [Column("machine", 2.6)]
     told = [[label(row) for row in rows]]
@@ -272,9 +262,10 @@ def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, i
 
 def _price(row: Projection) -> str:
     """Return the price of one GPU for an hour."""
-    if row.offer is None or row.offer.usd_per_gpu_hour is None:
+    price = getattr(row.offer, "usd_per_gpu_hour", None)
+    if price is None:
         return "–"
-    return f"{row.offer.usd_per_gpu_hour:.2f}"
+    return f"{price:.2f}"
 
 
 def _bare(estimate: Estimate | None, scale: Scale) -> str:
@@ -295,11 +286,11 @@ def _emissions(row: Projection, scale: Scale) -> str:
     The claim stands beside the figure, which is never a bare 0 kg.
     """
     text = _bare(row.emissions_kgco2e, scale)
-    counted, *others = row.kgco2e_by_place or ("",)
-    text = f"{text} {counted}".rstrip()
-    if others:
-        also = (f"{fmt.significant(scale.value(row.kgco2e_by_place[place]), 2)} {place}" for place in others)
-        text = f"{text} ({', '.join(also)})"
+    places = [f"{fmt.significant(scale.value(kg), 2)} {place}" for place, kg in row.kgco2e_by_place.items()]
+    if places:
+        text = places[0]
+    if len(places) > 1:
+        text += f" ({', '.join(places[1:])})"
     if row.market is None:
         return text
     claimed = "0"
@@ -498,10 +489,10 @@ def _faster(faster: Faster | None, chosen: Projection, time: Scale, here: Projec
     if faster is None:
         return ""
     row = faster.machine
-    more = f" for {fmt.money(-faster.more_usd)} less"
-    if chosen.cost_usd is None:
-        more = ""  # nobody knows what it costs more
-    elif faster.more_usd >= 0:
+    more = ""
+    if chosen.cost_usd is not None and faster.more_usd < 0:
+        more = f" for {fmt.money(-faster.more_usd)} less"
+    elif chosen.cost_usd is not None:
         more = f" for {fmt.money(faster.more_usd)} more"
         if faster.saved_s > SECONDS_PER_HOUR:
             an_hour = faster.more_usd / faster.saved_s * SECONDS_PER_HOUR
@@ -551,9 +542,9 @@ def advice_reasons(decision: Decision, rows: Sequence[Projection]) -> Iterator[s
         yield "This is a rough guess: without a GPU here, speeds are known to a factor of five. Explore on a GPU."
     if here is not None and here.fits is False and here.gpu is not None:
         yield f"The {short_name(here)} here ({here.gpu.memory_gb:g} GB) cannot hold the training's peak memory."
-    to_have = [(one.duration_s.point, one) for one in rows if one.is_compared and one.is_to_be_had and one.duration_s]
-    if row is None and to_have:
-        _, fastest = min(to_have, key=itemgetter(0))
+    times_s = {one.duration_s.point: one for one in rows if one.is_compared and one.is_to_be_had and one.duration_s}
+    if row is None and times_s:
+        fastest = times_s[min(times_s)]
         yield f"The fastest is {at(fastest)}: {_takes(fastest, time)}."
     smaller = decision.if_it_fits
     if smaller is not None:
@@ -577,17 +568,14 @@ def _terms(row: Projection, here: Projection | None) -> Iterator[str]:
         yield f"The code must train on {row.n_machines} machines at once, {row.billed_gpus} GPUs."
     elif here is not None and here.n_gpus == 1 and row.billed_gpus > 1:
         yield f"The code must train on {row.billed_gpus} GPUs at once."
-    own = ""
-    if here is not None and here.gpu is not None:
-        own = here.gpu.vendor
-    if row.gpu:
+    if row.gpu and here is not None:
+        own = getattr(here.gpu, "vendor", "")
         yield from map(sentence, software_notes(own, row.gpu.vendor))
 
 
 def left_out(machines: Sequence[LeftOut], limits: Limits) -> Iterator[str]:
-    """Yield one sentence a reason, with the machines that it is of; those first that are to be had without ado."""
-    ranked = sorted(machines, key=lambda one: not (one.machine.is_local or one.machine.is_for_rent_now))
-    by_reason = grouped((_why_left_out(one, limits), label(one.machine)) for one in ranked)
+    """Yield one sentence a reason, with the machines that it is of."""
+    by_reason = grouped((_why_left_out(one, limits), label(one.machine)) for one in machines)
     for reason, names in by_reason.items():
         yield sentence(f"{', '.join(names)}: {reason}")
 
@@ -622,12 +610,10 @@ def short_name(row: Projection) -> str:
 def label(row: Projection) -> str:
     """Return ``8 × H200 SXM (lambda, reserved)``: who rents it out, but for the usual one, and how it is obtained."""
     name = short_name(row)
+    if row.is_local and row.gpu is None and row.name == "this machine":
+        return "here"
     if row.is_local:
-        if row.gpu is None and row.name == "this machine":
-            return "here"
-        if row.n_gpus > 1:
-            return f"here  {row.n_gpus} × {name}"
-        return f"here  {name}"
+        return f"here  {row.n_gpus} × {name}".replace("  1 × ", "  ")
     terms = []
     if row.offer and row.offer.provider != DEFAULT_PROVIDER:
         terms.append(fmt.shortened(row.offer.provider, 20))
@@ -661,12 +647,9 @@ def _provider_name(provider: str) -> str:
 def head_text(local: Projection, about: Sequence[str]) -> str:
     """Return the training, its time here, and how that is known."""
     name, *basis = about or ("",)
+    where = f" on {local.n_gpus} × {short_name(local)}"
     if label(local) == "here":
         where = ", without a GPU"
-    elif local.n_gpus > 1:
-        where = f" on {label(local).partition('  ')[2]}"
-    else:
-        where = f" on 1 × {fmt.shortened(local.name, 60)}"
     time_here = f"{time_text(local.duration_s)} here{where}"
     return " · ".join(filter(None, (fmt.shortened(name, 100), time_here, *basis)))
 
@@ -675,14 +658,11 @@ def time_text(value_s: Estimate | None, scale: Scale | None = None) -> str:
     """Return ``8.1 h [6–11]``, in the unit of a table where one is given."""
     if value_s is None:
         return fmt.UNKNOWN
-    if scale is None:
-        scale = fmt.time_scale(value_s.point)
+    scale = scale or fmt.time_scale(value_s.point)
     point, _, ends = figure(value_s, scale.per_canonical).partition(" ")
-    if ends:
-        return f"{point} {scale.unit} {ends}"
-    if "." in point:
+    if "." in point and not ends:
         point = point.rstrip("0").rstrip(".")
-    return f"{point} {scale.unit}"
+    return f"{point} {scale.unit} {ends}".rstrip()
 
 
 def figure(estimate: Estimate | None, factor: float) -> str:

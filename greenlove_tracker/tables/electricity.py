@@ -37,11 +37,10 @@ def electricity_prices(of: str) -> dict[str, Factor]:
     found = {}
     for row in rows(PRICES_TABLE):
         price = row[f"{of}_usd_per_kwh"]
+        period = row[f"{of}_period"]
         if price:
             source = f"{row['country']}, {_CUSTOMERS[of]}: {row[f'{of}_source']}"
-            found[row["iso3"]] = Factor(
-                "electricity_price", float(price), "USD/kWh", source, row[f"{of}_period"], of, sha256
-            )
+            found[row["iso3"]] = Factor("electricity_price", float(price), "USD/kWh", source, period, of, sha256)
     return found
 
 
@@ -56,12 +55,11 @@ def world_intensity() -> Factor:
 @cache
 def country_intensities() -> dict[str, Factor]:
     """Return the average carbon intensities of countries by ISO 3166 alpha-3 code, each of the newest year."""
-    return {
-        row["iso3"]: _carbon_intensity(
-            float(row["gco2e_per_kwh"]), row, f"{row['country']}, {row['source']}", COUNTRIES_TABLE
-        )
-        for row in rows(COUNTRIES_TABLE)
-    }
+    found = {}
+    for row in rows(COUNTRIES_TABLE):
+        source = f"{row['country']}, {row['source']}"
+        found[row["iso3"]] = _carbon_intensity(float(row["gco2e_per_kwh"]), row, source, COUNTRIES_TABLE)
+    return found
 
 
 @cache

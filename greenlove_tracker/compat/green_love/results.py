@@ -226,6 +226,7 @@ def _estimate(row: Projection, local_s: float) -> CrusoeGPUEstimate | None:
     power_w = None
     if energy_kwh is not None:
         power_w = w_from_kwh_s(energy_kwh, time.point)
+    usd_per_hour = row.offer.usd_per_gpu_hour * row.billed_gpus
     hours_saved = h_from_s(local_s - time.point)
     value_score = math.inf
     if hours_saved > 0:
@@ -240,7 +241,7 @@ def _estimate(row: Projection, local_s: float) -> CrusoeGPUEstimate | None:
         on_demand_cost=cost.point,
         on_demand_cost_lower=cost.lower,
         on_demand_cost_upper=cost.upper,
-        on_demand_rate=row.offer.usd_per_gpu_hour * row.billed_gpus,
+        on_demand_rate=usd_per_hour,
         est_co2_kg=_point(row.emissions_kgco2e),
         est_energy_kwh=energy_kwh,
         cloud_power_w=power_w,
