@@ -17,7 +17,7 @@ from speedup_scores import report
 from speedup_tables import observations
 
 BEGIN, END = "<!-- speedup model begin -->", "<!-- speedup model end -->"
-FITTED_ON = "2026-11-23"
+FITTED_ON = "2026-11-29"
 
 
 def main() -> None:

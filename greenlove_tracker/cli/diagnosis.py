@@ -122,7 +122,7 @@ def examine(settings: Settings) -> Diagnosis:
     ]
     can_measure = any(found.get(f"{c}_method") for c in COMPONENTS) or settings.is_simulated
     if found.get("gpu_models"):
-        beyond = beyond_gpus(settings.node_overhead)
+        beyond = beyond_gpus(settings.node_overhead, counts_host=bool(found.get("cpu_method")))
     else:
         beyond = ""
     return Diagnosis(tuple(findings), can_measure, *_full_load(found), beyond)

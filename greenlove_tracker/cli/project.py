@@ -23,7 +23,6 @@ from greenlove_tracker.cli.base import (
     within_s,
 )
 from greenlove_tracker.projection.options import (
-    ORDINARY_PRECISION,
     CustomSpeedup,
     ProjectionOptions,
     option_names,
@@ -151,16 +150,17 @@ def _show_speedups(options: dict[str, Any]) -> None:
     """Show how many times faster each GPU trains than the one here, with its 90% range."""
     from greenlove_tracker.projection.catalogue import recognise
     from greenlove_tracker.projection.speedup import speedups
+    from greenlove_tracker.projection.speedup_model import usual_precision
     from greenlove_tracker.report.gpu_report import speedup_document, speedup_record
     from greenlove_tracker.vocabulary.workloads import precision_named, workload_named
 
     if options["local_gpu"] is None or not options["gpus"]:
         raise UsageError('--speedups needs both GPUs: --gpu "RTX 3090" --target L40S')
-    precision = precision_named(options["precision"] or ORDINARY_PRECISION)
     workload = options["workload"]
     if workload is not None:
         workload = workload_named(workload)
     here = recognise(options["local_gpu"])
+    precision = precision_named(options["precision"] or usual_precision(here))
     there = [recognise(name) for name in options["gpus"]]
     found = speedups(here, there, workload=workload, precision=precision)
     compared = list(zip(there, found, strict=True))

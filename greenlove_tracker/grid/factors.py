@@ -1,6 +1,6 @@
 """The carbon intensity and the price of electricity of a place, from tables on the disk; none needs a network.
 
-The intensities of countries and states, and the fuels of provinces, are those that come with CodeCarbon, read by path.
+The intensities of states of the USA, and the fuels of provinces, are those that come with CodeCarbon, read by path.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from greenlove_tracker.grid.place import PROVINCES, Place, package_file
 from greenlove_tracker.tables.electricity import (
     BUSINESS,
     HOUSEHOLD,
-    PRICES_TABLE,
-    WORLD_TABLE,
+    country_intensities,
     electricity_prices,
     fuel_factors,
     world_intensity,
 )
-from greenlove_tracker.tables.reading import table_sha256
 from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
 from greenlove_tracker.vocabulary.records import Factor
 from greenlove_tracker.vocabulary.units import g_per_kwh_from_lb_per_mwh
@@ -36,8 +34,8 @@ def carbon_intensity(place: Place | None, given_gco2e_per_kwh: float | None = No
     """Return the carbon intensity that a run at ``place`` is counted with.
 
     A figure that the user gives comes first; then the state (EPA eGRID, direct emissions), the province of Canada
-    (its fuels, lifecycle emissions) or the country (Our World in Data, lifecycle emissions); without a place, the
-    world's average, and the factor's source says so.
+    (its fuels, lifecycle emissions) or the country (Ember, lifecycle emissions); without a place, the world's average,
+    and the factor's source says so.
 
     Raises:
         UsageError: where the tables know no figure for the place.
@@ -45,40 +43,24 @@ def carbon_intensity(place: Place | None, given_gco2e_per_kwh: float | None = No
     if given_gco2e_per_kwh is not None:
         return Factor(_INTENSITY, given_gco2e_per_kwh, _INTENSITY_UNIT, given_by, basis="as given")
     if place is None:
-        world = world_intensity()
-        return Factor(
-            _INTENSITY,
-            world.gco2e_per_kwh,
-            _INTENSITY_UNIT,
-            f"world average, since no country is set: {world.source}",
-            world.year,
-            world.basis,
-            table_sha256(WORLD_TABLE),
-        )
+        return world_intensity()
     if place.region:
         if place.iso3 == "CAN":
             return _province(place)
         return _us_state(place)
-    return _country(place)
+    found = country_intensities().get(place.iso3)
+    if found is None:
+        raise UsageError(
+            f"no carbon intensity is known for {place.country}: give {{argument}}",
+            argument=("carbon_intensity_gco2e_per_kwh", "country"),
+        )
+    return found
 
 
 def _load(*parts: str) -> tuple[dict[str, Any], str]:
     raw = package_file("codecarbon", "data", "private_infra", *parts).read_bytes()
     table: dict[str, Any] = json.loads(raw)
     return table, hashlib.sha256(raw).hexdigest()
-
-
-def _country(place: Place) -> Factor:
-    table, sha256 = _load("global_energy_mix.json")
-    row = table.get(place.iso3)
-    if row is None or not row["carbon_intensity"] > 0:  # its 0 g/kWh for one country is a missing value
-        raise UsageError(
-            f"no carbon intensity is known for {place.country}: give {{argument}}",
-            argument=("carbon_intensity_gco2e_per_kwh", "country"),
-        )
-    source = f"{place.country}, Our World in Data (CC BY 4.0) as shipped with CodeCarbon"
-    basis = "location-based, lifecycle"
-    return Factor(_INTENSITY, float(row["carbon_intensity"]), _INTENSITY_UNIT, source, str(row["year"]), basis, sha256)
 
 
 def _us_state(place: Place) -> Factor:
@@ -124,26 +106,21 @@ def _province(place: Place) -> Factor:
     return Factor(_INTENSITY, value, _INTENSITY_UNIT, source, "2023", "location-based, lifecycle", sha256)
 
 
-_PRICE = "electricity_price"
-_PRICE_UNIT = "USD/kWh"
-
-
 def electricity_price(
     place: Place | None, given_usd_per_kwh: float | None = None, given_by: str = GIVEN
 ) -> Factor | None:
     """Return the price that a run's electricity is counted with; None where none is known, never a guess.
 
     A figure that the user gives comes first, then a household's, then a business's, which outside Europe is of 2019.
+    That of a state or a province comes before its country's.
     """
     if given_usd_per_kwh is not None:
-        return Factor(_PRICE, given_usd_per_kwh, _PRICE_UNIT, given_by, basis="as given")
+        return Factor("electricity_price", given_usd_per_kwh, "USD/kWh", given_by, basis="as given")
     if place is None:
         return None
-    for basis, words in ((HOUSEHOLD, "household, all taxes"), (BUSINESS, "for businesses")):
-        price = electricity_prices(basis).get(place.iso3)
+    for basis in (HOUSEHOLD, BUSINESS):
+        prices = electricity_prices(basis)
+        price = prices.get(place.code) or prices.get(place.iso3)
         if price is not None:
-            source = f"{price.country}, {words}: {price.source}"
-            return Factor(
-                _PRICE, price.usd_per_kwh, _PRICE_UNIT, source, price.period, basis, table_sha256(PRICES_TABLE)
-            )
+            return price
     return None

@@ -33,6 +33,13 @@ class Place:
     region: str = ""  # two-letter code of a US state or a Canadian province
 
     @property
+    def code(self) -> str:
+        """``USA``, or of a state ``US-CA``."""
+        if self.region:
+            return f"{self.iso3[:2]}-{self.region}"
+        return self.iso3
+
+    @property
     def name(self) -> str:
         """For people."""
         if self.region:

@@ -1,10 +1,13 @@
 """Where to train, and the probability of each machine to be the cheapest.
 
 The rule: train on the cheapest machine that keeps the limits with 90%, of those here or rented by the hour with as many
-GPUs as are wanted; of larger ones where none of these does; of reservations where no other has an even chance.
+GPUs as are wanted, in as few machines as may be; of more or larger ones where none of these does; of reservations where
+no other has an even chance.
 
-Beside it stands the one, of any size, that saves time at the least price. The machine here is left only for one that is
-likely to cost less, or where it does not keep the limits.
+Beside it stands the one, of any size, that saves time with 80%, at the least price. The machine here is left only for
+one that is likely to cost less, or where it does not keep the limits.
+
+Where the peak memory is unknown, a GPU with less memory than one here leads only where no other keeps the limits.
 
 Machines share errors: the time here is in each time elsewhere, and GPUs of one architecture are off together. So the
 probabilities are counted in draws of their joint distribution, and not read off ranges that overlap.
@@ -12,6 +15,7 @@ probabilities are counted in draws of their joint distribution, and not read off
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +34,7 @@ WINNER = 0.9  # the probability from which one machine is named
 _MOST_LISTED = 4  # machines left to choose from
 _DRAWS = 20_000  # a probability of 90% is then known within 0.4 points
 EVEN = 0.5  # the probability from which one of two machines is likely to be the better
+LIKELY = 0.8  # the probability from which a machine is called faster
 _LEAST_HOPE = 0.05  # the probability to keep the limits below which a machine is not even named for it
 # Less is not worth renting a machine for: it takes minutes to start, and more to copy code and data to.
 LEAST_GAIN_S = 600.0
@@ -44,12 +49,36 @@ class Chance:
     probability: float
 
 
-class JointDraws:
-    """Draws of the joint distribution of the machines of a projection; the same for the same machines."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that a training may take.
 
-    def __init__(self, rows: Sequence[Projection]) -> None:
+    Attributes:
+        within_s: None for no limit.
+        max_cost_usd: likewise; a reservation costs its minimum term at least.
+    """
+
+    within_s: float | None = None
+    max_cost_usd: float | None = None
+
+    def each(self) -> list[tuple[str, float]]:
+        """Return those that are set, by the name of the quantity."""
+        both = (("duration_s", self.within_s), ("cost_usd", self.max_cost_usd))
+        return [(quantity, limit) for quantity, limit in both if limit is not None]
+
+
+class JointDraws:
+    """Draws of the joint distribution of the machines of a projection; the same for the same machines.
+
+    Args:
+        rows: the machines.
+        limits: that they are to keep.
+    """
+
+    def __init__(self, rows: Sequence[Projection], limits: Limits = Limits()) -> None:
         import numpy as np
 
+        self.limits = limits
         named = [(id(row), quantity) for row in rows for quantity in row.joint]
         drawn = draws([row.joint[quantity] for row in rows for quantity in row.joint], _DRAWS)
         self._drawn: dict[tuple[int, str], NDArray[np.float64]] = dict(zip(named, drawn, strict=True))
@@ -83,6 +112,18 @@ class JointDraws:
         point = dict(zip(map(id, known), values.mean(axis=1), strict=True))
         return tuple(sorted(found, key=lambda c: (-c.probability, point[id(c.machine)])))
 
+    def meets(self, row: Projection) -> float:
+        """Return the probability that a machine keeps the limits; 0 where a limited quantity of it is not known."""
+        import numpy as np
+
+        kept = np.array(True)
+        for quantity, limit in self.limits.each():
+            values = self.at_most(row, quantity)
+            if values is None:
+                return 0.0
+            kept = kept & (values <= limit)
+        return float(kept.mean())
+
     def better(self, first: Projection, second: Projection, quantity: str, by: float = 0.0) -> float:
         """Return the probability that one machine has less than another, ``by`` so much; 0 where that is not known."""
         one = self.of(first, quantity)
@@ -90,36 +131,6 @@ class JointDraws:
         if one is None or other is None:
             return 0.0
         return float((one + by < other).mean() + (one + by == other).mean() / 2)  # equal ones share it
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The most that a training may take.
-
-    Attributes:
-        within_s: None for no limit.
-        max_cost_usd: likewise; a reservation costs its minimum term at least.
-    """
-
-    within_s: float | None = None
-    max_cost_usd: float | None = None
-
-    def each(self) -> list[tuple[str, float]]:
-        """Return those that are set, by the name of the quantity."""
-        both = (("duration_s", self.within_s), ("cost_usd", self.max_cost_usd))
-        return [(quantity, limit) for quantity, limit in both if limit is not None]
-
-    def kept(self, row: Projection, drawn: JointDraws) -> float | None:
-        """Return the probability that a machine keeps them; None where a limited quantity of it is not known."""
-        import numpy as np
-
-        kept = np.array(True)
-        for quantity, limit in self.each():
-            values = drawn.at_most(row, quantity)
-            if values is None:
-                return None
-            kept = kept & (values <= limit)
-        return float(kept.mean())
 
 
 def without_spot(rows: Sequence[Projection]) -> list[Projection]:
@@ -153,11 +164,13 @@ class Faster:
         machine: the one whose saved hours cost the least.
         saved_s: time that it saves.
         more_usd: what it costs more; all that it costs where what the recommended one costs is not known.
+        probability: that it saves ten minutes.
     """
 
     machine: Projection
     saved_s: float
     more_usd: float
+    probability: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +202,8 @@ class Decision:
             costs is not known.
         meets: probability that it keeps the limits; None without limits.
         alternatives: others that may be the cheapest; of a best chance, others that may keep the limits.
-        faster: the one that saves time; None where none is likely to save ten minutes within the limits.
+        faster: the one that saves time; None where none saves ten minutes with 80% within the limits.
+        if_it_fits: one of less memory that is likely to cost less, where nobody knows what the training needs.
         spot: a spot offer that is likely to cost less, or that alone may keep the limits.
         left_out: with limits, the machines that are not chosen.
     """
@@ -201,6 +215,7 @@ class Decision:
     meets: float | None
     alternatives: tuple[Chance, ...]
     faster: Faster | None
+    if_it_fits: Projection | None
     spot: Projection | None
     left_out: tuple[LeftOut, ...]
 
@@ -215,111 +230,126 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
     limits = Limits()
     if options:
         limits = Limits(options.within_s, options.max_cost_usd)
-    known = [row for row in projections if row.is_compared and row.duration_s is not None]
-    drawn = JointDraws([row for row in projections if row.is_compared])
+    rows = [row for row in projections if row.is_compared]
+    drawn = JointDraws(rows, limits)
+    known = [row for row in rows if row.duration_s is not None]
     compared = without_spot(known)
-    meets = {}
-    for row in known:
-        kept = limits.kept(row, drawn)
-        if kept is not None:
-            meets[id(row)] = kept
-    to_have = [row for row in compared if id(row) in meets and row.is_to_be_had]
+    to_have = [row for row in compared if row.is_to_be_had]
     here = machine_here(compared)
+    smaller = [row for row in to_have if has_less_memory(row, here)]
+    as_large = [row for row in to_have if not has_less_memory(row, here)]
     if here is not None and here.duration_s is not None and here.duration_s.point < LEAST_GAIN_S:
         chosen_by: _Choice = "too short", here, ()  # it takes less than it takes to move it
     else:
-        chosen_by = _chosen(to_have, meets, drawn)
+        chosen_by = _chosen(as_large, drawn)
+        if chosen_by[0] != "cheapest":
+            chosen_by = _chosen(to_have, drawn)
     verdict, chosen, chances = chosen_by
-    is_cheapest = verdict == "cheapest"
     probability = next((c.probability for c in chances if c.machine is chosen), None)
     shortlist = chances[:_MOST_LISTED]
-    if is_cheapest:
-        shortlist = shortlist_of(chances)
-    if probability is None or (is_cheapest and probability >= WINNER):  # nothing is left to choose
-        shortlist = ()
-    others = tuple(c for c in shortlist if c.machine is not chosen)
-    if not is_cheapest or len(chances) < 2:
-        probability = None
     faster = None
-    if chosen is not None and is_cheapest:
-        sure = [row for row in to_have if meets[id(row)] >= WINNER]
-        faster = _faster(chosen, sure, drawn)
+    if_it_fits = None
+    if chosen is not None and verdict == "cheapest":
+        shortlist = shortlist_of(chances)
+        faster = _faster(chosen, as_large, drawn)
+        if chosen in as_large:
+            if_it_fits = _cheaper([row for row in smaller if row.is_for_rent_now], chosen, drawn)
+        if probability is None or probability >= WINNER:  # nothing is left to choose
+            shortlist = ()
+    if verdict != "cheapest" or len(chances) < 2:
+        probability = None
+    others = tuple(c for c in shortlist if c.machine is not chosen)
     spot = None
     if verdict != "too short":
-        spot = _spot(known, compared, chosen, meets, drawn)
+        spot = _cheaper([row for row in known if row not in compared], chosen, drawn)
     keeps = None
     left_out = []
     if limits.each():
-        keeps = meets.get(id(chosen))
-        listed = {id(chosen), *(id(c.machine) for c in others)}
-        found = [_left_out(row, limits, drawn) for row in compared if id(row) not in listed]
+        if chosen is not None:
+            keeps = drawn.meets(chosen)
+        listed = [chosen, *(c.machine for c in others)]
+        found = [_left_out(row, drawn) for row in compared if row not in listed]
         left_out = [one for one in found if one is not None]
-    return Decision(verdict, limits, chosen, probability, keeps, others, faster, spot, tuple(left_out))
+    return Decision(verdict, limits, chosen, probability, keeps, others, faster, if_it_fits, spot, tuple(left_out))
 
 
 _Choice = tuple[Literal["cheapest", "too short", "best chance", "nothing"], Projection | None, tuple[Chance, ...]]
 
 
-def _chosen(to_have: Sequence[Projection], meets: dict[int, float], drawn: JointDraws) -> _Choice:
+def _chosen(to_have: Sequence[Projection], drawn: JointDraws) -> _Choice:
     """Return the cheapest of those that keep the limits with 90%; without one, the one that is most likely to."""
     without_term = [row for row in to_have if row.obtained != "reserved"]
     rows = to_have
-    if any(meets[id(row)] >= EVEN for row in without_term):
+    if any(drawn.meets(row) >= EVEN for row in without_term):
         rows = without_term
-    of_wanted_size = [row for row in rows if row.is_local or row.is_for_rent_now]
+    for_rent = [row for row in rows if row.is_for_rent_now]
+    fewest = min((row.n_machines for row in for_rent), default=1)
+    of_wanted_size = [row for row in rows if row.is_local or (row in for_rent and row.n_machines == fewest)]
     for group in (of_wanted_size, without_term, rows):
-        sure = [row for row in group if meets[id(row)] >= WINNER]
+        sure = [row for row in group if drawn.meets(row) >= WINNER]
         if sure:
             return _cheapest(sure, drawn)
-    hopes = [Chance(row, meets[id(row)]) for row in rows if meets[id(row)] >= _LEAST_HOPE]
-    likely = tuple(sorted(hopes, key=lambda chance: -chance.probability))
+    hopes = [Chance(row, drawn.meets(row)) for row in rows]
+    likely = sorted((one for one in hopes if one.probability >= _LEAST_HOPE), key=lambda one: -one.probability)
     if likely:
-        return ("best chance", likely[0].machine, likely)
+        return ("best chance", likely[0].machine, tuple(likely))
     return ("nothing", None, ())
 
 
 def _cheapest(rows: Sequence[Projection], drawn: JointDraws) -> _Choice:
-    """Return the most probable to be the cheapest; the machine here, unless that one is likely to cost less."""
+    """Return the one of the lowest cost; the machine here, unless that one is likely to cost less."""
     here = machine_here(rows)
     chances = drawn.cheapest(rows)
-    if here is not None and (not chances or drawn.better(chances[0].machine, here, "cost_usd") <= EVEN):
-        return "cheapest", here, chances
-    if chances:
-        return ("cheapest", chances[0].machine, chances)
-    return ("nothing", None, ())
+    priced = [chance.machine for chance in chances]
+    if here is not None:
+        priced = [row for row in priced if drawn.better(row, here, "cost_usd") > EVEN]
+    cheapest = min(priced, key=cost_point, default=here)
+    if cheapest is None:
+        return ("nothing", None, ())
+    return ("cheapest", cheapest, chances)
 
 
-def _faster(chosen: Projection, sure: Sequence[Projection], drawn: JointDraws) -> Faster | None:
-    """Return the machine for rent that is likely to save time, at the least price for an hour saved."""
+def _faster(chosen: Projection, rows: Sequence[Projection], drawn: JointDraws) -> Faster | None:
+    """Return the one for rent that is likely to save time, in few machines, at the least price for an hour saved."""
     chosen_s = chosen.duration_s
-    chosen_usd = chosen.payable_usd.point if chosen.payable_usd else 0.0
+    chosen_usd = chosen.cost_usd.point if chosen.cost_usd else 0.0  # all of the other's where it is not known
     found = []
-    for row in sure:
-        is_faster = row.is_without_term and drawn.better(row, chosen, "duration_s", LEAST_GAIN_S) > EVEN
+    for row in rows:
+        probability = drawn.better(row, chosen, "duration_s", LEAST_GAIN_S)
+        is_faster = row.is_without_term and probability >= LIKELY and drawn.meets(row) >= WINNER
         if is_faster and chosen_s and row.duration_s and row.cost_usd:
-            found.append(Faster(row, chosen_s.point - row.duration_s.point, row.cost_usd.point - chosen_usd))
+            saved_s = chosen_s.point - row.duration_s.point
+            found.append(Faster(row, saved_s, row.cost_usd.point - chosen_usd, probability))
     now = [one for one in found if one.machine.is_for_rent_now]
-    return min(now or found, key=lambda one: one.more_usd / one.saved_s, default=None)
+    return min(now or found, key=lambda one: (one.machine.n_machines, one.more_usd / one.saved_s), default=None)
 
 
-def _spot(
-    known: Sequence[Projection],
-    compared: Sequence[Projection],
-    chosen: Projection | None,
-    meets: dict[int, float],
-    drawn: JointDraws,
-) -> Projection | None:
-    """Return the cheapest spot offer where it is likely to cost less than what is recommended, or alone may do."""
-    among = {id(row) for row in compared}
-    offers = [row for row in known if id(row) not in among and meets.get(id(row), 0.0) >= EVEN]
-    chances = drawn.cheapest(offers)
-    if not chances or (chosen is not None and drawn.better(chances[0].machine, chosen, "cost_usd") < EVEN):
+def _cheaper(rows: Sequence[Projection], chosen: Projection | None, drawn: JointDraws) -> Projection | None:
+    """Return the cheapest that is likely to keep the limits, where it is likely to cost less than what is chosen."""
+    likely = [row for row in rows if row.cost_usd is not None and drawn.meets(row) >= EVEN]
+    cheapest = min(likely, key=cost_point, default=None)
+    if cheapest is None or (chosen is not None and drawn.better(cheapest, chosen, "cost_usd") < EVEN):
         return None
-    return chances[0].machine
+    return cheapest
 
 
-def _left_out(row: Projection, limits: Limits, drawn: JointDraws) -> LeftOut | None:
+def cost_point(row: Projection) -> float:
+    """Return the cost of a machine to rank it by; what is not known comes last."""
+    if row.cost_usd is None:
+        return math.inf
+    return row.cost_usd.point
+
+
+def has_less_memory(row: Projection, here: Projection | None) -> bool:
+    """Return whether a GPU has less memory than one here, and nobody knows how much the training needs."""
+    if row.fits is not None or row.gpu is None or here is None or here.gpu is None:
+        return False
+    return (row.gpu.memory_gb or 0.0) < (here.gpu.memory_gb or 0.0)
+
+
+def _left_out(row: Projection, drawn: JointDraws) -> LeftOut | None:
     """Return which limit a machine is likely to break; None where it keeps them."""
+    limits = drawn.limits
     if limits.max_cost_usd is not None and (row.minimum_term_usd or 0.0) > limits.max_cost_usd:
         return LeftOut(row, "term")
     for quantity, limit in limits.each():

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from greenlove_tracker import grid
-from greenlove_tracker.grid.place import Place
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.power import PowerDraw, draw_elsewhere, draw_of_machine, node_overhead, usual_draw
 from greenlove_tracker.projection.types import Caveat, Claim
 from greenlove_tracker.projection.uncertain import Uncertain
-from greenlove_tracker.tables.electricity import BUSINESS, EGRID_TABLE, SITES_TABLE, CloudSite, pue, sites
+from greenlove_tracker.tables.electricity import BUSINESS, CloudSite, pue, sites
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.offers import Offer
-from greenlove_tracker.tables.reading import table_sha256
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast
 from greenlove_tracker.vocabulary.pricing import Rates
@@ -37,10 +36,10 @@ class Machine:
         intensity: location-based carbon intensity of the grid; None where it is not known.
         electricity_price: in USD/kWh; None where none is known, or where it is in the price of the machine.
         price_usd_per_gpu_hour: of the machine, electricity included; None where it has none.
-        region: that it stands in; empty where none is known.
-        site: its row, where our table has one.
+        region: that it is counted in; empty where none is known.
         notes: what was assumed of the place, in sentences.
         warning: sentence about what is missing; empty where nothing is.
+        sites: all that it may stand in, the one that is counted first; empty of a local machine.
     """
 
     gpu: GpuSpec | None
@@ -53,9 +52,14 @@ class Machine:
     electricity_price: Factor | None
     price_usd_per_gpu_hour: float | None
     region: str = ""
-    site: CloudSite | None = None
     notes: tuple[str, ...] = ()
     warning: str = ""
+    sites: tuple[CloudSite, ...] = ()
+
+    @property
+    def site(self) -> CloudSite | None:
+        """The region that is counted; None of a local machine, or where the grid is not known."""
+        return next(iter(self.sites), None)
 
     @property
     def overhead(self) -> Uncertain:
@@ -80,6 +84,16 @@ class Machine:
             price_usd_per_gpu_hour=self.price_usd_per_gpu_hour,
         )
 
+    def kgco2e_by_place(self, energy_kwh: Estimate | None) -> dict[str, float]:
+        """Return the emissions of an energy, with this machine's PUE in it, in each place; the first of two in one."""
+        found: dict[str, float] = {}
+        if energy_kwh is None:
+            return found
+        for one in self.sites:
+            kgco2e = energy_kwh.point / self.pue * one.pue * one.intensity.value / GRAMS_PER_KG
+            found.setdefault(one.place, kgco2e)
+        return found
+
     def market_claim(self, energy_kwh: Estimate | None) -> Claim | None:
         """Return the market-based emissions, where the site has a claim and the energy is known."""
         site = self.site
@@ -103,7 +117,10 @@ def local_machine(forecast: Forecast, gpu: GpuSpec | None, options: ProjectionOp
     place = grid.resolve_place(options.country or "")
     intensity = options.carbon_intensity
     if not isinstance(intensity, Factor):
-        intensity = grid.carbon_intensity(place, intensity)
+        try:
+            intensity = grid.carbon_intensity(place, intensity)
+        except UsageError as error:  # by the name of its argument here
+            raise UsageError(error.args[0], argument=("carbon_intensity", "country")) from None
     price = options.electricity_price
     if not isinstance(price, Factor):
         price = grid.electricity_price(place, price)
@@ -148,24 +165,33 @@ def _draw(
 
 def price_caveat(electricity_price: Factor | None, country: str | None) -> Caveat | None:
     """Return the caveat about the local price of electricity; None where there is none."""
+    place = grid.resolve_place(country or "")
     if electricity_price is None:
         of = f"for {country}" if country else "without a country"
         problem = f"no open price of electricity is known {of}"
     elif electricity_price.basis == BUSINESS:
         problem = f"the local price of electricity is one for businesses, of {electricity_price.year}"
+    elif place is not None and place.region and electricity_price.source.startswith(f"{place.country}, "):
+        problem = f"the price of electricity is that of all of the {place.country}"
     else:
         return None
     return Caveat(f"{problem}: give {{argument}} in USD/kWh", ("electricity_price",))
 
 
-def machine_elsewhere(gpu: GpuSpec, n_gpus: int, offer: Offer | None, local: Machine) -> Machine:
-    """Return the machine of an offer, in its region of the lowest carbon intensity; without one, beside the local ones.
+def machine_elsewhere(
+    gpu: GpuSpec, n_gpus: int, offer: Offer | None, local: Machine, standing: Mapping[tuple[str, str], int]
+) -> Machine:
+    """Return the machine of an offer; without one, beside the local ones.
+
+    It is counted in the region where most machines of its provider stand, so that these are compared in one place;
+    of several such in the one of the lowest carbon intensity.
 
     Args:
         gpu: of the machine.
         n_gpus: that are paid for.
         offer: that it is rented by.
         local: the local machine, whose GPUs' draw tells that of the others.
+        standing: by provider and region, how many of the machines that are compared can be had there.
 
     Raises:
         UsageError: where the offer's own country is not one.
@@ -177,50 +203,53 @@ def machine_elsewhere(gpu: GpuSpec, n_gpus: int, offer: Offer | None, local: Mac
     if offer is None:
         return replace(machine, price_usd_per_gpu_hour=None, notes=("nobody offers it: counted as if it stood here",))
     machine = replace(machine, electricity_price=None, price_usd_per_gpu_hour=offer.usd_per_gpu_hour)
-    known = []
-    for region in offer.regions:
-        site = sites().get((offer.provider, region))
-        if site is not None:
-            known.append(site)
-    if known:
-        return _at_greenest(machine, known)
-    place = _place_of(offer)
-    cloud = pue("public_cloud")
-    note = f"PUE {cloud.value:g} is assumed: {cloud.basis} ({cloud.source})"
-    machine = replace(machine, pue=cloud.value, notes=(note,))
-    shown = ", ".join(offer.regions[:3])
-    if len(offer.regions) > 3:
-        shown += ", …"
-    if place is None:
+    known = _sites_of(offer)
+    if not known:
+        shown = _shown_regions(offer)
         warning = f"the grid of {offer.provider} {shown}".rstrip() + " is not known, so no CO2e"
-        return replace(machine, region=shown, intensity=None, warning=warning)
-    return replace(machine, region=shown or place.name, intensity=grid.carbon_intensity(place))
+        return replace(machine, region=shown, intensity=None, warning=warning, pue=pue("public_cloud").value)
+    known.sort(key=lambda one: (-standing.get((one.provider, one.region), 0), one.intensity.value, one.region))
+    site = known[0]
+    return replace(
+        machine,
+        region=site.region,
+        intensity=site.intensity,
+        pue=site.pue,
+        notes=(f"PUE {site.pue:g}: {site.pue_basis}",),
+        sites=tuple(known),
+    )
 
 
-def _place_of(offer: Offer) -> Place | None:
-    """Return the place of an offer by its country, or by a region of AWS, Azure or Google Cloud; None: not known.
+def _sites_of(offer: Offer) -> list[CloudSite]:
+    """Return where an offer may stand: sites of our table, else its country, else regions of AWS, Azure or Google.
 
     Raises:
         UsageError: where the country is not one.
     """
-    if offer.country:
-        return grid.resolve_place(offer.country)
+    of_table = [sites().get((offer.provider, region)) for region in offer.regions]
+    found = [site for site in of_table if site is not None]
+    if found:
+        return found
+    country = grid.resolve_place(offer.country)
+    if country is not None:
+        return [_assumed_site(offer, _shown_regions(offer) or country.name, country.name, country)]
     for region in offer.regions:
         with suppress(UsageError):
-            return grid.resolve_place(f"{offer.provider}:{region}")
-    return None
+            place = grid.resolve_place(f"{offer.provider}:{region}")
+            found.append(_assumed_site(offer, region, region, place))
+    return found
 
 
-def _at_greenest(machine: Machine, known: list[CloudSite]) -> Machine:
-    """Return the machine in that of our table's sites that has the lowest carbon intensity."""
-    site, *others = sorted(known, key=lambda one: (one.intensity.gco2e_per_kwh, one.region))
-    found = site.intensity
-    sha256 = table_sha256(EGRID_TABLE if "eGRID" in found.source else SITES_TABLE)
-    intensity = Factor(
-        "carbon_intensity", found.gco2e_per_kwh, "gCO2e/kWh", found.source, found.year, found.basis, sha256
-    )
-    notes = [f"PUE {site.pue:g}: {site.pue_basis}"]
-    if others:
-        also = ", ".join(f"{one.region} ({one.intensity.gco2e_per_kwh:.0f} g/kWh)" for one in others)
-        notes.append(f"counted in {site.region}, the lowest carbon intensity of its regions; also in {also}")
-    return replace(machine, region=site.region, intensity=intensity, pue=site.pue, site=site, notes=tuple(notes))
+def _assumed_site(offer: Offer, region: str, name: str, place: grid.Place | None) -> CloudSite:
+    """Return a region that our table does not have, with the average PUE of public clouds."""
+    cloud = pue("public_cloud")
+    basis = f"assumed, {cloud.basis} ({cloud.source})"
+    intensity = grid.carbon_intensity(place)
+    return CloudSite(offer.provider, region, name, intensity, None, "", cloud.value, basis, source="")
+
+
+def _shown_regions(offer: Offer) -> str:
+    shown = ", ".join(offer.regions[:3])
+    if len(offer.regions) > 3:
+        shown += ", …"
+    return shown

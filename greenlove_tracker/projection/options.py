@@ -17,7 +17,6 @@ from greenlove_tracker.vocabulary.records import Factor
 from greenlove_tracker.vocabulary.workloads import precision_named, workload_named
 
 CustomSpeedup = float | tuple[float, float, float]  # a figure, or (figure, lower, upper)
-ORDINARY_PRECISION = "bf16"  # assumed where nobody says and no log tells
 
 
 def option(default: Any = dataclasses.MISSING, *, flag: str = "", must_be: str = "", **of_click: Any) -> Any:
@@ -66,7 +65,8 @@ class ProjectionOptions:
         scaling: efficiency of eight GPUs against one, over 0.125 to 1; None for what was measured of such trainings.
         interconnect: between several GPUs: nvlink, pcie or ethernet; None for what is usual of the GPU and its number.
         workload: language, vision, speech, recommendation, graph or other; None for that of the log, or any.
-        precision: fp32 (strict), tf32, bf16 (fp16 and AMP too) or fp8; None for that of the log, or bf16.
+        precision: fp32 (strict), tf32, bf16 (fp16 and AMP too) or fp8; None for that of the log, or bf16, of an older
+            local GPU fp16, of one without tensor cores fp32.
         custom_speedup: what was measured elsewhere, or (figure, lower, upper): for all GPUs or by the name of each.
         country: of this machine: ISO 3166 code, English name, or US-CA.
         carbon_intensity: of the local grid in gCO2e/kWh; overrides the country's.
@@ -126,7 +126,7 @@ class ProjectionOptions:
     precision: str | None = option(
         None,
         flag="--precision",
-        help="fp32 (strict), tf32, bf16 (fp16, amp too) or fp8; default: the log's, else bf16",
+        help="fp32 (strict), tf32, bf16 (fp16, amp too) or fp8; default: the log's, else bf16 if the GPU here has it",
     )
     interconnect: str | None = option(
         None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,9 +12,10 @@ from greenlove_tracker.projection import listings
 from greenlove_tracker.projection.catalogue import counted, recognise
 from greenlove_tracker.projection.listings import Target
 from greenlove_tracker.projection.machines import Machine, local_machine, price_caveat
-from greenlove_tracker.projection.options import ORDINARY_PRECISION, ProjectionOptions
+from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.rows import local_row, target_row
 from greenlove_tracker.projection.speedup import given_speedup, speedups
+from greenlove_tracker.projection.speedup_model import usual_precision
 from greenlove_tracker.projection.types import Caveat, Projection, Projections
 from greenlove_tracker.tables.gpus import GpuSpec, gpus
 from greenlove_tracker.vocabulary.errors import UsageError
@@ -75,7 +77,7 @@ def project_forecast(forecast: Forecast, options: ProjectionOptions) -> Projecti
     price = None
     if options.price_usd_per_gpu_hour is None:
         price = price_caveat(local.electricity_price, options.country)
-    caveats = (price, _kind_caveat(rows, options), left_out)
+    caveats = (price, _kind_caveat(rows, local.gpu, options), left_out)
     first = local_row(forecast, local, options, tuple(caveat for caveat in caveats if caveat))
     return Projections([first, *sorted(rows, key=_order)])
 
@@ -162,15 +164,17 @@ def _target_rows(
             raise reason
         caveat = Caveat(f"left out: {', '.join(unknown)}: {reason.args[0]}", reason.arguments)
     else:
-        precision = options.precision or ORDINARY_PRECISION
+        precision = options.precision or usual_precision(local.gpu)
         to_model = [gpus()[name] for name in unknown]
         modelled = speedups(local.gpu, to_model, workload=options.workload, precision=precision)
         known |= dict(zip(unknown, modelled, strict=True))
+    offers = [target.offer for target in targets if target.offer and not target.aside]
+    standing = Counter((offer.provider, region) for offer in offers for region in offer.regions)
     found = []
     for target in targets:
         faster = known.get(target.gpu.name)
         if faster is not None:
-            found.append(target_row(forecast, local, target, faster, options))
+            found.append(target_row(forecast, local, target, faster, options, standing))
     return found, caveat
 
 
@@ -185,9 +189,12 @@ def _only_custom(forecast: Forecast, local: Machine) -> UsageError | None:
     return UsageError(message, argument="custom_speedup")
 
 
-def _kind_caveat(rows: Sequence[Projection], options: ProjectionOptions) -> Caveat | None:
+def _kind_caveat(rows: Sequence[Projection], here: GpuSpec | None, options: ProjectionOptions) -> Caveat | None:
     """Return what nobody says of what is trained; None where no speedup hangs on it."""
-    unknown = {"precision": ORDINARY_PRECISION, "workload": "any kind of model"}
+    precision = usual_precision(here)
+    if here is not None and precision == "fp32":
+        precision = f"fp32 ({here.name} has no tensor cores)"
+    unknown = {"precision": precision, "workload": "any kind of model"}
     assumed = {name: what for name, what in unknown.items() if getattr(options, name) is None}
     is_modelled = any(row.speedup and row.speedup.method in ("benchmarks", "specifications") for row in rows)
     if not (assumed and is_modelled):

@@ -7,6 +7,7 @@ of their number), energy = GPUs × power limit × draw × overhead × PUE × tim
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,8 +16,8 @@ from greenlove_tracker.projection import speedup as speedups
 from greenlove_tracker.projection.listings import Target
 from greenlove_tracker.projection.machines import Machine, machine_elsewhere
 from greenlove_tracker.projection.options import ProjectionOptions
-from greenlove_tracker.projection.scaling import BETWEEN_NODES, interconnect_of, scaling_gain
-from greenlove_tracker.projection.types import Caveat, Projection
+from greenlove_tracker.projection.scaling import BETWEEN_NODES, GPUS_OF_A_NODE, interconnect_of, scaling_gain
+from greenlove_tracker.projection.types import Caveat, Projection, term_cost_usd
 from greenlove_tracker.projection.uncertain import Uncertain, at_level, uncertain
 from greenlove_tracker.tables.gpus import ESTIMATE_ERROR, GpuSpec
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast
@@ -115,7 +116,12 @@ def _energy_here(duration_s: Uncertain, energy: Estimate) -> Uncertain:
 
 
 def target_row(
-    forecast: Forecast, local: Machine, target: Target, faster: speedups.Speedup, options: ProjectionOptions
+    forecast: Forecast,
+    local: Machine,
+    target: Target,
+    faster: speedups.Speedup,
+    options: ProjectionOptions,
+    standing: Mapping[tuple[str, str], int],
 ) -> Projection:
     """Return the row of a GPU elsewhere.
 
@@ -125,6 +131,7 @@ def target_row(
         target: the GPU.
         faster: its speedup; those of all targets were formed together, so that they share their errors.
         options: of the projection.
+        standing: by provider and region, how many of the machines that are compared can be had there.
 
     Raises:
         UsageError: where the country of its offer is not one.
@@ -132,11 +139,11 @@ def target_row(
     gpu = target.gpu
     offer = target.offer
     n_gpus = target.billed_gpus
-    machine = machine_elsewhere(gpu, n_gpus, offer, local)
-    usual = None
-    if offer is not None and max(offer.gpus_per_instance) == 1:  # several are as many machines on a network
-        usual = BETWEEN_NODES
-    gain = gain_of_number(options, local.gpu, gpu, n_gpus, usual)
+    machine = machine_elsewhere(gpu, n_gpus, offer, local, standing)
+    most_in_one = GPUS_OF_A_NODE
+    if offer is not None:
+        most_in_one = max(offer.gpus_per_instance)
+    gain = gain_of_number(options, local.gpu, gpu, n_gpus, most_in_one)
     fits = _fits(gpu, local.gpu, options)
     least_s = _least_s(forecast, local, faster)
     joint: dict[str, Uncertain] = {}
@@ -164,7 +171,7 @@ def target_row(
         is_fit_estimated=fits is not None and options.peak_memory_gb is None,
         sources=_sources(target, machine, faster),
         assumptions=_assumptions(machine, target),
-        caveats=_caveats(local, target, machine, faster),
+        caveats=_caveats(target, machine, faster),
     )
 
 
@@ -191,6 +198,11 @@ def _row(
     if cost is not None and cost.point > 0:
         paid = "duration_s" if cost_basis == "machine" else "energy_kwh"
         joint["cost_usd"] = joint[paid].scaled_to(cost.point)
+    term_usd = term_cost_usd(told["offer"], machine.n_gpus)
+    if cost is not None and term_usd is not None:
+        if term_usd > cost.point:
+            cost_basis = "minimum term"
+        cost = _no_less(cost, term_usd)
     if emissions is not None and emissions.point > 0:
         joint["emissions_kgco2e"] = joint["energy_kwh"].scaled_to(emissions.point)
     return Projection(
@@ -207,12 +219,19 @@ def _row(
         scope=3 if told["offer"] else 2,
         pue=machine.pue,
         joint=joint,
+        kgco2e_by_place=machine.kgco2e_by_place(energy),
         **told,
     )
 
 
+def _no_less(estimate: Estimate, least: float) -> Estimate:
+    """Return the same, point and ends, nowhere under ``least``."""
+    point, lower, upper = (max(value, least) for value in (estimate.point, estimate.lower, estimate.upper))
+    return replace(estimate, point=point, lower=lower, upper=upper)
+
+
 def gain_of_number(
-    options: ProjectionOptions, local: GpuSpec | None, gpu: GpuSpec, n_gpus: int, usual: str | None = None
+    options: ProjectionOptions, local: GpuSpec | None, gpu: GpuSpec, n_gpus: int, most_in_one: int
 ) -> Uncertain:
     """Return how much faster ``n_gpus`` there are than as many as here, each number by what usually joins them.
 
@@ -221,19 +240,21 @@ def gain_of_number(
         local: the GPU here; None where there is none.
         gpu: the one there.
         n_gpus: that are used there.
-        usual: interconnect there, where the user does not say it; None for the one that is usual of such GPUs.
+        most_in_one: GPUs that one machine there has at most.
     """
     n_here = options.n_gpus or 1
-    if n_gpus == 1 or not usual:
-        usual = interconnect_of(gpu)
+    usual = interconnect_of(gpu)
+    if n_gpus > 1 and most_in_one == 1:
+        usual = BETWEEN_NODES
     there = options.interconnect or usual
     here = there
     if local is not None:
         here = interconnect_of(local)
-    if (n_here, here) == (n_gpus, there):
+    in_node = min(most_in_one, GPUS_OF_A_NODE)
+    if (n_here, here) == (n_gpus, there) and n_here <= in_node:
         return Uncertain(1.0)
     of_one = partial(scaling_gain, 1, workload=options.workload, efficiency_of_eight=options.scaling)
-    return of_one(n_gpus, interconnect=there).over(of_one(n_here, interconnect=here))
+    return of_one(n_gpus, interconnect=there, gpus_of_a_node=in_node).over(of_one(n_here, interconnect=here))
 
 
 def _least_s(forecast: Forecast, local: Machine, faster: speedups.Speedup) -> float:
@@ -288,7 +309,7 @@ def _sources(target: Target, machine: Machine, faster: speedups.Speedup) -> tupl
     if target.offer is not None:
         found.append(f"price, read on {target.offer.price_date}: {target.offer.source}")
     found.append(_cited(machine.intensity))
-    if machine.site is not None:
+    if machine.site is not None and machine.site.source:
         found.append(f"site: {machine.site.source}")
     return tuple(filter(None, dict.fromkeys(found)))
 
@@ -308,11 +329,8 @@ def _assumptions(machine: Machine, target: Target) -> tuple[str, ...]:
     return tuple(filter(None, found))
 
 
-def _caveats(local: Machine, target: Target, machine: Machine, faster: speedups.Speedup) -> tuple[Caveat, ...]:
+def _caveats(target: Target, machine: Machine, faster: speedups.Speedup) -> tuple[Caveat, ...]:
     found = [machine.warning, *faster.notes]
-    here, there = (intensity.coverage if intensity else "" for intensity in (local.intensity, machine.intensity))
-    if here and there and here != there:
-        found.append(f"its carbon intensity is {there}, the local one {here}, to be compared with care")
     if target.gpu.tdp_w is None:
         found.append("its TDP is in no table: no energy, no CO2e")
     return tuple(Caveat(text) for text in found if text)

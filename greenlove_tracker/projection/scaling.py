@@ -80,6 +80,7 @@ def scaling_gain(
     workload: str | None = None,
     interconnect: str | None = None,
     efficiency_of_eight: float | None = None,
+    gpus_of_a_node: int = GPUS_OF_A_NODE,
 ) -> Uncertain:
     """Return how much faster ``n_to`` GPUs are than ``n_from`` of the same kind, joined in the same way.
 
@@ -89,12 +90,13 @@ def scaling_gain(
         n_from: GPUs that the gain is over.
         n_to: GPUs that gain it; fewer lose as much as more gain.
         workload: class of what is trained; None for any.
-        interconnect: of the GPUs in a node, ``nvlink`` or ``pcie``; None for either. More than eight are several nodes
-            of eight, whose network comes in by itself. ``ethernet`` joins nodes of one GPU each, of which nothing was
+        interconnect: of the GPUs in a node, ``nvlink`` or ``pcie``; None for either. More than a node holds are several
+            nodes, whose network comes in by itself. ``ethernet`` joins nodes of one GPU each, of which nothing was
             measured: an assumption.
         efficiency_of_eight: of eight GPUs against one, by the user's word, over 0.125 to 1. It sets the exponent inside
             a node, and between nodes where it is lower there; half of the exponent's error stays, and all of a
             number's own.
+        gpus_of_a_node: that a node holds.
 
     Raises:
         UsageError: for any other interconnect, class or efficiency.
@@ -111,6 +113,7 @@ def scaling_gain(
         inside = scalings()[link, of_class]
     if efficiency_of_eight is not None:
         inside = inside.with_efficiency_of_eight(efficiency_of_eight)
+    if efficiency_of_eight is not None or gpus_of_a_node < GPUS_OF_A_NODE:  # no network beats what a node has inside
         between = replace(between, exponent=min(between.exponent, inside.exponent))
     if n_from == n_to:
         return Uncertain(1.0)
@@ -119,7 +122,7 @@ def scaling_gain(
         named = link or "an unknown interconnect"
         if link == BETWEEN_NODES:
             return inside.gain(n_gpus, n_gpus, named)
-        in_node = min(n_gpus, GPUS_OF_A_NODE)
+        in_node = min(n_gpus, gpus_of_a_node)
         nodes = n_gpus / in_node
         return inside.gain(in_node, in_node, named).times(between.gain(nodes, n_gpus, f"{BETWEEN_NODES} between nodes"))
 

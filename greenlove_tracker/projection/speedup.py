@@ -28,6 +28,8 @@ _CPU_FACTOR = 5.0  # a guess: no benchmark of the tables was run on a CPU
 # An assumption: forward, backward and optimizer of a small model are some tens to hundreds of kernels, each of which
 # PyTorch takes a few µs to launch, however fast the GPU is.
 LAUNCH_S = 0.3e-3
+_BY_N_MEASURED = ("specs only", "half specs", "benchmarks")  # of the two GPUs
+_METHODS = {"same GPU": "same", "given": "custom", "benchmarks": "benchmarks"}  # by what it is known from
 _Z = NormalDist().inv_cdf((1 + PROJECTION_LEVEL) / 2)
 
 
@@ -38,19 +40,21 @@ class Speedup:
     Attributes:
         ratio: how many times faster, and its errors. Those of one call of ``speedups`` are shared by name; "speed 0"
             of another call is another error.
-        method: same, custom, benchmarks (both GPUs were measured) or specifications (one or both are known
-            from their data sheets).
-        known_from: the same for the cell of a table: "benchmarks", "half specs" (one of the two from its data sheet),
+        known_from: for the cell of a table: "benchmarks" of both, "half specs" (one of the two from its data sheet),
             "specs only", "given" (by the user), "rough: no GPU here", "same GPU".
         sources: tables and pages that it was read from.
         notes: sentences on what was counted otherwise than asked for.
     """
 
     ratio: Uncertain
-    method: str
     known_from: str
     sources: tuple[str, ...]
     notes: tuple[str, ...] = ()
+
+    @property
+    def method(self) -> str:
+        """The same in a word: same, custom, benchmarks, or specifications where a data sheet is needed."""
+        return _METHODS.get(self.known_from, "specifications")
 
     @property
     def estimate(self) -> Estimate:
@@ -101,7 +105,7 @@ def speedups(
     precision = precision_named(precision)
     if workload is not None:
         workload = workload_named(workload)
-    by_name = {here.name: Speedup(Uncertain(1.0), "same", "same GPU", ())}
+    by_name = {here.name: Speedup(Uncertain(1.0), "same GPU", ())}
     others = {gpu.name: gpu for gpu in targets if gpu.name != here.name}
     if others:
         found = _modelled(here, list(others.values()), workload, precision)
@@ -130,7 +134,7 @@ def given_speedup(custom: object, gpu: str = "") -> Speedup:
         )
     figure = Estimate(point, lower, upper, PROJECTION_LEVEL, UNIT, Kind.ASSUMPTION)
     ratio = uncertain(figure, f"given speedup of {gpu}")
-    return Speedup(ratio, "custom", "given", ("given by the user",))
+    return Speedup(ratio, "given", ("given by the user",))
 
 
 def _modelled(local: GpuSpec, others: Sequence[GpuSpec], workload: str | None, precision: str) -> list[Speedup]:
@@ -172,20 +176,16 @@ def _told(ratio: Uncertain, compared: Sequence[GpuSpec], known: LogSpeeds, i: in
             notes.append(f"{name} is counted as {twin}, which differs in its memory alone")
         if not twin and any(known.measured_as) and not _is_cpu(compared[k]):
             notes.append(f"{name} counts by its data sheet only")
+        if precision == "bf16" and not compared[k].fp16_tflops:
+            notes.append(f"{name} has no tensor cores: it is counted at its rate in FP32")
         if computes_in != precision:
             notes.append(f"{name} has no {precision.upper()}: it is counted in {computes_in}")
     notes += software_notes(compared[0].vendor, compared[i].vendor)
-    method = "specifications"
-    known_from = "specs only"
-    if n_measured == 1:
-        known_from = "half specs"
-    if n_measured == 2:
-        method = "benchmarks"
-        known_from = "benchmarks"
+    known_from = _BY_N_MEASURED[n_measured]
     if _is_cpu(compared[0]):
         known_from = "rough: no GPU here"
     sources = dict.fromkeys((*known.sources[0], *known.sources[i]))
-    return Speedup(ratio, method, known_from, tuple(sources), tuple(notes))
+    return Speedup(ratio, known_from, tuple(sources), tuple(notes))
 
 
 # A rough CPU, in the place of a GPU that nobody measured.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from greenlove_tracker.tables.gpus import GpuSpec, gpus
 from greenlove_tracker.tables.reading import rows
-from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
+from greenlove_tracker.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +32,7 @@ COMPUTE_TFLOPS = 100.0
 BANDWIDTH_GB_S = 1000.0
 _SLOPES = ("compute", "bandwidth")
 _BETWEEN_SOURCES = re.compile(r"; (?![^()]*\))")  # not a semicolon within parentheses
+_WITHOUT_BF16 = ("Volta", "Turing")  # whose tensor cores have fp16
 _USUAL_MAKER = "NVIDIA"  # of most GPUs that were measured
 _SAME_RATIO = 0.02  # GPUs of one architecture whose rates differ by less are one chip, with more memory or less
 
@@ -97,23 +98,14 @@ class SpeedModel:
     Args:
         effects: all of them, in any order.
         covariance: of each pair of joint effects by their names, either way round; a pair that is missing has none.
-
-    Raises:
-        GreenloveError: where an effect is there twice, or a covariance is of none that is joint.
     """
 
     def __init__(self, effects: Iterable[Effect], covariance: Mapping[tuple[str, str], float]) -> None:
         import numpy as np
 
-        self._effects: dict[str, Effect] = {}
-        for effect in effects:
-            if self._effects.setdefault(effect.name, effect) is not effect:
-                raise GreenloveError(f"{EFFECTS_TABLE}: {effect.name} is there twice")
+        self._effects = {effect.name: effect for effect in effects}
         joint = [effect.name for effect in self._effects.values() if effect.is_joint]
         self._position = {name: at for at, name in enumerate(joint)}
-        missing = {name for pair in covariance for name in pair} - self._position.keys()
-        if missing:
-            raise GreenloveError(f"{COVARIANCE_TABLE}: {min(missing)} is no joint effect of {EFFECTS_TABLE}")
         self._covariance = np.zeros((len(joint), len(joint)))
         for (row, column), value in covariance.items():
             i = self._position[row]
@@ -276,6 +268,17 @@ def precision_on(gpu: GpuSpec, precision: str) -> str:
     return precision
 
 
+def usual_precision(gpu: GpuSpec | None) -> str:
+    """Return what a GPU is assumed to compute in where nobody says: mixed precision where it has tensor cores."""
+    if gpu is None:
+        return "bf16"
+    if not gpu.fp16_tflops:
+        return "fp32"
+    if architecture_of(gpu) in _WITHOUT_BF16:
+        return "fp16"
+    return "bf16"
+
+
 def architecture_of(gpu: GpuSpec) -> str:
     """Return the family of the chip: Ampere of an Ampere GA102."""
     return gpu.architecture.partition(" ")[0]
@@ -290,11 +293,7 @@ def _is_same_chip(measured: GpuSpec, gpu: GpuSpec) -> bool:
 
 @cache
 def shipped_model() -> SpeedModel:
-    """Return the model that comes with the package.
-
-    Raises:
-        GreenloveError: where its tables do not fit together.
-    """
+    """Return the model that comes with the package."""
     effects = [parse_effect(row) for row in rows(EFFECTS_TABLE)]
     covariance = {(row["row"], row["column"]): float(row["covariance"]) for row in rows(COVARIANCE_TABLE)}
     return SpeedModel(effects, covariance)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -24,7 +23,7 @@ from greenlove_tracker.projection.preemptions import (
     stretches,
     young_interval_s,
 )
-from greenlove_tracker.projection.uncertain import at_level
+from greenlove_tracker.projection.uncertain import at_level, draws, uncertain
 from greenlove_tracker.vocabulary.errors import UsageError, whole_number
 from greenlove_tracker.vocabulary.forecasting import PROJECTION_LEVEL, Estimate, Forecast, Kind
 from greenlove_tracker.vocabulary.pricing import Rates
@@ -43,7 +42,6 @@ _DRAWS = 10_000  # the ends of a 90% interval are then known to about 0.2% of th
 _LEAST_DRAWS = 2000
 _MOST_EVENTS = 1_000_000  # preemptions of all draws together
 _MOST_TIMES = 10.0  # the training's own time: a machine that takes longer does not get on
-_ROUNDING = 1e-9  # of a sum of many floats
 _RATE_ENDS = (1e-9, 1e6)  # preemptions in an hour, between which the rate is looked for at which nothing is saved
 
 
@@ -181,9 +179,12 @@ def spot_advice(
     rng = np.random.default_rng(seed)
     expected = max(1.0, training_s * rate.upper / SECONDS_PER_HOUR)
     n = int(min(_DRAWS, max(_LEAST_DRAWS, _MOST_EVENTS / expected)))
-    z = rng.standard_normal(n)  # of the time and of the energy: a longer training takes more
-    work_s = _values(duration, z)
-    ran_s, preemptions = simulate(rng, of, _drawn_rates(rng, rate, n), work_s, np.minimum(interval_s, work_s))
+    # A longer training takes more energy: both have one error.
+    drawn = [uncertain(duration, "training"), uncertain(rate, "preemptions")]
+    if energy is not None:
+        drawn.append(uncertain(energy, "training"))
+    work_s, rates, *energies = draws(drawn, n, seed + 1)
+    ran_s, preemptions = simulate(rng, of, rates / SECONDS_PER_HOUR, work_s, np.minimum(interval_s, work_s))
     parts = _parts(of, training_s, interval_s)
     longer = parts.running_s / training_s
     times_as_long = ran_s / work_s
@@ -192,7 +193,7 @@ def spot_advice(
         return advice
     kwh = None
     if energy is not None:
-        kwh = _interval(_values(energy, z) * times_as_long, energy.point * longer, energy.unit)
+        kwh = _interval(energies[0] * times_as_long, energy.point * longer, energy.unit)
     wall_s = _interval(ran_s + preemptions * of.wait_s, parts.running_s + parts.waiting_s, "s")
     advice = replace(
         advice,
@@ -303,34 +304,12 @@ def _interval(values: Draws, point: float, unit: str) -> Estimate:
     return Estimate(point, min(lower, point), max(upper, point), PROJECTION_LEVEL, unit, Kind.ASSUMPTION)
 
 
-def _values(estimate: Estimate, z: Draws) -> Draws:
-    """Return an estimate at normal deviates: each side of its interval is half a normal distribution."""
-    point = estimate.point
-    if not estimate.has_interval:
-        return np.full(len(z), point)
-    of_level = NormalDist().inv_cdf((1 + estimate.level) / 2)
-    sides = np.where(z > 0, estimate.upper - point, point - estimate.lower)
-    values: Draws = point + z / of_level * sides
-    return np.maximum(values, point * 0.01)  # no less than nothing at the far end of a wide interval
-
-
-def _drawn_rates(rng: np.random.Generator, rate: Estimate, n: int) -> Draws:
-    """Return rates in 1/s: the logarithm of each side of the range is half a normal distribution."""
-    z = rng.standard_normal(n) / NormalDist().inv_cdf((1 + rate.level) / 2)
-    above = math.log(rate.upper / rate.point)
-    below = math.log(rate.point / rate.lower)
-    drawn: Draws = rate.point / SECONDS_PER_HOUR * np.exp(z * np.where(z > 0, above, below))
-    return drawn
-
-
 def _parts(terms: SpotTerms, training_s: float, interval_s: float) -> TimeParts:
     """Return where the time goes at the stated rate."""
     running_s = expected_running_s(terms, training_s, interval_s)
     restarting_s = running_s * -math.expm1(-terms.per_s * terms.restart_s)  # one begins after each preemption
     saving_s = (stretches(training_s, interval_s) - 1) * terms.checkpoint_s
-    lost_s = running_s - training_s - restarting_s - saving_s
-    if lost_s <= _ROUNDING * running_s:
-        lost_s = 0.0
+    lost_s = max(0.0, running_s - training_s - restarting_s - saving_s)
     waiting_s = terms.per_s * running_s * terms.wait_s
     return TimeParts(training_s, lost_s, saving_s, restarting_s, waiting_s)
 

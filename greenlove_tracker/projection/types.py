@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from greenlove_tracker.projection.uncertain import Uncertain
@@ -75,8 +76,8 @@ class Projection:
         gain: how many times faster the different number of GPUs is, the scaling efficiency in it.
         duration_s: None where the model does not fit.
         energy_kwh: of the whole machine, PUE included; None where no utilisation is known.
-        cost_usd: None where no price is known.
-        cost_basis: "machine", "electricity", "as forecast" or "".
+        cost_usd: what one pays: of a reservation, that of its minimum term at least; None where no price is known.
+        cost_basis: "machine", "minimum term" (which costs more than the training), "electricity", "as forecast" or "".
         emissions_kgco2e: location-based, operational; None where the energy or the grid is not known.
         intensity: carbon intensity that they were counted with.
         market: the market-based figure beside them; None where nothing is claimed.
@@ -88,7 +89,8 @@ class Projection:
         caveats: reasons to trust the row less; those of the local row are about the whole table.
         is_fit_estimated: ``fits`` follows from an estimated peak memory, not from a measured one.
         joint: time, energy, cost and emissions by their names above, where they are known, with the errors that they
-            share with each other and with those of other machines.
+            share with each other and with those of other machines; the cost without a minimum term.
+        kgco2e_by_place: of a rented machine, its emissions in each place of its offer, that of ``region`` first.
     """
 
     name: str
@@ -116,6 +118,7 @@ class Projection:
     caveats: tuple[Caveat, ...]
     is_fit_estimated: bool = False
     joint: Mapping[str, Uncertain] = field(default_factory=dict)
+    kgco2e_by_place: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def obtained(self) -> str:
@@ -134,19 +137,14 @@ class Projection:
     @property
     def minimum_term_usd(self) -> float | None:
         """The least that a reservation costs, however short the training is; None of all else, or without a price."""
-        if self.offer is None or self.obtained != "reserved" or self.offer.usd_per_gpu_hour is None:
-            return None
-        return self.offer.usd_per_gpu_hour * self.billed_gpus * h_from_s(MINIMUM_TERM_DAYS * SECONDS_PER_DAY)
+        return term_cost_usd(self.offer, self.billed_gpus)
 
     @property
-    def payable_usd(self) -> Estimate | None:
-        """The cost of the training; of a reservation that of its minimum term, where that is more."""
-        term_usd = self.minimum_term_usd
-        cost = self.cost_usd
-        if cost is None or term_usd is None:
-            return cost
-        point, lower, upper = (max(value, term_usd) for value in (cost.point, cost.lower, cost.upper))
-        return replace(cost, point=point, lower=lower, upper=upper)
+    def n_machines(self) -> int:
+        """How many machines hold the GPUs: more than one are joined by a network."""
+        if self.offer is None:
+            return 1
+        return math.ceil(self.billed_gpus / max(self.offer.gpus_per_instance))
 
     @property
     def is_to_be_had(self) -> bool:
@@ -172,6 +170,13 @@ class Projection:
     def is_compared(self) -> bool:
         """True for a row of the ranking: it fits, and nothing sets it aside."""
         return self.fits is not False and not self.aside
+
+
+def term_cost_usd(offer: Offer | None, n_gpus: int) -> float | None:
+    """Return the price of an offer's minimum term; None of what has none, or no price."""
+    if offer is None or offer.access != "reserved" or offer.usd_per_gpu_hour is None:
+        return None
+    return offer.usd_per_gpu_hour * n_gpus * h_from_s(MINIMUM_TERM_DAYS * SECONDS_PER_DAY)
 
 
 class Projections(list[Projection]):

@@ -71,7 +71,7 @@ def exploration_document(
             KeyFigures(_figures(forecast, tilde)),
             *map(Paragraph, said),
             *_details(forecast, trials),
-            *projection_blocks(projections, {}),
+            *projection_blocks(projections),
         ),
         next_steps=tuple(next_steps),
     )
@@ -100,7 +100,7 @@ def exploration_blocks(forecast: Forecast, trials: Sequence[Trial], tilde: str) 
 def forecast_document(forecast: Forecast, projections: Sequence[Projection] = ()) -> Document:
     """Return a forecast by itself, without the trials that it is from."""
     warnings = map(Paragraph, _warnings(forecast))
-    blocks = (KeyFigures(_figures(forecast)), *warnings, *projection_blocks(projections, {}))
+    blocks = (KeyFigures(_figures(forecast)), *warnings, *projection_blocks(projections))
     return Document("A forecast", fmt.plan(forecast.plan), "", blocks, verdict=_verdict(forecast))
 
 

@@ -10,7 +10,7 @@ from greenlove_tracker.projection.listings import KnownGpu
 from greenlove_tracker.projection.speedup import Speedup
 from greenlove_tracker.projection.uncertain import draws
 from greenlove_tracker.rendering.document import Block, Column, Document, Heading, Paragraph, Table, number_columns
-from greenlove_tracker.report.projection_report import figure, interval_fields
+from greenlove_tracker.report.projection_report import columns_of, figure, values_at
 from greenlove_tracker.report.wording import sentence
 from greenlove_tracker.tables.gpus import CUDA_CONTEXT_GB, ESTIMATE_ERROR, USABLE_MEMORY, GpuSpec, gpus
 from greenlove_tracker.tables.offers import Offer
@@ -32,6 +32,8 @@ _OF_PRICES = (
 _NOT_IN = "Not counted: data loading, larger batches, several GPUs. --speedup takes what you measured."
 _MOST_NAMED = 6
 _PARTS = ("parameters", "gradients", "optimizer", "activations", "peak")
+_OF_MEMORY = {name: name for name in ("name", "batch_size", *(f"{part}_bytes" for part in _PARTS), "method", "reason")}
+_HOLD = {"fits_on": True, "may_fit_on": None, "too_large_for": False}
 
 _RULE = (
     "Gradients count as far as they exist at the peak, which may come before them. Activations are all else: what "
@@ -39,6 +41,12 @@ _RULE = (
     f"{ESTIMATE_ERROR:.0%} more take at most {USABLE_MEMORY:.0%} of a GPU's memory, less {CUDA_CONTEXT_GB} GiB for "
     "CUDA itself (an assumption). What cuDNN and cuBLAS take for themselves on a GPU is not known here."
 )
+
+_OF_SPEEDUP = {
+    **columns_of("speedup", "estimate"),
+    "level": "estimate.level",
+    **{name: name for name in ("method", "known_from", "sources", "notes")},
+}
 
 Compared = Sequence[tuple[GpuSpec, Speedup]]
 
@@ -164,9 +172,7 @@ def speedup_record(local: GpuSpec, compared: Compared, workload: str | None, pre
         "speedups": [
             {
                 "gpu": gpu.name,
-                **interval_fields("speedup", "", found.estimate),
-                "level": found.estimate.level,
-                **{name: getattr(found, name) for name in ("method", "known_from", "sources", "notes")},
+                **values_at(found, _OF_SPEEDUP),
             }
             for gpu, found in compared
         ],
@@ -262,9 +268,7 @@ def memory_record(rows: Sequence[MemoryRow], about: str) -> dict[str, Any]:
         "rows": [
             {
                 **memory_values(row),
-                "fits_on": [gpu.name for gpu in _holding(row, True)],
-                "may_fit_on": [gpu.name for gpu in _holding(row, None)],
-                "too_large_for": [gpu.name for gpu in _holding(row, False)],
+                **{name: [gpu.name for gpu in _holding(row, answer)] for name, answer in _HOLD.items()},
             }
             for row in rows
         ],
@@ -278,12 +282,7 @@ def memory_record(rows: Sequence[MemoryRow], about: str) -> dict[str, Any]:
 
 def memory_values(row: MemoryRow) -> dict[str, Any]:
     """Return one row a technique; what is not known is None, not zero."""
-    return {
-        "name": row.name,
-        "batch_size": row.batch_size,
-        **{f"{part}_bytes": getattr(row, f"{part}_bytes") for part in _PARTS},
-        "peak_gb": None if row.peak_bytes is None else round(row.peak_bytes / BYTES_PER_GB, 6),
-        "fits_from_gb": _least_memory_gb(row),
-        "method": row.method or None,
-        "reason": row.reason or None,
-    }
+    peak_gb = None
+    if row.peak_bytes is not None:
+        peak_gb = round(row.peak_bytes / BYTES_PER_GB, 6)
+    return {**values_at(row, _OF_MEMORY), "peak_gb": peak_gb, "fits_from_gb": _least_memory_gb(row)}

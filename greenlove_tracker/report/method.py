@@ -30,12 +30,17 @@ _COMPONENT = {"cpu": "CPU", "gpu": "GPU", "ram": "memory", "unmetered": "time wi
 
 def method_blocks(run: Run) -> tuple[Block, ...]:
     """Return how the numbers of a run are known."""
-    is_of_gpus = run.summary.energy.gpu_kwh and run.calibration is None  # else all of it is in the total
+    energy = run.summary.energy
+    beyond: tuple[Block, ...] = ()
+    if energy.gpu_kwh and run.calibration is None:  # else all of it is in the total
+        counts_host = bool(energy.cpu_kwh or energy.ram_kwh)
+        text = wording.beyond_gpus(run.terms.node_overhead, counts_host=counts_host)
+        beyond = (Paragraph(text, is_note=True),)
     return (
         Heading("How we know"),
         wording.facts_table(_how(run)),
         Paragraph(METHODS, is_note=True),
-        *((Paragraph(wording.beyond_gpus(run.terms.node_overhead), is_note=True),) if is_of_gpus else ()),
+        *beyond,
         *error_blocks(run),
         Heading("Factors"),
         factor_table(factors_of(run)),

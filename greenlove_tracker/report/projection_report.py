@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.catalogue import software_notes
-from greenlove_tracker.projection.decision import Decision, Faster, LeftOut, Limits, decide, machine_here
+from greenlove_tracker.projection.decision import (
+    WINNER,
+    Decision,
+    Faster,
+    LeftOut,
+    Limits,
+    cost_point,
+    decide,
+    has_less_memory,
+    machine_here,
+)
 from greenlove_tracker.projection.listings import DEFAULT_PROVIDER, DEFAULT_PROVIDER_NAME
 from greenlove_tracker.projection.options import ProjectionOptions, option_names
 from greenlove_tracker.projection.types import MINIMUM_TERM_DAYS, Projection
@@ -34,6 +43,7 @@ from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
 _WIDE = 2.0  # relative width of the time here from which it is to be narrowed before anything is rented
 _NARROW = 0.2  # relative width of a range up to which three digits say something
+_FOR_A_TERM = "(a week)"  # of MINIMUM_TERM_DAYS
 _LEFT_OUT = {
     "term": f"only to reserve, and a minimum term of {MINIMUM_TERM_DAYS} d (assumed) alone costs more",
     "unknown cost": "cost unknown",
@@ -44,6 +54,7 @@ _NOTES = (
     "CO2e is location-based. A provider's market-based claim stands beside it, and nothing is ranked by it.",
     "Not counted: storage, transfer, set-up, making of the hardware, a machine of your own. Rented = scope 3 for you.",
 )
+_MUCH_LONGER = 2.0  # times as long as here: then the time is told before the money
 _MOST_BRIEF = 3  # machines beside the one here, of a first look
 _LABEL = 44
 _MOST_MARKS = 12  # of a chart beside those with a name, the cheapest; the table holds them all
@@ -80,34 +91,26 @@ def projection_document(
     n_more = len(shown) - len(_first_look(shown, made))
     if is_list:
         blocks = [block for block in answer if isinstance(block, Paragraph)]
-        blocks += [block for block in details if isinstance(block, Table | Paragraph)]
+        blocks += details[1:]
     elif n_more > 0:
         next_steps.append(f"--all shows {n_more} more machines")
     return Document(
         title="Where to train",
         subtitle=head_text(projections[0], about),
         footer=footer(),
-        verdict=advice(made),
+        verdict=advice(made, projections),
         blocks=tuple(blocks),
         next_steps=tuple(next_steps),
     )
 
 
-def projection_blocks(
-    projections: Sequence[Projection], options: Mapping[str, str] = _OPTIONS, decision: Decision | None = None
-) -> tuple[Block, ...]:
-    """Return the same as sections of another report; nothing without projections.
-
-    Args:
-        projections: this machine first.
-        options: of a command line by the names of arguments, for warnings; empty: Python's names.
-        decision: between them; None for the cheapest without limits.
-    """
+def projection_blocks(projections: Sequence[Projection]) -> tuple[Block, ...]:
+    """Return the same as sections of another report, with Python's names of arguments; nothing without projections."""
     if not projections:
         return ()
-    made = decision or decide(projections)
-    answer, details, basis = _blocks(projections, made, None, options)
-    return Heading("Where to train"), Paragraph(advice(made)), *answer, *details, *basis
+    made = decide(projections)
+    answer, details, basis = _blocks(projections, made, None, {})
+    return Heading("Where to train"), Paragraph(advice(made, projections)), *answer, *details, *basis
 
 
 def elsewhere_blocks(run: Run) -> tuple[Block, ...]:
@@ -126,7 +129,7 @@ def elsewhere_blocks(run: Run) -> tuple[Block, ...]:
     answer, *_ = _blocks(found.projections, decision, day)
     answer = tuple(block for block in answer if not isinstance(block, ChartRow))  # the page has its own
     more = Paragraph("greenlove project compares all machines, and says how each is known.", is_note=True)
-    return Heading("Where to train"), Paragraph(advice(decision)), *answer, more
+    return Heading("Where to train"), Paragraph(advice(decision, found.projections)), *answer, more
 
 
 def _blocks(
@@ -188,14 +191,7 @@ def compared(projections: Iterable[Projection]) -> list[Projection]:
 
 def _place(row: Projection) -> tuple[int, bool, float, str]:
     is_whole = row.is_without_term and not row.is_for_rent_now
-    return _ORDER.index(row.obtained), is_whole, _point(row.cost_usd), row.name
-
-
-def _point(estimate: Estimate | None) -> float:
-    """Return an estimate's value to rank by; what is not known comes last."""
-    if estimate is None:
-        return math.inf
-    return estimate.point
+    return _ORDER.index(row.obtained), is_whole, cost_point(row), row.name
 
 
 def _first_look(shown: Sequence[Projection], decision: Decision) -> list[Projection]:
@@ -218,15 +214,16 @@ def _named(decision: Decision) -> list[Projection]:
 
 
 def _faster_than_here(shown: Sequence[Projection]) -> list[Projection]:
-    here_s = _point(shown[0].duration_s)
-    return [row for row in shown if row.duration_s and row.duration_s.point < here_s]
+    here = shown[0].duration_s
+    return [row for row in shown if here and row.duration_s and row.duration_s.point < here.point]
 
 
 def _units_of(rows: Sequence[Projection]) -> tuple[Scale, Scale, Scale]:
     """Return the units of time, energy and mass that suit the largest number of each."""
 
     def largest(name: str) -> float:
-        return max((e.point for row in rows if (e := getattr(row, name)) is not None), default=1.0)
+        known = filter(None, (getattr(row, name) for row in rows))
+        return max((one.point for one in known), default=1.0)
 
     return (
         time_scale(largest("duration_s")),
@@ -247,15 +244,11 @@ def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, i
     columns: list[tuple[Column, Callable[[Projection], str]]] = [
         (Column("$/GPU-h", 0.8, True), _price),
         (Column(f"time, {time.unit}", 1.6, True), lambda r: figure(r.duration_s, time.per_canonical)),
-        (Column("cost, $", 1.6, True), lambda r: figure(r.payable_usd, 1.0)),
+        (Column("cost, $", 1.6, True), _cost),
+        (Column(f"{mass.unit} CO2e", 1.4), lambda r: _emissions(r, mass)),
     ]
-    if is_brief:
-        columns.append((Column(f"{mass.unit} CO2e", 1.0, True), lambda r: _bare(r.emissions_kgco2e, mass)))
-    else:
-        columns += [
-            (Column(f"{mass.unit} CO2e", 1.4, True), lambda r: _with_claim(r, mass)),
-            (Column(energy.unit, 0.8, True), lambda r: _bare(r.energy_kwh, energy)),
-        ]
+    if not is_brief:
+        columns.append((Column(energy.unit, 0.8, True), lambda r: _bare(r.energy_kwh, energy)))
     columns.append((Column("known from", 1.2), _known_from))
     heads = [Column("machine", 2.6)]
     told = [[label(row) for row in rows]]
@@ -269,18 +262,35 @@ def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, i
 
 def _price(row: Projection) -> str:
     """Return the price of one GPU for an hour."""
-    if row.offer is None or row.offer.usd_per_gpu_hour is None:
+    price = getattr(row.offer, "usd_per_gpu_hour", None)
+    if price is None:
         return "–"
-    return f"{row.offer.usd_per_gpu_hour:.2f}"
+    return f"{price:.2f}"
 
 
 def _bare(estimate: Estimate | None, scale: Scale) -> str:
     return figure(estimate, scale.per_canonical).partition(" ")[0]
 
 
-def _with_claim(row: Projection, scale: Scale) -> str:
-    """Return the location-based figure with the provider's claim beside it, which is never a bare 0 kg."""
+def _cost(row: Projection) -> str:
+    """Return what is paid; where that is for more time than the training takes, for how long."""
+    text = figure(row.cost_usd, 1.0)
+    if row.cost_basis == "minimum term":
+        return f"{text.partition(' ')[0]} {_FOR_A_TERM}"
+    return text
+
+
+def _emissions(row: Projection, scale: Scale) -> str:
+    """Return the location-based figure and its place, the other places of the offer, and the provider's claim.
+
+    The claim stands beside the figure, which is never a bare 0 kg.
+    """
     text = _bare(row.emissions_kgco2e, scale)
+    places = [f"{fmt.significant(scale.value(kg), 2)} {place}" for place, kg in row.kgco2e_by_place.items()]
+    if places:
+        text = places[0]
+    if len(places) > 1:
+        text += f" ({', '.join(places[1:])})"
     if row.market is None:
         return text
     claimed = "0"
@@ -301,24 +311,23 @@ def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[Block, ...]
     What is slower than here, and no choice, would crowd the rest into a corner.
     """
     unit, *_ = _units_of(shown)
-    named = [shown[0], *_named(decision)]
-    drawn = [*named, *_faster_than_here(shown)[:_MOST_MARKS]]
-    marks = list[MarkedPoint]()
-    for row in shown:
+    named = [row for row in shown if row.is_local or row in _named(decision)]
+    faster = _faster_than_here(shown)[:_MOST_MARKS]
+    # The price of a week would press all others together.
+    others = [row for row in faster if row not in named and row.cost_basis != "minimum term"]
+    marks = []
+    for row in (*named, *others):
         time = row.duration_s
         cost = row.cost_usd
-        if time is None or cost is None or not any(row is one for one in drawn):
+        if time is None or cost is None:
             continue
-        is_named = any(row is one for one in named)
-        mark = MarkedPoint(
-            fmt.shortened(label(row), _LABEL),
-            time.point * unit.per_canonical,
-            cost.point,
-            is_named=is_named,
-            is_here=row.is_local,
-        )
-        if is_named:
-            mark = replace(mark, x_range=_ends(time, unit.per_canonical), y_range=_ends(cost, 1.0))
+        name = fmt.shortened(label(row), _LABEL)
+        if row.cost_basis == "minimum term":
+            name += f", ${_cost(row)}"
+        mark = MarkedPoint(name, unit.value(time.point), cost.point, is_here=row.is_local)
+        if row in named:
+            x_range = (unit.value(time.lower), unit.value(time.upper))
+            mark = replace(mark, is_named=True, x_range=x_range, y_range=(cost.lower, cost.upper))
         marks.append(mark)
     if len(marks) < 2:
         return ()
@@ -326,33 +335,22 @@ def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[Block, ...]
     return (ChartRow((MarkChart(title, f"time, {unit.unit}", "cost, $", tuple(marks)),)),)
 
 
-def _ends(estimate: Estimate, factor: float) -> tuple[float, float] | None:
-    if estimate.lower < estimate.upper:
-        return (estimate.lower * factor, estimate.upper * factor)
-    return None
-
-
 def _texts_by_machine(
     title: str, what: str, rows: Sequence[Projection], texts: Callable[[Projection], Sequence[str]]
 ) -> tuple[Block, ...]:
     """Return a section of texts, each once, with the machines that share it."""
-    by_text: dict[str, list[str]] = {}
-    elsewhere = set()
-    for row in rows:
-        name = "here"
-        if not row.is_local:
-            name = short_name(row)
-            elsewhere.add(name)
-        for text in texts(row):
-            by_text.setdefault(fmt.shortened(text, 600), []).append(name)
-    if not by_text:
-        return ()
+    elsewhere = {short_name(row) for row in rows if not row.is_local}
+    by_text = grouped(
+        (fmt.shortened(text, 600), "here" if row.is_local else short_name(row)) for row in rows for text in texts(row)
+    )
     cells = []
     for text, names in by_text.items():
+        shown = _names(names)
         if len(elsewhere) > 2 and set(names) == elsewhere:
-            cells.append(("all but here", text))
-        else:
-            cells.append((_names(names), text))
+            shown = "all but here"
+        cells.append((shown, text))
+    if not cells:
+        return ()
     return Heading(title), Table((Column("machine", 1), Column(what, 3)), tuple(cells))
 
 
@@ -368,93 +366,97 @@ def projection_record(
 ) -> dict[str, Any]:
     """Return all of it as one object for JSON."""
     made = decision or decide(projections)
-    faster = made.faster
-    rows = [
-        {**projection_values(row), "sources": row.sources, "assumptions": row.assumptions, "warnings": row.warnings}
-        for row in projections
-    ]
-    return {
-        "about": head_text(projections[0], about),
-        "decision": {
-            "verdict": made.verdict,
-            **asdict(made.limits),
-            "recommended": _machine(made.recommended) or None,
-            "probability": made.probability,
-            "meets_limits": made.meets,
-            "alternatives": [{**_machine(one.machine), "probability": one.probability} for one in made.alternatives],
-            "faster": faster and {**_machine(faster.machine), "saved_s": faster.saved_s, "more_usd": faster.more_usd},
-            "spot": _machine(made.spot) or None,
-            "left_out": [
-                {**_machine(one.machine), "why": one.why, "probability": one.probability} for one in made.left_out
-            ],
-            "sentence": advice(made),
-            "reasons": list(advice_reasons(made, projections)),
-        },
-        "projections": rows,
-    }
-
-
-def _machine(row: Projection | None) -> dict[str, Any]:
-    if row is None:
-        return {}
-    provider = row.offer.provider if row.offer else None
-    return {"gpu": row.name, "gpus": row.billed_gpus, "provider": provider, "obtained": row.obtained}
+    decided = values_at(made, _OF_DECISION)
+    for name in ("recommended", "if_it_fits", "spot"):
+        row = getattr(made, name)
+        decided[name] = row and values_at(row, _OF_MACHINE)
+    decided["faster"] = made.faster and values_at(made.faster, _OF_FASTER)
+    decided["alternatives"] = [values_at(one, _OF_CHANCE) for one in made.alternatives]
+    decided["left_out"] = [values_at(one, _OF_CHANCE | {"why": "why"}) for one in made.left_out]
+    decided["sentence"] = advice(made, projections)
+    decided["reasons"] = list(advice_reasons(made, projections))
+    rows = [values_at(row, _COLUMNS | _TEXTS) for row in projections]
+    return {"about": head_text(projections[0], about), "decision": decided, "projections": rows}
 
 
 def projection_values(row: Projection) -> dict[str, Any]:
     """Return a machine in plain values, None where something is not known."""
-    offer = row.offer
-    speedup = row.speedup
-    intensity = row.intensity
-    return {
-        "gpu": row.name,
-        "is_local": row.is_local,
-        "aside": row.aside,
-        "provider": offer.provider if offer else None,
-        "region": row.region or None,
-        "access": offer.access if offer else None,
-        "obtained": row.obtained,
-        "gpus_wanted": row.n_gpus,
-        "gpus_billed": row.billed_gpus,
-        "usd_per_gpu_hour": offer.usd_per_gpu_hour if offer else None,
-        "price_date": offer.price_date if offer else None,
-        **interval_fields("speedup", "", speedup.estimate if speedup else None),
-        "speedup_known_from": speedup.known_from if speedup else None,
-        "gain_of_gpus": row.gain,
-        **interval_fields("duration", "_s", row.duration_s),
-        **interval_fields("energy", "_kwh", row.energy_kwh),
-        **interval_fields("cost", "_usd", row.cost_usd),
-        "cost_basis": row.cost_basis or None,
-        **interval_fields("emissions", "_kgco2e", row.emissions_kgco2e),
-        "carbon_intensity_gco2e_per_kwh": intensity.value if intensity else None,
-        "carbon_intensity_basis": intensity.basis if intensity else None,
-        "market_based_claim_kgco2e": row.market.kgco2e.point if row.market else None,
-        "market_based_claim": row.market.text if row.market else None,
-        "scope": row.scope,
-        "pue": row.pue,
-        "fits": row.fits,
-    }
+    return values_at(row, _COLUMNS)
 
 
-def interval_fields(name: str, unit: str, estimate: Estimate | None) -> dict[str, float | None]:
-    """Return the point and both ends of an estimate as fields of a row; None where it is not known."""
-    values = (None,) * 3 if estimate is None else (estimate.point, estimate.lower, estimate.upper)
-    return dict(zip((f"{name}{unit}", f"{name}_lower{unit}", f"{name}_upper{unit}"), values, strict=True))
+def values_at(of: Any, columns: Mapping[str, str]) -> dict[str, Any]:
+    """Return values by the names of their columns, each by the path of its attribute; None where that ends."""
+    found = {}
+    for column, path in columns.items():
+        value = of
+        for name in path.split("."):
+            value = getattr(value, name, None)
+        found[column] = None if value == "" else value
+    return found
+
+
+def columns_of(field: str, path: str = "") -> dict[str, str]:
+    """Return the columns of an estimate and its ends: ``cost_usd``, ``cost_lower_usd``, ``cost_upper_usd``."""
+    name, _, unit = field.partition("_")
+    unit = f"_{unit}".rstrip("_")
+    path = path or field
+    return {f"{name}{unit}": f"{path}.point"} | {f"{name}_{end}{unit}": f"{path}.{end}" for end in ("lower", "upper")}
+
+
+QUANTITY_COLUMNS = {column: path for field in fmt.QUANTITIES for column, path in columns_of(field).items()}
+_COLUMNS = {
+    "gpu": "name",
+    "is_local": "is_local",
+    "aside": "aside",
+    "provider": "offer.provider",
+    "region": "region",
+    "access": "offer.access",
+    "obtained": "obtained",
+    "gpus_wanted": "n_gpus",
+    "gpus_billed": "billed_gpus",
+    "machines": "n_machines",
+    "usd_per_gpu_hour": "offer.usd_per_gpu_hour",
+    "price_date": "offer.price_date",
+    **columns_of("speedup", "speedup.estimate"),
+    "speedup_known_from": "speedup.known_from",
+    "gain_of_gpus": "gain",
+    **QUANTITY_COLUMNS,
+    "cost_basis": "cost_basis",
+    "carbon_intensity_gco2e_per_kwh": "intensity.value",
+    "carbon_intensity_basis": "intensity.basis",
+    "market_based_claim_kgco2e": "market.kgco2e.point",
+    "market_based_claim": "market.text",
+    "scope": "scope",
+    "pue": "pue",
+    "fits": "fits",
+}
+_TEXTS = {name: name for name in ("kgco2e_by_place", "sources", "assumptions", "warnings")}
+_OF_MACHINE = {"gpu": "name", "gpus": "billed_gpus", "provider": "offer.provider", "obtained": "obtained"}
+_OF_CHANCE = {column: f"machine.{path}" for column, path in _OF_MACHINE.items()} | {"probability": "probability"}
+_OF_FASTER = _OF_CHANCE | {"saved_s": "saved_s", "more_usd": "more_usd"}
+_OF_DECISION = {
+    "verdict": "verdict",
+    "within_s": "limits.within_s",
+    "max_cost_usd": "limits.max_cost_usd",
+    "probability": "probability",
+    "meets_limits": "meets",
+}
 
 
 # -- What to do --
 
 
-def advice(decision: Decision) -> str:
-    """Return what to do, and what is faster at which price."""
+def advice(decision: Decision, rows: Sequence[Projection]) -> str:
+    """Return what to do, and what is faster at which price, in the table's unit of time."""
     row = decision.recommended
     limits = limits_text(decision.limits)
+    time, *_ = _units_of(compared(rows))
     if row is None:
         if limits:
             return f"Nothing compared finishes {limits}."
         return "No machine's time is known."
     if decision.verdict == "too short":
-        return f"Train here: {time_text(row.duration_s)} is too short to be worth moving."
+        return f"Train here: {time_text(row.duration_s, time)} is too short to be worth moving."
     likely = ""
     if decision.meets is not None:
         likely = f" ({fmt.chance(decision.meets)} likely)"
@@ -464,50 +466,74 @@ def advice(decision: Decision) -> str:
         do = f"Reserve {at(row)}"
     else:
         do = f"Rent {at(row)}"
+    here = machine_here(rows)
+    what = f"{_takes(row, time, here)}{_memory_condition(row, here)}"
     if decision.verdict == "best chance":
         do = f"{do[0].lower()}{do[1:]}"
-        return f"Nothing compared surely finishes {limits}. The best chance{likely}: {do}, {takes(row)}."
+        return f"Nothing compared surely finishes {limits}. The best chance{likely}: {do}, {what}."
     if limits:
         do += f", {limits}"
-    return f"{do}{likely}: {takes(row)}.{_faster(decision.faster, row)}"
+    return f"{do}{likely}: {what}.{_faster(decision.faster, row, time, here)}"
 
 
-def _faster(faster: Faster | None, chosen: Projection) -> str:
+def _memory_condition(row: Projection, here: Projection | None) -> str:
+    """Return ``, if it fits in 16 GB`` where nobody knows: the peak is unknown, and no GPU here has as little."""
+    if row.is_local or row.fits is not None or row.gpu is None or row.gpu.memory_gb is None:
+        return ""
+    if here is not None and here.gpu is not None and not has_less_memory(row, here):
+        return ""
+    return f", if it fits in {row.gpu.memory_gb:g} GB"
+
+
+def _faster(faster: Faster | None, chosen: Projection, time: Scale, here: Projection | None) -> str:
     if faster is None:
         return ""
     row = faster.machine
-    more = f" for {fmt.money(-faster.more_usd)} less"
-    if chosen.payable_usd is None:
-        more = ""  # nobody knows what it costs more
-    elif faster.more_usd >= 0:
+    more = ""
+    if chosen.cost_usd is not None and faster.more_usd < 0:
+        more = f" for {fmt.money(-faster.more_usd)} less"
+    elif chosen.cost_usd is not None:
         more = f" for {fmt.money(faster.more_usd)} more"
         if faster.saved_s > SECONDS_PER_HOUR:
             an_hour = faster.more_usd / faster.saved_s * SECONDS_PER_HOUR
             more += f" ({fmt.money(an_hour)} an hour saved)"
-    cost = fmt.money(_point(row.cost_usd))
-    scale = fmt.time_scale(faster.saved_s)
-    sooner = f"{fmt.significant(scale.value(faster.saved_s), 2)} {scale.unit} sooner"
-    return f" Faster: {at(row)}, {time_text(row.duration_s)}, {cost}: {sooner}{more}."
+    likely = ""
+    if faster.probability < WINNER:
+        likely = f" ({fmt.chance(faster.probability)} likely)"
+    sooner = f"{fmt.significant(time.value(faster.saved_s), 2)} {time.unit} sooner"
+    what = f"{time_text(row.duration_s, time)}, {fmt.money(cost_point(row))}{_memory_condition(row, here)}"
+    return f" Faster{likely}: {at(row)}, {what}: {sooner}{more}."
 
 
-def takes(row: Projection) -> str:
-    """Return time and cost: ``16 h [10–25], $25``; the range of the cost stands in the table."""
-    cost = fmt.money(_point(row.payable_usd))
+def _takes(row: Projection, time: Scale, here: Projection | None = None) -> str:
+    """Return time and cost: ``16 h [10–25], $25``; the range of the cost stands in the table.
+
+    What takes much longer than here says so first.
+    """
+    cost = fmt.money(cost_point(row))
     if row.is_local and row.cost_usd is None:
         cost = "at an unknown cost"
         if row.energy_kwh:
             cost = f"{fmt.energy(row.energy_kwh.point)} of electricity at an unknown price"
     elif row.cost_basis == "electricity":
         cost = f"{cost} of electricity"
-    elif row.cost_usd is not None and (row.minimum_term_usd or 0.0) > row.cost_usd.point:
+    elif row.cost_basis == "minimum term":
         cost = f"at least {cost} for a minimum term of {MINIMUM_TERM_DAYS} d"
-    return f"{time_text(row.duration_s)}, {cost}"
+    text = time_text(row.duration_s, time)
+    if here is not None and here.duration_s is not None and row.duration_s is not None:
+        times = row.duration_s.point / here.duration_s.point
+        if times >= _MUCH_LONGER:
+            text = f"{fmt.significant(times, 2)} times as long as here, {text}"
+            if here.cost_usd is not None:
+                cost += f" instead of {fmt.money(here.cost_usd.point)}"
+    return f"{text}, {cost}"
 
 
 def advice_reasons(decision: Decision, rows: Sequence[Projection]) -> Iterator[str]:
     """Yield what else is to be known before it is done: of the machine here, of others, and of what is asked for."""
     here = machine_here(rows)
     row = decision.recommended
+    time, *_ = _units_of(compared(rows))
     if here is not None and here.duration_s is not None and here.duration_s.relative_width > _WIDE:
         off_by = fmt.percent(here.duration_s.relative_width / 2)
         yield f"First narrow the forecast: the time here may be off by ±{off_by}. Explore with a larger --budget."
@@ -516,40 +542,40 @@ def advice_reasons(decision: Decision, rows: Sequence[Projection]) -> Iterator[s
         yield "This is a rough guess: without a GPU here, speeds are known to a factor of five. Explore on a GPU."
     if here is not None and here.fits is False and here.gpu is not None:
         yield f"The {short_name(here)} here ({here.gpu.memory_gb:g} GB) cannot hold the training's peak memory."
-    to_have = [one for one in rows if one.is_compared and one.is_to_be_had and one.duration_s is not None]
-    if row is None and to_have:
-        fastest = min(to_have, key=lambda one: _point(one.duration_s))
-        yield f"The fastest is {at(fastest)}: {takes(fastest)}."
+    times_s = {one.duration_s.point: one for one in rows if one.is_compared and one.is_to_be_had and one.duration_s}
+    if row is None and times_s:
+        fastest = times_s[min(times_s)]
+        yield f"The fastest is {at(fastest)}: {_takes(fastest, time)}."
+    smaller = decision.if_it_fits
+    if smaller is not None:
+        what = f"{_takes(smaller, time, here)}{_memory_condition(smaller, here)}"
+        yield f"Cheaper: {at(smaller)}, {what}, which --peak-memory would tell."
     if decision.spot is not None:
-        yield f"A spot offer is cheaper: {at(decision.spot)}, {takes(decision.spot)}, without what its loss would cost."
-    for one in named:
-        yield from _terms(one)
-        if here is not None and here.n_gpus == 1 and one.billed_gpus > 1:
-            apart = ""
-            if one.offer and one.billed_gpus > max(one.offer.gpus_per_instance):
-                apart = f", on {math.ceil(one.billed_gpus / max(one.offer.gpus_per_instance))} machines"
-            yield f"The code must train on {one.billed_gpus} GPUs at once{apart}."
-        own = ""
-        if here is not None and here.gpu is not None:
-            own = here.gpu.vendor
-        if one.gpu:
-            yield from map(sentence, software_notes(own, one.gpu.vendor))
+        spot = f"{at(decision.spot)}, {_takes(decision.spot, time)}"
+        yield f"A spot offer is cheaper: {spot}, without what its loss would cost."
+    yield from dict.fromkeys(text for one in named for text in _terms(one, here))
 
 
-def _terms(row: Projection) -> Iterator[str]:
-    """Yield what an offer asks for besides its price: a minimum term, a whole machine, or to bear being taken away."""
+def _terms(row: Projection, here: Projection | None) -> Iterator[str]:
+    """Yield what a machine asks for besides its price: a minimum term, a whole machine, code for it."""
     if row.obtained == "spot":
         yield "It is a spot offer, which may be taken away: what that costs is not in."
     if row.obtained == "reserved":
         yield f"It can only be reserved; the minimum term of {MINIMUM_TERM_DAYS} d is an assumption."
     elif row.is_rented and row.billed_gpus > row.n_gpus:
         yield f"{at(row)} is rented only as a whole machine: all {row.billed_gpus} GPUs are paid for, and used."
+    if row.n_machines > 1:
+        yield f"The code must train on {row.n_machines} machines at once, {row.billed_gpus} GPUs."
+    elif here is not None and here.n_gpus == 1 and row.billed_gpus > 1:
+        yield f"The code must train on {row.billed_gpus} GPUs at once."
+    if row.gpu and here is not None:
+        own = getattr(here.gpu, "vendor", "")
+        yield from map(sentence, software_notes(own, row.gpu.vendor))
 
 
 def left_out(machines: Sequence[LeftOut], limits: Limits) -> Iterator[str]:
-    """Yield one sentence a reason, with the machines that it is of; those first that are to be had without ado."""
-    ranked = sorted(machines, key=lambda one: not (one.machine.is_local or one.machine.is_for_rent_now))
-    by_reason = grouped((_why_left_out(one, limits), label(one.machine)) for one in ranked)
+    """Yield one sentence a reason, with the machines that it is of."""
+    by_reason = grouped((_why_left_out(one, limits), label(one.machine)) for one in machines)
     for reason, names in by_reason.items():
         yield sentence(f"{', '.join(names)}: {reason}")
 
@@ -584,17 +610,17 @@ def short_name(row: Projection) -> str:
 def label(row: Projection) -> str:
     """Return ``8 × H200 SXM (lambda, reserved)``: who rents it out, but for the usual one, and how it is obtained."""
     name = short_name(row)
+    if row.is_local and row.gpu is None and row.name == "this machine":
+        return "here"
     if row.is_local:
-        if row.gpu is None and row.name == "this machine":
-            return "here"
-        if row.n_gpus > 1:
-            return f"here  {row.n_gpus} × {name}"
-        return f"here  {name}"
+        return f"here  {row.n_gpus} × {name}".replace("  1 × ", "  ")
     terms = []
     if row.offer and row.offer.provider != DEFAULT_PROVIDER:
         terms.append(fmt.shortened(row.offer.provider, 20))
     if row.obtained != "on demand":
         terms.append(row.obtained)
+    if row.n_machines > 1:
+        terms.append(f"{row.n_machines} machines")
     if terms:
         name += f" ({', '.join(terms)})"
     return f"{row.billed_gpus} × {name}"
@@ -607,6 +633,8 @@ def at(row: Projection) -> str:
     where = f"{row.billed_gpus} × {short_name(row)} at {_provider_name(row.offer.provider)}"
     if row.obtained == "spot":
         where += " (spot)"
+    if row.n_machines > 1:
+        where += f" ({row.n_machines} machines, joined by a network)"
     return where
 
 
@@ -619,25 +647,22 @@ def _provider_name(provider: str) -> str:
 def head_text(local: Projection, about: Sequence[str]) -> str:
     """Return the training, its time here, and how that is known."""
     name, *basis = about or ("",)
+    where = f" on {local.n_gpus} × {short_name(local)}"
     if label(local) == "here":
         where = ", without a GPU"
-    elif local.n_gpus > 1:
-        where = f" on {label(local).partition('  ')[2]}"
-    else:
-        where = f" on 1 × {fmt.shortened(local.name, 60)}"
     time_here = f"{time_text(local.duration_s)} here{where}"
     return " · ".join(filter(None, (fmt.shortened(name, 100), time_here, *basis)))
 
 
-def time_text(value_s: Estimate | None) -> str:
-    """Return ``8.1 h [6–11]``."""
+def time_text(value_s: Estimate | None, scale: Scale | None = None) -> str:
+    """Return ``8.1 h [6–11]``, in the unit of a table where one is given."""
     if value_s is None:
         return fmt.UNKNOWN
-    scale = fmt.time_scale(value_s.point)
+    scale = scale or fmt.time_scale(value_s.point)
     point, _, ends = figure(value_s, scale.per_canonical).partition(" ")
-    if ends:
-        return f"{point} {scale.unit} {ends}"
-    return f"{point.removesuffix('.0')} {scale.unit}"
+    if "." in point and not ends:
+        point = point.rstrip("0").rstrip(".")
+    return f"{point} {scale.unit} {ends}".rstrip()
 
 
 def figure(estimate: Estimate | None, factor: float) -> str:
@@ -677,10 +702,10 @@ def prices(rows: Iterable[Projection], today: date | None) -> str:
     aged = f"read {oldest}"
     if today is not None and today.isoformat() >= oldest:
         aged = f"at most {(today - date.fromisoformat(oldest)).days} days old"
-    others = ""
+    text = f"Prices of {', '.join(names)}, {aged}"
     if list(providers) == [DEFAULT_PROVIDER]:
-        others = "; --provider all adds others"
-    return f"Prices of {', '.join(names)}, {aged}{others}."
+        text += "; --provider all adds others"
+    return f"{text}."
 
 
 def beside(rows: Sequence[Projection]) -> list[str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker.rendering.document import Column, Document, Heading, Paragraph, Table, number_columns
-from greenlove_tracker.report.projection_report import interval_fields
+from greenlove_tracker.report.projection_report import QUANTITY_COLUMNS, columns_of, values_at
 from greenlove_tracker.report.wording import footer
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from greenlove_tracker.projection.spot import SpotAdvice, SpotTotals
+    from greenlove_tracker.projection.spot import SpotAdvice
 
 _TIMES = ("training_s", "lost_s", "saving_s", "restarting_s", "waiting_s")
 _RESTS_ON = (
@@ -119,35 +119,31 @@ def _totals(advice: SpotAdvice) -> list[tuple[str, str, str]]:
 
 def spot_record(advice: SpotAdvice, about: str) -> dict[str, Any]:
     """Return all of it as one object for JSON; None where something is not known."""
-    terms = advice.terms
-    parts = advice.parts
-    return {
-        "about": about,
-        "verdict": advice.verdict,
-        "sentence": headline(advice),
-        "checkpoint_interval_s": None if advice.never_saves else advice.interval_s,
-        "young_interval_s": advice.young_s,
-        "daly_interval_s": advice.daly_s,
-        "on_demand": _values(advice.on_demand),
-        "spot": None if advice.spot is None else _values(advice.spot),
-        "time_parts": None if parts is None else {name: getattr(parts, name) for name in _TIMES},
-        **interval_fields("preemptions", "", advice.preemptions),
-        **interval_fields("preemptions_per_hour", "", terms.rate_per_hour),
-        **interval_fields("saving", "", advice.saving),
-        "probability_of_saving": advice.probability_of_saving,
-        "break_even_preemptions_per_hour": advice.break_even_per_hour,
-        "break_even_usd_per_gpu_hour": advice.break_even_usd_per_gpu_hour,
-        "spot_usd_per_gpu_hour": terms.spot_price,
-        "on_demand_usd_per_gpu_hour": terms.on_demand_price,
-        "gpus_billed": advice.n_gpus,
-        **{name: getattr(terms, name) for name in ("checkpoint_s", "written_s", "restart_s", "wait_s")},
-    }
+    record = {"about": about, "sentence": headline(advice), **values_at(advice, _COLUMNS)}
+    for way in ("on_demand", "spot"):
+        totals = getattr(advice, way)
+        record[way] = totals and values_at(totals, QUANTITY_COLUMNS)
+    record["time_parts"] = advice.parts and values_at(advice.parts, {name: name for name in _TIMES})
+    if advice.never_saves:
+        record["checkpoint_interval_s"] = None
+    return record
 
 
-def _values(totals: SpotTotals) -> dict[str, float | None]:
-    return {
-        **interval_fields("duration", "_s", totals.duration_s),
-        **interval_fields("energy", "_kwh", totals.energy_kwh),
-        **interval_fields("cost", "_usd", totals.cost_usd),
-        **interval_fields("emissions", "_kgco2e", totals.emissions_kgco2e),
-    }
+_COLUMNS = {
+    "verdict": "verdict",
+    "checkpoint_interval_s": "interval_s",
+    "young_interval_s": "young_s",
+    "daly_interval_s": "daly_s",
+    **columns_of("preemptions"),
+    "preemptions_per_hour": "terms.rate_per_hour.point",
+    "preemptions_per_hour_lower": "terms.rate_per_hour.lower",
+    "preemptions_per_hour_upper": "terms.rate_per_hour.upper",
+    **columns_of("saving"),
+    "probability_of_saving": "probability_of_saving",
+    "break_even_preemptions_per_hour": "break_even_per_hour",
+    "break_even_usd_per_gpu_hour": "break_even_usd_per_gpu_hour",
+    "spot_usd_per_gpu_hour": "terms.spot_price",
+    "on_demand_usd_per_gpu_hour": "terms.on_demand_price",
+    "gpus_billed": "n_gpus",
+    **{name: f"terms.{name}" for name in ("checkpoint_s", "written_s", "restart_s", "wait_s")},
+}

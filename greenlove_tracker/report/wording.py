@@ -357,16 +357,21 @@ def node_text(run: Run) -> str:
     return f"{method(Method.ASSUMED)} for the rest of the node{times}"
 
 
-def beyond_gpus(node_overhead: float | None) -> str:
+def beyond_gpus(node_overhead: float | None, *, counts_host: bool) -> str:
     """Say what the counters of GPUs leave out, and whether it is in the total.
 
     Args:
         node_overhead: as it was set.
+        counts_host: whether CPU or memory are in the total.
     """
-    taken = "is in no figure: node_overhead=1.25, say, would assume it"
+    rest = "The rest of the node"
     if node_overhead is not None:
         taken = f"is assumed: {fmt.significant(node_overhead)} times the GPUs' energy for the whole node"
-    return f"A GPU's counter sees the GPU alone. The rest of the node {taken}. {_AT_THE_WALL}"
+    else:
+        taken = "is in no figure: node_overhead=1.25, say, would assume it"
+        if counts_host:
+            rest = "CPU and memory are counted beside it; what else the node draws, fans and power supplies,"
+    return f"A GPU's counter sees the GPU alone. {rest} {taken}. {_AT_THE_WALL}"
 
 
 def intensity(factor: Factor) -> str:

@@ -6,57 +6,60 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from greenlove_tracker.tables.reading import record, rows
+from greenlove_tracker.tables.reading import record, rows, table_sha256
+from greenlove_tracker.vocabulary.records import Factor
 from greenlove_tracker.vocabulary.units import g_per_kwh_from_lb_per_mwh
 
 PRICES_TABLE = "electricity_prices.csv"
 WORLD_TABLE = "carbon_intensity_world.csv"
+COUNTRIES_TABLE = "carbon_intensity_countries.csv"
 SITES_TABLE = "cloud_sites.csv"
 EGRID_TABLE = "egrid_subregions.csv"
 HOUSEHOLD = "household"
 BUSINESS = "business"
+_CUSTOMERS = {HOUSEHOLD: "household, all taxes", BUSINESS: "for businesses"}
 
 
-@dataclass(frozen=True, slots=True)
-class ElectricityPrice:
-    """A price of electricity in USD/kWh: a household's with all taxes, or a business's."""
-
-    country: str
-    usd_per_kwh: float
-    period: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Intensity:
-    """A location-based carbon intensity in gCO2e/kWh, and its basis."""
-
-    gco2e_per_kwh: float
-    year: str
-    basis: str  # "location-based, direct" or "location-based, lifecycle"
-    source: str
+def _carbon_intensity(value: float, row: Mapping[str, str], source: str, table: str) -> Factor:
+    """Return a location-based carbon intensity, whose row says year and basis."""
+    return Factor("carbon_intensity", value, "gCO2e/kWh", source, row["year"], row["basis"], table_sha256(table))
 
 
 @cache
-def electricity_prices(of: str) -> dict[str, ElectricityPrice]:
-    """Return the prices by ISO 3166 alpha-3 code, of the countries whose price is known.
+def electricity_prices(of: str) -> dict[str, Factor]:
+    """Return the prices in USD/kWh by ISO 3166 alpha-3 code, or that of a state (``US-CA``), of those that are known.
 
     Args:
-        of: ``HOUSEHOLD``, openly licensed ones only; or ``BUSINESS``, less recoverable taxes (Eurostat), or of 2019
-            (World Bank).
+        of: ``HOUSEHOLD``, with all taxes, openly licensed ones only; or ``BUSINESS``, less recoverable taxes
+            (Eurostat), or of 2019 (World Bank).
     """
-    return {
-        row["iso3"]: ElectricityPrice(row["country"], float(price), row[f"{of}_period"], row[f"{of}_source"])
-        for row in rows(PRICES_TABLE)
-        if (price := row[f"{of}_usd_per_kwh"])
-    }
+    sha256 = table_sha256(PRICES_TABLE)
+    found = {}
+    for row in rows(PRICES_TABLE):
+        price = row[f"{of}_usd_per_kwh"]
+        period = row[f"{of}_period"]
+        if price:
+            source = f"{row['country']}, {_CUSTOMERS[of]}: {row[f'{of}_source']}"
+            found[row["iso3"]] = Factor("electricity_price", float(price), "USD/kWh", source, period, of, sha256)
+    return found
 
 
 @cache
-def world_intensity() -> Intensity:
+def world_intensity() -> Factor:
     """Return the world's average carbon intensity, used where no country is set."""
     (row,) = rows(WORLD_TABLE)
-    return Intensity(float(row["value"]), row["year"], row["basis"], row["source"])
+    source = f"world average, since no country is set: {row['source']}"
+    return _carbon_intensity(float(row["value"]), row, source, WORLD_TABLE)
+
+
+@cache
+def country_intensities() -> dict[str, Factor]:
+    """Return the average carbon intensities of countries by ISO 3166 alpha-3 code, each of the newest year."""
+    found = {}
+    for row in rows(COUNTRIES_TABLE):
+        source = f"{row['country']}, {row['source']}"
+        found[row["iso3"]] = _carbon_intensity(float(row["gco2e_per_kwh"]), row, source, COUNTRIES_TABLE)
+    return found
 
 
 @cache
@@ -77,6 +80,7 @@ class CloudSite:
     """One region of a cloud provider.
 
     Attributes:
+        place: where it is, in a word or two.
         intensity: of the grid it stands in.
         market_gco2e_per_kwh: intensity of the operator's contracts by the operator's own claim; None without one.
         market_claim: that claim in words.
@@ -86,7 +90,8 @@ class CloudSite:
 
     provider: str
     region: str
-    intensity: Intensity
+    place: str
+    intensity: Factor
     market_gco2e_per_kwh: float | None
     market_claim: str
     pue: float
@@ -104,17 +109,13 @@ class Pue:
 
 
 @cache
-def egrid_subregions() -> dict[str, Intensity]:
+def egrid_subregions() -> dict[str, Factor]:
     """Return carbon intensities of the US grid's subregions (EPA eGRID, total output, direct emissions) by code."""
-    return {
-        row["subregion"]: Intensity(
-            g_per_kwh_from_lb_per_mwh(float(row["co2e_lb_per_mwh"])),
-            row["year"],
-            row["basis"],
-            f"{row['subregion']}, {row['source']}",
-        )
-        for row in rows(EGRID_TABLE)
-    }
+    found = {}
+    for row in rows(EGRID_TABLE):
+        value = g_per_kwh_from_lb_per_mwh(float(row["co2e_lb_per_mwh"]))
+        found[row["subregion"]] = _carbon_intensity(value, row, f"{row['subregion']}, {row['source']}", EGRID_TABLE)
+    return found
 
 
 @cache
@@ -130,8 +131,9 @@ def pue(key: str) -> Pue:
     return Pue(float(row["pue"]), f"{row['operator']}, {row['statistic']} {row['year']}".strip(), row["source"])
 
 
-def _intensity(row: Mapping[str, str]) -> Intensity:
+def _intensity(row: Mapping[str, str]) -> Factor:
+    """Return a site's intensity: of its subregion of the grid, else its row's own."""
     if row["egrid_subregion"]:
         return egrid_subregions()[row["egrid_subregion"]]
-    value = float(row["gco2e_per_kwh"])
-    return Intensity(value, row["intensity_year"], row["intensity_basis"], row["intensity_source"])
+    of = {"year": row["intensity_year"], "basis": row["intensity_basis"]}
+    return _carbon_intensity(float(row["gco2e_per_kwh"]), of, row["intensity_source"], SITES_TABLE)

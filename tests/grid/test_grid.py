@@ -50,16 +50,18 @@ def test_a_province_of_canada_is_lifecycle_emissions_of_its_fuels(text, low, hig
     assert factor.basis == "location-based, lifecycle" and "IPCC" in factor.source and len(factor.table_sha256) == 64
 
 
-def test_kosovo_has_a_price_and_no_intensity():
-    with pytest.raises(UsageError, match="known for Kosovo: give carbon_intensity_gco2e_per_kwh"):
-        carbon_intensity(resolve_place("XK"))
-    assert electricity_price(resolve_place("XK")).value > 0
+def test_kosovo_and_states_have_prices_and_intensities():
+    assert (carbon_intensity(resolve_place("XK")).year, electricity_price(resolve_place("XK")).value) == ("2024", 0.081)
+    california = electricity_price(resolve_place("US-CA"))
+    assert (california.value, california.year) == (0.2951, "2023") and "California, household" in california.source
+    wyoming = electricity_price(resolve_place("US-WY"))  # the stored copy of the table ends before it
+    assert wyoming == electricity_price(resolve_place("US"))
 
 
 def test_a_country_is_lifecycle_emissions():
     factor = carbon_intensity(resolve_place("DE"))
     assert 200 < factor.value < 500
-    assert factor.basis == "location-based, lifecycle" and "Our World in Data (CC BY 4.0)" in factor.source
+    assert factor.basis == "location-based, lifecycle" and "Ember" in factor.source
     assert carbon_intensity(resolve_place("US")).value != carbon_intensity(resolve_place("US-CA")).value
 
 

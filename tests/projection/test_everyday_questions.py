@@ -5,6 +5,8 @@ The speedups are given, so that time there = hours here / speedup, and cost = ti
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,11 +14,20 @@ from pathlib import Path
 import pytest
 from projection_samples import TODAY, forecast
 
+from greenlove_tracker.grid import carbon_intensity, resolve_place
 from greenlove_tracker.projection.decision import Decision, decide
 from greenlove_tracker.projection.from_log import compare_hours, decided
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.project import project_forecast
 from greenlove_tracker.projection.types import Projection
+from greenlove_tracker.rendering.document import ChartRow
+from greenlove_tracker.report.projection_report import (
+    advice,
+    advice_reasons,
+    machines_table,
+    projection_document,
+    projection_values,
+)
 
 PRICES = """provider,gpu,access,price,unit,gpus_per_instance,country,date_read
 acme,L40S,on demand,1.00,USD/GPU-hour,1,DE,2026-11-01
@@ -115,6 +126,133 @@ def test_a_slurm_node_is_given_and_what_is_the_cheapest_way_to_use_it(tmp_path: 
         row = decide(project_forecast(forecast(40.0, half_width=0.0), options), options).recommended
         assert row.billed_gpus == n_gpus
         assert (row.duration_s.point / 3600, row.cost_usd.point) == pytest.approx((hours, usd), abs=0.1)
+
+
+def asked(tmp_path: Path, offers: str, hours: float = 300.0, **options) -> tuple[list[Projection], Decision]:
+    """300 h on an A100 of 80 GB, and the offers of one who names neither regions nor country."""
+    prices = tmp_path / "acme.csv"
+    prices.write_text(f"gpu,access,price,gpus_per_instance,country,regions,unit,date_read\n{offers}")
+    given = {"local_gpu": A100, "provider": "acme", "prices": prices, "utilization": 0.8, "today": TODAY}
+    chosen = ProjectionOptions(**{**given, **options})
+    rows = project_forecast(forecast(hours, kwh=None, half_width=0.0), chosen)
+    return rows, decide(rows, chosen)
+
+
+ROW = "{gpu},on demand,{price},{sizes},DE,,USD/GPU-hour,2026-11-01\n"
+
+
+def test_a_small_card_does_not_lead_where_the_peak_is_unknown(tmp_path: Path) -> None:
+    """$2.79 here: $837. An A100 at $1.60 is $480; an A4000 of 16 GB, a fifth as fast, 1,500 h × $0.15 = $225."""
+    offers = ROW.format(gpu=A100, price=1.6, sizes="1") + ROW.format(gpu="RTX A4000", price=0.15, sizes="1")
+    options = {"price_usd_per_gpu_hour": 2.79, "custom_speedup": {"RTX A4000": 0.2, A100: 1.0}}
+    rows, made = asked(tmp_path, offers, **options)
+    assert advice(made, rows) == f"Rent 1 × {A100} at acme: 300 h, $480.00."
+    (cheaper,) = advice_reasons(made, rows)
+    assert cheaper == (
+        "Cheaper: 1 × RTX A4000 at acme, 5.0 times as long as here, 1,500 h, $225.00 instead of $837.00, if it fits in "
+        "16 GB, which --peak-memory would tell."
+    )
+    rows, made = asked(tmp_path, offers, **options, peak_memory_gb=10.0)  # it fits
+    assert made.recommended.name == "RTX A4000" and "if it fits" not in advice(made, rows)
+
+
+def test_where_only_a_small_card_keeps_the_limit_it_leads_under_its_condition(tmp_path: Path) -> None:
+    """Within 200 h for $100: an RTX 4090 of 24 GB, twice as fast, takes 150 h × $0.50 = $75; the A100 300 h."""
+    offers = ROW.format(gpu=A100, price=1.6, sizes="1") + ROW.format(gpu="RTX 4090", price=0.5, sizes="1")
+    options = {"price_usd_per_gpu_hour": 2.79, "custom_speedup": {"GeForce RTX 4090": 2.0, A100: 1.0}}
+    rows, made = asked(tmp_path, offers, **options, within_s=200 * 3600.0, max_cost_usd=100.0)
+    assert advice(made, rows).endswith("likely): 150 h, $75.00, if it fits in 24 GB.")
+
+
+@pytest.mark.parametrize(
+    ("sd", "said"),
+    [
+        # log(1.25 × (1 - 10 min / 20 h)) = 0.2148. Φ(0.2148 / 0.39) = 71%: nothing is called faster.
+        (0.39, "Train here: 20 h, 10.9 kWh of electricity at an unknown price."),
+        # Φ(0.2148 / 0.2) = 86%: the chance stands beside it. 20 / 1.25 = 16 h × $1 = $16.
+        (0.2, "Faster (86% likely): 1 × L40S at acme, 16 h [12–22], $16.00: 4.0 h sooner."),
+        # Φ(0.2148 / 0.1) = 98%: it is faster.
+        (0.1, "Faster: 1 × L40S at acme, 16 h [14–19], $16.00: 4.0 h sooner."),
+    ],
+)
+def test_what_is_called_faster_is_likely_so(tmp_path: Path, sd: float, said: str) -> None:
+    ends = (1.25, 1.25 * math.exp(-1.644854 * sd), 1.25 * math.exp(1.644854 * sd))
+    offers = ROW.format(gpu="L40S", price=1.0, sizes="1")
+    rows, made = asked(tmp_path, offers, 20.0, local_gpu="RTX 4090", custom_speedup={"L40S": ends}, utilization=None)
+    assert said in advice(made, rows)
+    assert (made.faster is None) == (sd == 0.39)
+
+
+def test_machines_of_one_provider_are_compared_in_one_place() -> None:
+    """Crusoe's A100 SXM stand in Virginia alone (270.489 g/kWh), its H100 in Iceland (28.33) and Texas (ERCT) too.
+
+    With the same energy but for the PUE (1.3, in Iceland 1.2), 100 kWh without it are 35.16 kg in Virginia and 3.40 kg
+    in Iceland.
+    """
+    rows = project_forecast(forecast(), ProjectionOptions(local_gpu="RTX 4090", today=TODAY))
+    h100 = next(row for row in rows if row.name == H100)
+    a100 = next(row for row in rows if row.name == A100)
+    assert (h100.region, a100.region) == ("us-east1-a", "us-east1-a")
+    assert list(h100.kgco2e_by_place) == ["Virginia", "Iceland", "Texas"]
+    ratio = h100.kgco2e_by_place["Virginia"] / h100.kgco2e_by_place["Iceland"]
+    assert ratio == pytest.approx(1.3 * 270.489 / (1.2 * 28.33), rel=1e-5)
+    assert h100.kgco2e_by_place["Virginia"] == pytest.approx(h100.emissions_kgco2e.point)
+    cells = [row[4] for row in machines_table([h100, a100], rows).rows]
+    assert re.fullmatch(r"[\d.]+ Virginia \([\d.]+ Iceland, [\d.]+ Texas\)", cells[0])
+    assert re.fullmatch(r"[\d.]+ Virginia", cells[1])
+
+
+def test_a_cloud_of_several_regions_shows_them_all(tmp_path: Path) -> None:
+    """10 h × 300 W × (80% + the rest) × PUE 1.25 are the same in Sweden and in Virginia: CO2e as their intensities."""
+    path = tmp_path / "aws.csv"
+    path.write_text("gpu,price,unit,date_read,regions\nL40S,1.9,USD/GPU-hour,2026-11-01,us-east-1;eu-north-1\n")
+    options = ProjectionOptions(local_gpu="RTX 4090", provider="aws", prices=path, today=TODAY, custom_speedup=2.0)
+    _, row = project_forecast(forecast(), options)
+    sweden = carbon_intensity(resolve_place("SE")).value
+    virginia = carbon_intensity(resolve_place("US-VA")).value
+    assert row.region == "eu-north-1"
+    assert row.kgco2e_by_place["us-east-1"] / row.kgco2e_by_place["eu-north-1"] == pytest.approx(virginia / sweden)
+
+
+def test_machines_on_a_network_are_called_so_and_do_not_lead_where_one_machine_does(tmp_path: Path) -> None:
+    """Eight A100 in one machine are 300 h / 6.8 = 44.1 h × 8 × $1.50 = $529; eight machines of one H100 cost less."""
+    offers = ROW.format(gpu=A100, price=1.5, sizes="8") + ROW.format(gpu=H100, price=1.0, sizes="1")
+    given = {"custom_speedup": {A100: 1.0, H100: 2.0}, "target_gpus": 8, "scaling": 0.85}
+    rows, made = asked(tmp_path, offers, price_usd_per_gpu_hour=9.0, **given)
+    assert advice(made, rows).startswith(f"Rent 8 × {A100} at acme: 44 h [")
+    assert f"8 × {H100} at acme (8 machines, joined by a network)" in advice(made, rows)
+    rows, made = asked(tmp_path, ROW.format(gpu=H100, price=1.0, sizes="1"), price_usd_per_gpu_hour=9.0, **given)
+    assert advice(made, rows).startswith(f"Rent 8 × {H100} at acme (8 machines, joined by a network): ")
+    assert "The code must train on 8 machines at once, 8 GPUs." in list(advice_reasons(made, rows))
+    assert f"8 × {H100} (acme, 8 machines)" in {row[0] for row in machines_table(rows, rows).rows}
+
+
+def test_two_machines_of_four_gain_no_more_than_one_of_eight(tmp_path: Path) -> None:
+    """Of efficiency 0.85, four are 6.8^(2/3) = 3.59 times as fast, and two such machines at most 6.8 times."""
+    options = {"custom_speedup": {H100: 1.0}, "target_gpus": 8, "scaling": 0.85}
+    (_, four), _ = asked(tmp_path, ROW.format(gpu=H100, price=1.0, sizes="4"), **options)
+    (_, eight), _ = asked(tmp_path, ROW.format(gpu=H100, price=1.0, sizes="8"), **options)
+    assert (four.n_machines, eight.n_machines) == (2, 1)
+    assert 3.59 < four.gain <= eight.gain == pytest.approx(6.8)
+
+
+def test_what_one_pays_for_a_reservation_is_the_same_everywhere() -> None:
+    """A week of 8 × H200 at $4.29 is $5,765.76, whatever the training takes; the chart draws no other figure."""
+    rows = project_forecast(forecast(), ProjectionOptions(local_gpu="RTX 4090", country="DE", today=TODAY))
+    h200 = next(row for row in rows if row.name == "H200 SXM")
+    assert (h200.cost_usd.point, h200.cost_basis) == (pytest.approx(5765.76), "minimum term")
+    assert "5,766 (a week)" in machines_table([h200], rows).rows[0]
+    assert projection_values(h200)["cost_usd"] == h200.cost_usd.point
+    limits = ProjectionOptions(within_s=2 * 3600.0)
+    named = decide(rows, limits)
+    page = projection_document(rows, (), named)
+    marks = {
+        mark.name: mark.y for block in page.blocks if isinstance(block, ChartRow) for mark in block.charts[0].marks
+    }
+    assert named.recommended.cost_basis == "minimum term"
+    (drawn,) = (name for name in marks if name.endswith("(a week)"))
+    assert marks[drawn] == named.recommended.cost_usd.point > 1000
+    assert all(usd == max(marks.values()) or usd < 100 for usd in marks.values())
 
 
 @pytest.mark.usefixtures("no_settings")

@@ -78,7 +78,9 @@ def test_json_holds_every_row():
     assert (l40s["fits"], l40s["duration_s"], l40s["cost_usd"]) == (False, None, None)
     h200 = next(p for p in record["projections"] if p["gpu"] == "H200 SXM")
     assert h200["market_based_claim_kgco2e"] == 0 and h200["emissions_kgco2e"] > 0 and h200["scope"] == 3
-    assert h200["sources"] and h200["cost_lower_usd"] < h200["cost_usd"] < h200["cost_upper_usd"]
+    assert h200["sources"] and h200["cost_basis"] == "minimum term"
+    a100 = next(p for p in record["projections"] if p["gpu"] == "A100 PCIe 80GB")
+    assert a100["cost_lower_usd"] < a100["cost_usd"] < a100["cost_upper_usd"]
     assert [projection_values(row)["gpu"] for row in rows] == [row.name for row in rows]
 
 

@@ -11,8 +11,8 @@ from greenlove_tracker.tables.reading import rows
 def test_subregions_are_converted_from_pounds():
     found = egrid_subregions()
     assert len(found) == len(rows("egrid_subregions.csv")) == 27
-    assert found["SRVC"].gco2e_per_kwh == pytest.approx(596.326 * 0.45359237, rel=1e-12)  # 270.5
-    assert all(100 < i.gco2e_per_kwh < 750 and i.basis.endswith("direct") for i in found.values())
+    assert found["SRVC"].value == pytest.approx(596.326 * 0.45359237, rel=1e-12)  # 270.5
+    assert all(100 < i.value < 750 and i.basis.endswith("direct") for i in found.values())
 
 
 def test_sites_are_there_once_and_say_what_they_rest_on():
@@ -24,11 +24,11 @@ def test_sites_are_there_once_and_say_what_they_rest_on():
         assert site.source
 
 
-def test_sites_outside_egrid_agree_with_codecarbon():
+def test_sites_outside_egrid_agree_with_their_countries():
     for region, country in (("eu-iceland1-a", "IS"), ("us-east2-a", "US")):
         expected = carbon_intensity(resolve_place(country))
         site = sites()["crusoe", region]
-        assert site.intensity.gco2e_per_kwh == pytest.approx(expected.value, rel=1e-3)
+        assert site.intensity.value == pytest.approx(expected.value, rel=1e-3)
         assert (site.intensity.year, site.intensity.basis) == (expected.year, expected.basis)
 
 
@@ -51,6 +51,11 @@ def test_business_prices_are_a_second_choice_and_said():
     assert (price.value, price.year, price.basis) == (0.182, "2019", "business")  # 18.2 US cents
     assert "World Bank" in price.source
     assert "one for businesses, of 2019" in str(price_caveat(price, "IN"))
+    nation = electricity_price(resolve_place("US-WY"))
+    assert "that of all of the United States: give" in str(price_caveat(nation, "US-WY"))
+    assert (
+        price_caveat(nation, "US") is None and price_caveat(electricity_price(resolve_place("US-CA")), "US-CA") is None
+    )
     assert electricity_price(resolve_place("DE"), None).basis == "household"
     assert electricity_price(india, 0.08).value == 0.08
 

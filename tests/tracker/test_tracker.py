@@ -52,8 +52,8 @@ def test_a_run_is_written_as_it_was(clock):
     assert [e.gap_before_s for e in run.epochs] == [1.0] * 3
     assert (run.summary.status, run.summary.duration_s, run.summary.between_s) == ("finished", 35.0, 5.0)
     assert run.summary.energy_kwh == pytest.approx(0.0035, rel=1e-12)
-    assert run.carbon_intensity.value == 380.95 and run.carbon_intensity.year == "2023"
-    assert run.summary.emissions_kgco2e == pytest.approx(0.0035 * 380.95 / 1000)
+    assert run.carbon_intensity.value == 342.06 and run.carbon_intensity.year == "2024"
+    assert run.summary.emissions_kgco2e == pytest.approx(0.0035 * 342.06 / 1000)
     assert (run.text("project"), run.text("tags"), run.text("epochs_planned")) == ("thesis", "final,b", "3")
     assert run.problems == []
 
@@ -550,7 +550,7 @@ def test_the_consumption_so_far_is_as_of_now_and_at_the_end_the_summarys(clock):
             between = tracker.consumption
             energy_kwh = 10.0 * (epoch + 1) * kwh_each_s * 1.5
             assert astuple(between) == pytest.approx(
-                (10.0 * (epoch + 1), energy_kwh, energy_kwh * 0.38095, energy_kwh * 0.4)
+                (10.0 * (epoch + 1), energy_kwh, energy_kwh * 0.34206, energy_kwh * 0.4)
             )
         copied = pickle.loads(pickle.dumps(tracker))
     total = tracker.summary
@@ -585,7 +585,7 @@ def test_the_rest_of_the_node_is_in_every_total_and_named_as_an_assumption(clock
     assert run.summary.node_assumed_kwh == pytest.approx(5 * 0.02)
     assert run.epochs[0].energy.gpu_kwh == 0.1  # rows hold what was metered
     assert (run.text("node_overhead"), run.text("node_overhead.basis")) == ("1.25", "an assumption")
-    assert run.summary.emissions_kgco2e == pytest.approx(run.summary.energy_kwh * 0.38095)
+    assert run.summary.emissions_kgco2e == pytest.approx(run.summary.energy_kwh * 0.34206)
 
 
 def test_what_is_given_of_the_training_stands_in_the_log_and_nothing_seen_replaces_it(clock):

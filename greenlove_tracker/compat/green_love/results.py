@@ -44,6 +44,7 @@ class CrusoeGPUEstimate(SimpleNamespace):
     Attributes:
         speedup: local time / time there: that of one GPU × ``scale_factor``, unless its kernels' launches take longer.
         est_time_lower_s: of a range that holds the error of the speedup too, at 90%.
+        on_demand_cost: what one pays: of a machine that is only reserved, its minimum term at least.
         on_demand_rate: in USD/h of all GPUs that are paid for.
         est_co2_kg: location-based, of the site's grid.
         cloud_power_w: of the whole machine, PUE included.
@@ -214,7 +215,7 @@ def _estimate(row: Projection, local_s: float) -> CrusoeGPUEstimate | None:
     time = row.duration_s
     cost = row.cost_usd
     gpu = row.gpu
-    if not (row.is_compared and row.is_rented):
+    if not row.is_compared or row.offer is None or row.offer.usd_per_gpu_hour is None:
         return None
     if time is None or cost is None or gpu is None or row.speedup is None:
         return None
@@ -225,6 +226,7 @@ def _estimate(row: Projection, local_s: float) -> CrusoeGPUEstimate | None:
     power_w = None
     if energy_kwh is not None:
         power_w = w_from_kwh_s(energy_kwh, time.point)
+    usd_per_hour = row.offer.usd_per_gpu_hour * row.billed_gpus
     hours_saved = h_from_s(local_s - time.point)
     value_score = math.inf
     if hours_saved > 0:
@@ -239,7 +241,7 @@ def _estimate(row: Projection, local_s: float) -> CrusoeGPUEstimate | None:
         on_demand_cost=cost.point,
         on_demand_cost_lower=cost.lower,
         on_demand_cost_upper=cost.upper,
-        on_demand_rate=cost.point / h_from_s(time.point),
+        on_demand_rate=usd_per_hour,
         est_co2_kg=_point(row.emissions_kgco2e),
         est_energy_kwh=energy_kwh,
         cloud_power_w=power_w,

@@ -69,7 +69,7 @@ def test_the_table_says_the_same_of_all_hours():
     now = table.now(DE)
     factor = carbon_intensity(resolve_place("DE"))
     assert (now.gco2e_per_kwh, now.kind, now.scope) == (factor.value, PointKind.TABLE, Scope.LIFECYCLE)
-    assert "Our World in Data" in now.source and factor.year in now.source and now.age_s(NOW) is None
+    assert "Ember" in now.source and factor.year in now.source and now.age_s(NOW) is None
     (whole,) = table.history(DE, NOW - timedelta(hours=48), NOW)
     assert (whole.start_utc, whole.end_utc) == (NOW - timedelta(hours=48), NOW)
     assert table.now(grid_place("US-CA")).scope == Scope.DIRECT
