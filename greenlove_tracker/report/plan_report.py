@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
+from greenlove_tracker.grid.place import grid_place
 from greenlove_tracker.rendering.document import (
     Block,
     ChartRow,
@@ -20,6 +21,7 @@ from greenlove_tracker.rendering.document import (
 )
 from greenlove_tracker.report.wording import footer
 from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 _MOCK = "The intensities are invented, of no grid: for trying things out alone."
 _OFFLINE = ("csv", "table", "mock")  # providers that ask no network
 _MOST_LINES = 5  # regions of a chart; the table holds them all
+_OLD_S = 6 * SECONDS_PER_HOUR  # services are 1 to 3 hours late
 _MOST_TICKS = 9  # of its hours
 
 
@@ -67,6 +70,10 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
     if advice.is_mock:
         stamp = "MOCK"
         blocks.append(Paragraph(_MOCK))
+    for source in advice.sources:
+        if source.age_s is not None and source.age_s > _OLD_S and source.forecast:
+            age = fmt.brief_duration(source.age_s)
+            blocks.append(Paragraph(f"{source.source}: the newest figure is {age} old."))
     if about:
         blocks.append(Paragraph(f"The run: {about}."))
     if advice.wait_s > 0 and advice.duration_s is not None:
@@ -100,11 +107,19 @@ def headline(advice: StartAdvice, zone: tzinfo | None = None) -> str:
     if advice.wait_s > 0:
         start = f"Start at {when_text(advice.start_utc, _now(advice), zone)} (in {fmt.brief_duration(advice.wait_s)})"
     if len(advice.alternatives) > 1 and advice.region is not None:
-        start += f" in {advice.region}"
-    quantity = "CO2e"
-    if advice.by == "cost":
-        quantity = "cost"
-    return f"{start}: {saving_text(advice.saving, quantity)}"
+        start += f" in {_place(advice.region)}"
+    return f"{start}: {saving_text(advice)}"
+
+
+def _place(region: str) -> str:
+    """Write a region with the name of its country, where it is a place: ``France (FR)``."""
+    try:
+        name = grid_place(region).place
+    except UsageError:  # a name of one's own, for a file
+        return region
+    if name is None or name.name == region:
+        return region
+    return f"{name.name} ({region})"
 
 
 def when_text(when: datetime, now: datetime, zone: tzinfo | None = None) -> str:
@@ -127,12 +142,13 @@ def when_text(when: datetime, now: datetime, zone: tzinfo | None = None) -> str:
     return f"{local:%Y-%m-%d} {clock}"
 
 
-def saving_text(saving: Estimate, quantity: str) -> str:
-    """Write a saving with its interval: ``47% less CO2e (46% to 48%)``; a tariff is known, and has none."""
-    text = f"{saving.point:z.0%} less {quantity}"
-    if quantity == "cost" and saving.lower == saving.upper:
-        return text
-    return f"{text} ({saving.lower:z.0%} to {saving.upper:z.0%})"
+def saving_text(advice: StartAdvice) -> str:
+    """Write a saving with its range: ``47% less CO2e (46% to 48%)``; what is given as known has none."""
+    amount, blank, rest = advice.saved.partition(" ")
+    quantity = "CO2e"
+    if advice.by == "cost":
+        quantity = "cost"
+    return f"{amount} less {quantity}{blank}{rest}"
 
 
 def intensity_text(value: float | None) -> str:
@@ -199,14 +215,13 @@ def region_cells(row: StartAdvice, advice: StartAdvice, zone: tzinfo | None = No
         start = "now"
     else:
         start = when_text(row.start_utc, _now(advice), zone)
-    saving = row.saving
     return (
         row.region or "",
         fmt.UNKNOWN if row.problem else start,
         intensity_text(row.intensity_gco2e_per_kwh),
         fmt.mass(row.emissions_kgco2e),
         fmt.money(row.cost_usd),
-        "" if saving is None else f"{saving.point:z.0%} ({saving.lower:z.0%} to {saving.upper:z.0%})",
+        row.saved,
     )
 
 
@@ -260,7 +275,7 @@ def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[Block]:
     begin = (advice.start_utc - first).total_seconds() / SECONDS_PER_HOUR
     end = begin + (advice.duration_s or 0.0) / SECONDS_PER_HOUR
     if advice.saving is not None:
-        saved = f", {saving_text(advice.saving, 'CO2e').partition(' (')[0]}"
+        saved = f", {saving_text(advice).partition(' (')[0]}"
     else:
         saved = ""
     window = ShadedSpan(begin, end, f"the run{saved}")
@@ -313,6 +328,8 @@ def plan_record(advice: StartAdvice, about: str = "") -> dict[str, Any]:
         "emissions_now_kgco2e": advice.emissions_now_kgco2e,
         "cost_usd": advice.cost_usd,
         "cost_now_usd": advice.cost_now_usd,
+        "price_usd_per_kwh": advice.price_usd_per_kwh,
+        "price_now_usd_per_kwh": advice.price_now_usd_per_kwh,
         "intensity_gco2e_per_kwh": advice.intensity_gco2e_per_kwh,
         "intensity_now_gco2e_per_kwh": advice.intensity_now_gco2e_per_kwh,
         "is_mock": advice.is_mock,

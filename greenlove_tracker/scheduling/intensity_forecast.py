@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -32,6 +32,7 @@ Hours = NDArray[np.int64]
 LEAST_KNOWN_H = 72  # three days: fewer say nothing of what is usual at an hour
 MOST_HISTORY_H = 400 * 24  # a year and a month; what is older hardly counts
 MOST_AHEAD_H = 168  # a week; the weather is not known further
+MOST_BEHIND_H = 72  # the newest known hour may lie so far before now
 
 # Chosen on the series of benchmarks/carbon_windows.py; none of them is sharp.
 _USUAL_HALF_LIFE_D = 6.0  # of the mean of the same hour on the days before
@@ -44,7 +45,7 @@ _LAGS = 24  # single hours that a forecast sees; the days before them as means
 _DAY_2_PARTS = 6
 _BEFORE_H = 168  # that a forecast sees in all
 _WEEKEND_OFFSETS = np.arange(0, MOST_AHEAD_H, 12)
-_FILLED_GAP_H = 3  # longest gap that is filled among what is fitted to; never in what is scored or answered
+_BRIDGED_GAP_H = 3  # longest gap between known hours that is bridged, but for what a forecast sees
 _FIRST_SATURDAY = 2  # 1970-01-03: days since the epoch
 
 
@@ -84,6 +85,14 @@ class HourlyIntensity:
         since = max(0, until - MOST_HISTORY_H)
         return HourlyIntensity(self.first_hour + since, self.values[since:until])
 
+    def bridged(self, first_hour: int, n_hours: int) -> Array:
+        """Return so many hours from one on, NaN where not known; short gaps are bridged."""
+        found = np.full(n_hours, np.nan)
+        index = np.arange(n_hours) + first_hour - self.first_hour
+        is_there = (index >= 0) & (index < len(self.values))
+        found[is_there] = _without_short_gaps(self.values)[index[is_there]]
+        return found
+
 
 def hours_since_epoch(when: datetime) -> float:
     """Return the hours from 1970-01-01 00:00 UTC to an aware time.
@@ -107,9 +116,9 @@ class IntensityForecast:
 
     Attributes:
         first_hour: of the forecast, in hours since 1970-01-01 00:00 UTC.
-        expected: in gCO2e/kWh by the hour from then; shape (h,).
+        expected: in gCO2e/kWh by the hour from then, NaN where not known; shape (h,).
         past_expected: forecasts of the past, made without what they foretell; shape (n, h).
-        past_actual: what came, NaN where it is not known; shape (n, h).
+        past_actual: what came; shape (n, h).
         weights: how much each says of this one; shape (n,).
         basis: how it was made.
     """
@@ -120,6 +129,22 @@ class IntensityForecast:
     past_actual: Array
     weights: Array
     basis: str
+
+    @classmethod
+    def of_given(cls, first_hour: int, given: Array) -> IntensityForecast:
+        """Return hours that were given, without a past to check them against."""
+        none = np.empty((0, len(given)))
+        return cls(first_hour, given, none, none, np.empty(0), "hours to come as given")
+
+    def with_given(self, given: Array) -> IntensityForecast:
+        """Return the forecast with hours that were given, of which no error is known, in the place of its own."""
+        is_given = np.isfinite(given)
+        if not is_given.any():
+            return self
+        expected = np.where(is_given, given, self.expected)
+        past_expected = np.where(is_given, self.past_actual, self.past_expected)
+        basis = f"{is_given.sum()} hours to come as given, else {self.basis}"
+        return replace(self, expected=expected, past_expected=past_expected, basis=basis)
 
 
 class WindowMeans:
@@ -235,7 +260,6 @@ class PastFeatures:
     """
 
     def __init__(self, values: Array, first_hour: int) -> None:
-        self._values = values
         self._first_hour = first_hour
         self._usual = _usual_at_hour(values)
         before = np.concatenate([np.full(24, np.nan), self._usual[:-24]])
@@ -257,7 +281,7 @@ class PastFeatures:
 
     def actual(self, origins: Hours, ahead: int) -> Array:
         """Return what came from some origins; shape (n, ahead)."""
-        came: Array = self._values[origins[:, None] + np.arange(ahead)]
+        came: Array = self._filled[origins[:, None] + np.arange(ahead)]
         return came
 
     def targets(self, origins: Hours, ahead: int) -> Array:
@@ -301,15 +325,15 @@ def _usual_at_hour(values: Array) -> Array:
 
 
 def _without_short_gaps(values: Array) -> Array:
-    """Return values with gaps of up to three hours filled between their neighbours, to be fitted to."""
+    """Return values with gaps of up to three hours bridged between their neighbours."""
     missing = np.isnan(values)
     if not missing.any() or missing.all():
         return values
     index = np.arange(len(values))
-    filled = np.interp(index, index[~missing], values[~missing])
+    filled = np.interp(index, index[~missing], values[~missing], np.nan, np.nan)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], missing.astype(np.int8), [0]])))
     for begin, end in zip(edges[::2], edges[1::2], strict=True):
-        if end - begin > _FILLED_GAP_H:
+        if end - begin > _BRIDGED_GAP_H:
             filled[begin:end] = np.nan
     return filled
 
@@ -323,32 +347,38 @@ def forecast_intensity(history: HourlyIntensity, now: datetime, ahead_h: int) ->
         ahead_h: at most a week.
 
     Raises:
-        UsageError: where fewer than three days are known.
+        UsageError: where fewer than three days are known, the newest hour is old, or too many hours are unknown.
     """
     first_hour = math.floor(hours_since_epoch(now))
     ahead = max(1, min(ahead_h, MOST_AHEAD_H))
-    known = history.before(first_hour)
-    n_known = int(np.isfinite(known.values).sum())
-    if n_known < LEAST_KNOWN_H:
+    history = history.before(first_hour)
+    known = np.flatnonzero(np.isfinite(history.values))
+    if known.size < LEAST_KNOWN_H:
         raise UsageError(
-            f"the carbon intensity is known for {n_known} hours before {now:%Y-%m-%d %H:%M %Z}: "
+            f"the carbon intensity is known for {known.size} hours before {now:%Y-%m-%d %H:%M %Z}: "
             f"a forecast needs {LEAST_KNOWN_H} or more"
         )
-    values = known.values
-    behind = first_hour - known.first_hour - len(values)  # hours without a row, up to now
-    values = np.concatenate([values, np.full(behind, np.nan)])
-    origin = len(values)
-    ours = HorizonRegression(PastFeatures(values, known.first_hour), origin, ahead)
-    if len(ours.rows) < _LEAST_ROWS:
+    origin = int(known[-1]) + 1
+    end = history.first_hour + origin
+    behind = first_hour - end
+    if behind > MOST_BEHIND_H:
         raise UsageError(
-            f"{n_known} known hours of carbon intensity are too few for a forecast {ahead} h ahead: "
-            "its error is not known"
+            f"the carbon intensity is known until {time_of(end):%Y-%m-%d %H:%M} UTC, {behind / 24:.0f} days ago: "
+            f"a forecast needs hours of the last {MOST_BEHIND_H / 24:.0f} days"
+        )
+    # What is forecast begins where the history ends; the hours until now are left out of the answer.
+    ours = HorizonRegression(PastFeatures(history.values[:origin], history.first_hour), origin, behind + ahead)
+    if len(ours.rows) < _LEAST_ROWS:
+        why = "too many hours are unknown: " if known.size < origin else ""
+        raise UsageError(
+            f"{why}the carbon intensity is known for {known.size} of {origin} hours, "
+            f"too few to check a forecast {behind + ahead} h ahead"
         )
     return IntensityForecast(
         first_hour,
-        ours.expected(np.array([origin]))[0],
-        ours.past_expected,
-        ours.past_actual,
+        ours.expected(np.array([origin]))[0, behind:],
+        ours.past_expected[:, behind:],
+        ours.past_actual[:, behind:],
         ours.weights,
-        f"regression on {n_known} known hours",
+        f"regression on {known.size} known hours",
     )

@@ -1,4 +1,4 @@
-"""A region's carbon intensity as known when a start is chosen: the hours until now.
+"""A region's carbon intensity as known when a start is chosen: the hours until now, and those that a file has for later.
 
 A source is asked once for what was. A service that does not answer, a table that has one
 figure for all hours, and a history that is too short are no errors: what is known then says so, and why.
@@ -6,27 +6,38 @@ figure for all hours, and a history that is too short are no errors: what is kno
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from greenlove_tracker.grid.live.fallback import LIVE, NAMES, SERVICES, IntensityFallbacks, opened_intensity
+from greenlove_tracker.grid.live.fallback import (
+    LIVE,
+    NAMES,
+    SERVICES,
+    IntensityAnswer,
+    IntensityFallbacks,
+    opened_intensity,
+)
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import (
+    IntensityPoint,
     IntensityProvider,
     IntensityUnavailable,
     PointKind,
     floor_time,
 )
 from greenlove_tracker.grid.live.offline import CsvIntensity
-from greenlove_tracker.scheduling.intensity_forecast import MOST_HISTORY_H, HourlyIntensity, time_of
+from greenlove_tracker.scheduling.intensity_forecast import HourlyIntensity, time_of
 from greenlove_tracker.vocabulary.errors import UsageError
 
 IntensitySource = HourlyIntensity | IntensityProvider | IntensityFallbacks | str | Path
 
+_HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
 # Six weeks: EIA gives them in two or three pages of the 30 an hour that its demonstration key allows, NESO in three.
 HISTORY_ASKED = timedelta(days=42)
@@ -69,10 +80,24 @@ class IntensityBasis:
     problem: str = ""
 
 
+class RegionHours(NamedTuple):
+    """The hours of a region.
+
+    Attributes:
+        basis: where they are from.
+        history: those until now; None where none is known.
+        given: those of a user's own file, from which hours to come are taken; None of any other source.
+    """
+
+    basis: IntensityBasis
+    history: HourlyIntensity | None = None
+    given: HourlyIntensity | None = None
+
+
 def region_series(
     intensity: IntensitySource | Mapping[str, IntensitySource], regions: Sequence[str] | None, now: datetime
-) -> list[tuple[IntensityBasis, HourlyIntensity | None]]:
-    """Return where the hours of each region are from, and the hours; None where the basis says what the problem is.
+) -> list[RegionHours]:
+    """Return the hours of each region, and where they are from, or what the problem is.
 
     Args:
         intensity: of one region or, by its name (``live``, ``eia``, …) or as a provider, of any; or of each region.
@@ -110,31 +135,45 @@ def _opened(source: IntensitySource, region: str | None, now: datetime) -> Hourl
     return opened_intensity(source, region or "", None if asks_network else HttpClient(utc_s=now.timestamp))
 
 
-def _series(
-    region: str | None, source: HourlyIntensity | IntensityFallbacks, now: datetime
-) -> tuple[IntensityBasis, HourlyIntensity | None]:
+def _series(region: str | None, source: HourlyIntensity | IntensityFallbacks, now: datetime) -> RegionHours:
     if isinstance(source, HourlyIntensity):
-        return _dated(IntensityBasis(region, source="hours given"), source, now), source
+        return RegionHours(_dated(IntensityBasis(region, source="hours given"), source, now), source)
     region = region or source.place.name or None
-    is_file = any(isinstance(provider, CsvIntensity) for provider in source.providers)
-    # From midnight on, so that a day's questions are the same one: answers are kept by their question.
-    reach = timedelta(hours=MOST_HISTORY_H) if is_file else HISTORY_ASKED
-    try:
-        answer = source.history(floor_time(now, _DAY) - reach, now.astimezone(UTC))
-    except IntensityUnavailable as error:
-        return IntensityBasis(region, problem=str(error)), None
+    file = next((provider for provider in source.providers if isinstance(provider, CsvIntensity)), None)
+    if file is not None:
+        answer = IntensityAnswer(tuple(file.points))
+    else:
+        try:
+            # From midnight on, so that a day's questions are the same one: answers are kept by their question.
+            answer = source.history(floor_time(now, _DAY) - HISTORY_ASKED, now.astimezone(UTC))
+        except IntensityUnavailable as error:
+            return RegionHours(IntensityBasis(region, problem=str(error)))
     first = answer.point
     is_mock = first.kind == PointKind.MOCK
     basis = IntensityBasis(region, first.provider, first.source, first.basis, is_mock, failures=answer.failures)
     if first.kind == PointKind.TABLE:
         problem = "; ".join(answer.failures) or NO_HOURS
-        return replace(basis, yearly_gco2e_per_kwh=first.gco2e_per_kwh, problem=problem), None
+        return RegionHours(replace(basis, yearly_gco2e_per_kwh=first.gco2e_per_kwh, problem=problem))
+    given = None
+    if file is not None:
+        given = _by_hour(answer.points)
     past = [point for point in answer.points if point.end_utc <= now]
-    if not past:
-        problem = "; ".join([*answer.failures, f"{first.provider}: it has no figure before {now:%Y-%m-%d %H:%M %Z}"])
-        return replace(basis, problem=problem), None
-    hourly = HourlyIntensity.of((point.start_utc, point.gco2e_per_kwh) for point in past)
-    return _dated(basis, hourly, now), hourly
+    if past:
+        history = _by_hour(past)
+        return RegionHours(_dated(basis, history, now), history, given)
+    if given is not None:
+        return RegionHours(basis, None, given)
+    problem = "; ".join([*answer.failures, f"{first.provider}: it has no figure before {now:%Y-%m-%d %H:%M %Z}"])
+    return RegionHours(replace(basis, problem=problem))
+
+
+def _by_hour(points: Sequence[IntensityPoint]) -> HourlyIntensity:
+    """Return points by the hour: one of several hours counts in each of them."""
+    return HourlyIntensity.of(
+        (point.start_utc + n * _HOUR, point.gco2e_per_kwh)
+        for point in points
+        for n in range(math.ceil((point.end_utc - point.start_utc) / _HOUR))
+    )
 
 
 def _dated(basis: IntensityBasis, hourly: HourlyIntensity, now: datetime) -> IntensityBasis:
