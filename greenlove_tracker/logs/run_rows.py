@@ -30,7 +30,7 @@ from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_par
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR
 from greenlove_tracker.logs.uncertainty import run_deviations
 from greenlove_tracker.vocabulary.errors import LogError, MissingExtraError, UsageError
-from greenlove_tracker.vocabulary.records import Factor, Flag, MetricSummary, RunStatus
+from greenlove_tracker.vocabulary.records import Factor, Flag, LoggedGpuEnergy, MetricSummary, RunStatus
 from greenlove_tracker.vocabulary.units import kgco2e_from_kwh
 
 _PART = 500  # runs that are read by one process at a time
@@ -83,6 +83,8 @@ class RunTexts:
     cpu_model: str
     greenlove_version: str
     meter: str
+    tracking_mode: str
+    cpu_share: str
     unmeasured: str
     tags: str
 
@@ -155,6 +157,7 @@ class RunRow(RunFigures):
         parts: its parts by ``DAY`` and ``MONTH``, where there are several.
         measured_of_kwh: the energy before PUE that ``measured_kwh`` is a part of.
         methods: of the metering of CPU, GPUs and memory.
+        gpu_energies: of each GPU of the first machine, where the log says it.
         coverage: of the carbon intensity behind its emissions.
         whole_kwh: the energy of the whole run, which the metrics are of.
         deviations: see ``run_deviations``.
@@ -179,6 +182,7 @@ class RunRow(RunFigures):
     emissions_kgco2e: float | None
     market_kgco2e: float | None
     methods: tuple[str | None, str | None, str | None]
+    gpu_energies: Sequence[LoggedGpuEnergy]
     cost_basis: str
     coverage: str
     metrics: Sequence[MetricSummary]
@@ -397,6 +401,7 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         emissions_kgco2e=emissions_kgco2e,
         market_kgco2e=market_kgco2e(facts.market_intensity, energy_kwh),
         methods=(v["cpu_method"], v["gpu_method"], v["ram_method"]),
+        gpu_energies=run.gpu_energies,
         cost_basis="" if v["cost_usd"] is None else v["cost_basis"],
         coverage="" if intensity is None or emissions_kgco2e is None else intensity.coverage,
         metrics=whole_v["metrics"] if has_end else (),

@@ -1,4 +1,4 @@
-"""A region's carbon intensity as known when a start is chosen: the hours until now, and those that a file has for later.
+"""A region's carbon intensity as known when a start is chosen: hours until now, and later ones of a file.
 
 A source is asked once for what was. A service that does not answer, a table that has one
 figure for all hours, and a history that is too short are no errors: what is known then says so, and why.

@@ -21,7 +21,6 @@ from greenlove_tracker.grid.tariff import Tariff
 from greenlove_tracker.scheduling.intensity_forecast import (
     MOST_AHEAD_H,
     Array,
-    HourlyIntensity,
     IntensityForecast,
     WindowMeans,
     forecast_intensity,
