@@ -17,12 +17,11 @@ from importlib.util import find_spec
 from itertools import chain
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from greenlove_tracker.logs.calibration import is_uncalibrated
-from greenlove_tracker.logs.csvio import Line, Problem
+from greenlove_tracker.logs.csvio import Problem
 from greenlove_tracker.logs.forecasts import headline, scored_forecasts
-from greenlove_tracker.logs.foreign.base import ForeignRun
 from greenlove_tracker.logs.intensity_sources import TABLE, is_mock
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import before_pue_kwh
@@ -282,7 +281,7 @@ DETAILS = "details"  # what only the report of a directory needs, and takes long
 
 @lru_cache(maxsize=4096)
 def _shared(value: Shared) -> Shared:
-    """Return the first value that was equal to this one: many runs have the same factors."""
+    """Return the first value that was equal to this one: many runs have the same facts and factors."""
     return value
 
 
@@ -303,60 +302,6 @@ def _facts_of(run: Run) -> RunFacts:
     )
 
 
-class _NotedLines(Mapping[str, Line]):
-    """The lines of a run, which note the names that they are asked for."""
-
-    def __init__(self, lines: Mapping[str, Line]) -> None:
-        self._lines = lines
-        self.asked: dict[str, None] = {}
-
-    def __getitem__(self, name: str) -> Line:
-        self.asked[name] = None
-        return self._lines[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._lines)
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-
-class _FactsByLines:
-    """The facts of runs of one process, with one carbon intensity: most of a machine have the same.
-
-    They hang on the lines that ``_facts_of`` asked for so far, whichever those are.
-    """
-
-    def __init__(self) -> None:
-        self._asked: tuple[str, ...] = ()
-        self._known: dict[Any, RunFacts] = {}
-
-    def of(self, run: Run) -> RunFacts:
-        """Return the facts of a run; those of another one with the same lines."""
-        lines = run.lines
-        if run.lines_by_stream or "intensity_order" in lines or isinstance(run, ForeignRun):
-            return _facts_of(run)  # which more than its lines tell
-        asked = self._asked
-        found = self._known.get((asked, *map(lines.get, asked)))
-        if found is not None:
-            return found
-        noted = _NotedLines(lines)
-        alone = Run("", lines=noted, own_lines=noted, lines_by_stream={}, rows={})
-        facts = _facts_of(alone)
-        if alone.problems:  # which are the run's
-            return _facts_of(run)
-        asked = tuple(dict.fromkeys((*asked, *noted.asked)))
-        if len(self._known) >= _MOST_FACTS:
-            self._known.clear()
-        self._known[asked, *map(lines.get, asked)] = facts
-        self._asked = asked
-        return facts
-
-
-_MOST_FACTS = 1024
-_facts_by_lines = _FactsByLines()
-
-
 def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozenset()) -> RunRow:
     """Return a run, or a part of its time, as one flat row.
 
@@ -372,7 +317,7 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         LogError: where the run cannot be read.
     """
     cut = run.cut
-    facts = _facts_by_lines.of(run)
+    facts = _shared(_facts_of(run))
     v = run.values
     whole_v = v if whole is None else whole.values
     has_end = cut is None or cut.has_end

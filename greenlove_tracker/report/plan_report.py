@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
@@ -307,78 +308,81 @@ def _points(hours: tuple[IntensityHour, ...], first: datetime) -> tuple[tuple[fl
 # -- Plain values --
 
 
+_OF_ADVICE = (
+    "is_worth_waiting",
+    "reason",
+    "by",
+    "now_utc",
+    "start_utc",
+    "wait_s",
+    "deadline_utc",
+    "duration_s",
+    "energy_kwh",
+    "region",
+    "saving",
+    "probability_of_saving",
+    "emissions_kgco2e",
+    "emissions_now_kgco2e",
+    "cost_usd",
+    "cost_now_usd",
+    "price_usd_per_kwh",
+    "price_now_usd_per_kwh",
+    "intensity_gco2e_per_kwh",
+    "intensity_now_gco2e_per_kwh",
+    "is_mock",
+    "hours",
+)
+_OF_REGION = ("region", "intensity_gco2e_per_kwh", "emissions_kgco2e", "cost_usd", "saving", "hours")
+_OF_SOURCE = (
+    "region",
+    "provider",
+    "source",
+    "basis",
+    "is_mock",
+    "newest_utc",
+    "age_s",
+    "forecast",
+    "yearly_gco2e_per_kwh",
+    "failures",
+)
+
+
 def plan_record(advice: StartAdvice, about: str = "") -> dict[str, Any]:
     """Return all of an advice as one object for JSON; what is not known is null, not zero."""
+    regions = []
+    for row in advice.alternatives:
+        start = None if row.problem else _plain(row.start_utc)
+        regions.append({**_values(row, _OF_REGION), "start_utc": start, "left_out": row.problem or None})
+    sources = [
+        {**_values(source, _OF_SOURCE), "known_hours": source.n_hours, "left_out": source.problem or None}
+        for source in advice.sources
+    ]
     return {
         "says": headline(advice),
         "about": about or None,
-        "is_worth_waiting": advice.is_worth_waiting,
-        "reason": advice.reason,
-        "by": advice.by,
-        "now_utc": _time(advice.now_utc),
-        "start_utc": _time(advice.start_utc),
-        "wait_s": advice.wait_s,
-        "deadline_utc": _time(advice.deadline_utc),
-        "duration_s": advice.duration_s,
-        "energy_kwh": advice.energy_kwh,
-        "region": advice.region or None,
-        "saving": _estimate(advice.saving),
-        "probability_of_saving": advice.probability_of_saving,
-        "emissions_kgco2e": advice.emissions_kgco2e,
-        "emissions_now_kgco2e": advice.emissions_now_kgco2e,
-        "cost_usd": advice.cost_usd,
-        "cost_now_usd": advice.cost_now_usd,
-        "price_usd_per_kwh": advice.price_usd_per_kwh,
-        "price_now_usd_per_kwh": advice.price_now_usd_per_kwh,
-        "intensity_gco2e_per_kwh": advice.intensity_gco2e_per_kwh,
-        "intensity_now_gco2e_per_kwh": advice.intensity_now_gco2e_per_kwh,
-        "is_mock": advice.is_mock,
-        "hours": [_hour(hour) for hour in advice.hours],
-        "regions": [
-            {
-                "region": row.region or None,
-                "start_utc": None if row.problem else _time(row.start_utc),
-                "intensity_gco2e_per_kwh": row.intensity_gco2e_per_kwh,
-                "emissions_kgco2e": row.emissions_kgco2e,
-                "cost_usd": row.cost_usd,
-                "saving": _estimate(row.saving),
-                "left_out": row.problem or None,
-                "hours": [_hour(hour) for hour in row.hours],
-            }
-            for row in advice.alternatives
-        ],
-        "sources": [
-            {
-                "region": source.region or None,
-                "provider": source.provider or None,
-                "source": source.source or None,
-                "basis": source.basis or None,
-                "is_mock": source.is_mock,
-                "known_hours": source.n_hours,
-                "newest_utc": _time(source.newest_utc),
-                "age_s": source.age_s,
-                "forecast": source.forecast or None,
-                "yearly_gco2e_per_kwh": source.yearly_gco2e_per_kwh,
-                "failures": list(source.failures),
-                "left_out": source.problem or None,
-            }
-            for source in advice.sources
-        ],
+        **_values(advice, _OF_ADVICE),
+        "regions": regions,
+        "sources": sources,
         "notes": list(advice.notes),
     }
 
 
-def _time(when: datetime | None) -> str | None:
-    if when is None:
-        return None
-    return when.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+def _values(of: object, names: Iterable[str]) -> dict[str, Any]:
+    """Return attributes by their names, as JSON has them."""
+    return {name: _plain(getattr(of, name)) for name in names}
 
 
-def _estimate(estimate: Estimate | None) -> dict[str, float] | None:
-    if estimate is None:
-        return None
-    return {"point": estimate.point, "lower": estimate.lower, "upper": estimate.upper, "level": estimate.level}
-
-
-def _hour(hour: IntensityHour) -> dict[str, Any]:
-    return {"utc": _time(hour.utc), "expected": hour.expected, "lower": hour.lower, "upper": hour.upper}
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: a time as text, an estimate and an hour as objects, an empty text as null."""
+    match value:
+        case datetime():
+            return value.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        case Estimate():
+            return _values(value, ("point", "lower", "upper", "level"))
+        case str():
+            return value or None
+        case tuple():
+            if hasattr(value, "_fields"):  # an hour
+                return _values(value, value._fields)
+            return list(map(_plain, value))
+    return value

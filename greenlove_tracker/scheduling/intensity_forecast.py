@@ -131,20 +131,22 @@ class IntensityForecast:
     basis: str
 
     @classmethod
-    def of_given(cls, first_hour: int, given: Array) -> IntensityForecast:
-        """Return hours that were given, without a past to check them against."""
-        none = np.empty((0, len(given)))
-        return cls(first_hour, given, none, none, np.empty(0), "hours to come as given")
+    def unknown(cls, first_hour: int, n_hours: int) -> IntensityForecast:
+        """Return hours of which nothing is known."""
+        none = np.empty((0, n_hours))
+        return cls(first_hour, np.full(n_hours, np.nan), none, none, np.empty(0), "nothing")
 
     def with_given(self, given: Array) -> IntensityForecast:
         """Return the forecast with hours that were given, of which no error is known, in the place of its own."""
         is_given = np.isfinite(given)
         if not is_given.any():
             return self
-        expected = np.where(is_given, given, self.expected)
-        past_expected = np.where(is_given, self.past_actual, self.past_expected)
-        basis = f"{is_given.sum()} hours to come as given, else {self.basis}"
-        return replace(self, expected=expected, past_expected=past_expected, basis=basis)
+        return replace(
+            self,
+            expected=np.where(is_given, given, self.expected),
+            past_expected=np.where(is_given, self.past_actual, self.past_expected),
+            basis=f"{is_given.sum()} hours to come as given, else {self.basis}",
+        )
 
 
 class WindowMeans:
@@ -189,15 +191,13 @@ def _cumulated(values: Array) -> Array:
 
 
 def weighted_quantiles(values: Array, weights: Array, probabilities: Iterable[float]) -> list[float]:
-    """Return quantiles of weighted values, those that are NaN left out; NaN where none is left."""
-    known = np.isfinite(values)
-    if not known.any():
+    """Return quantiles of weighted values; NaN of none."""
+    if not values.size:
         return [math.nan for _ in probabilities]
-    order = np.argsort(values[known])
-    ordered = values[known][order]
-    share = weights[known][order]
+    order = np.argsort(values)
+    share = weights[order]
     middle = (np.cumsum(share) - share / 2) / share.sum()
-    return [float(np.interp(p, middle, ordered)) for p in probabilities]
+    return [float(np.interp(p, middle, values[order])) for p in probabilities]
 
 
 class HorizonRegression:
@@ -307,35 +307,27 @@ class PastFeatures:
 
 def _usual_at_hour(values: Array) -> Array:
     """Return the mean of each hour and the same hours on the days before, the latest counting most."""
-    kept = 0.5 ** (1 / _USUAL_HALF_LIFE_D)
-    n = len(values)
-    days = -(-n // 24)
-    by_day = np.full(days * 24, np.nan)
-    by_day[:n] = values
-    known = np.isfinite(by_day).reshape(days, 24)
-    filled = np.where(known, by_day.reshape(days, 24), 0.0)
-    sums = np.zeros(24)
-    counts = np.zeros(24)
-    usual = np.empty((days, 24))
-    for day in range(days):
-        sums = kept * sums + filled[day]
-        counts = kept * counts + known[day]
-        usual[day] = np.where(counts > 0, sums / np.where(counts > 0, counts, 1.0), np.nan)
-    return usual.ravel()[:n]
+    days = -(-len(values) // 24)
+    by_day = np.pad(values, (0, days * 24 - len(values)), constant_values=np.nan).reshape(days, 24)
+    known = np.isfinite(by_day)
+    age_d = np.subtract.outer(np.arange(days), np.arange(days))
+    weights = np.tril(0.5 ** (age_d / _USUAL_HALF_LIFE_D))
+    counts = weights @ known
+    usual = np.full(by_day.shape, np.nan)
+    np.divide(weights @ np.where(known, by_day, 0.0), counts, out=usual, where=counts > 0)
+    return usual.ravel()[: len(values)]
 
 
 def _without_short_gaps(values: Array) -> Array:
     """Return values with gaps of up to three hours bridged between their neighbours."""
-    missing = np.isnan(values)
-    if not missing.any() or missing.all():
+    known = np.flatnonzero(np.isfinite(values))
+    if not known.size:
         return values
     index = np.arange(len(values))
-    filled = np.interp(index, index[~missing], values[~missing], np.nan, np.nan)
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], missing.astype(np.int8), [0]])))
-    for begin, end in zip(edges[::2], edges[1::2], strict=True):
-        if end - begin > _BRIDGED_GAP_H:
-            filled[begin:end] = np.nan
-    return filled
+    # From the known hour before each hour to the next one.
+    apart = np.diff(known, prepend=-MOST_HISTORY_H, append=len(values) + MOST_HISTORY_H)[np.searchsorted(known, index)]
+    is_bridged = np.isnan(values) & (apart <= _BRIDGED_GAP_H + 1)
+    return np.where(is_bridged, np.interp(index, known, values[known]), values)
 
 
 def forecast_intensity(history: HourlyIntensity, now: datetime, ahead_h: int) -> IntensityForecast:

@@ -32,7 +32,12 @@ from greenlove_tracker.grid.live.intensity import (
     floor_time,
 )
 from greenlove_tracker.grid.live.offline import CsvIntensity
-from greenlove_tracker.scheduling.intensity_forecast import HourlyIntensity, time_of
+from greenlove_tracker.scheduling.intensity_forecast import (
+    MOST_AHEAD_H,
+    HourlyIntensity,
+    hours_since_epoch,
+    time_of,
+)
 from greenlove_tracker.vocabulary.errors import UsageError
 
 IntensitySource = HourlyIntensity | IntensityProvider | IntensityFallbacks | str | Path
@@ -86,7 +91,8 @@ class RegionHours(NamedTuple):
     Attributes:
         basis: where they are from.
         history: those until now; None where none is known.
-        given: those of a user's own file, from which hours to come are taken; None of any other source.
+        given: those of a user's own file, from which hours to come are taken, or a yearly average for all of them;
+            None of any other source.
     """
 
     basis: IntensityBasis
@@ -153,18 +159,18 @@ def _series(region: str | None, source: HourlyIntensity | IntensityFallbacks, no
     basis = IntensityBasis(region, first.provider, first.source, first.basis, is_mock, failures=answer.failures)
     if first.kind == PointKind.TABLE:
         problem = "; ".join(answer.failures) or NO_HOURS
-        return RegionHours(replace(basis, yearly_gco2e_per_kwh=first.gco2e_per_kwh, problem=problem))
-    given = None
-    if file is not None:
-        given = _by_hour(answer.points)
+        yearly = first.gco2e_per_kwh
+        always = HourlyIntensity(int(hours_since_epoch(now)), np.full(MOST_AHEAD_H, yearly))
+        return RegionHours(replace(basis, yearly_gco2e_per_kwh=yearly, problem=problem), None, always)
+    given = None if file is None else _by_hour(answer.points)
     past = [point for point in answer.points if point.end_utc <= now]
     if past:
         history = _by_hour(past)
         return RegionHours(_dated(basis, history, now), history, given)
-    if given is not None:
-        return RegionHours(basis, None, given)
-    problem = "; ".join([*answer.failures, f"{first.provider}: it has no figure before {now:%Y-%m-%d %H:%M %Z}"])
-    return RegionHours(replace(basis, problem=problem))
+    if given is None:
+        problem = "; ".join([*answer.failures, f"{first.provider}: it has no figure before {now:%Y-%m-%d %H:%M %Z}"])
+        basis = replace(basis, problem=problem)
+    return RegionHours(basis, None, given)
 
 
 def _by_hour(points: Sequence[IntensityPoint]) -> HourlyIntensity:

@@ -357,7 +357,7 @@ def _comparable(regions: Sequence[RegionHours]) -> Sequence[RegionHours]:
     """Return regions of which yearly averages alone were asked for as ones that can be compared by them."""
     if len(regions) == 1 or any(region.basis.problem != NO_HOURS for region in regions):
         return regions
-    return [RegionHours(replace(region.basis, problem="")) for region in regions]
+    return [region._replace(basis=replace(region.basis, problem="")) for region in regions]
 
 
 def _paid(price: Price | None, length: RunLength, starts: Array, first_hour: int) -> Array:
@@ -407,24 +407,21 @@ class _Search:
 
     def forecast(self, region: RegionHours, ahead_h: int) -> tuple[IntensityBasis, IntensityForecast | None]:
         """Return what is known of a region with the forecast of its hours, or why there is none."""
-        basis, history, given_hours = region
+        basis, history, given = region
+        if basis.problem:
+            return basis, None
+        problem = "too many hours are unknown, those of a run that starts now among them"
         first_hour = math.floor(hours_since_epoch(self.now))
-        usual = basis.yearly_gco2e_per_kwh
-        if basis.problem or usual is None:
-            usual = math.nan
-        given = np.full(ahead_h, usual)
-        if given_hours is not None:
-            given = given_hours.bridged(first_hour, ahead_h)
-        problem = ""
-        forecast = IntensityForecast.of_given(first_hour, given)
+        forecast = IntensityForecast.unknown(first_hour, ahead_h)
         if history is not None:
             try:
-                forecast = forecast_intensity(history, self.now, ahead_h).with_given(given)
+                forecast = forecast_intensity(history, self.now, ahead_h)
             except UsageError as error:
                 problem = str(error)
+        if given is not None:
+            forecast = forecast.with_given(given.bridged(first_hour, ahead_h))
         if math.isnan(self.expected(forecast)[0]):
-            problem = problem or "too many hours are unknown, those of a run that starts now among them"
-            return replace(basis, problem=basis.problem or "; ".join([*basis.failures, problem])), None
+            return replace(basis, problem="; ".join([*basis.failures, problem])), None
         return replace(basis, forecast=forecast.basis), forecast
 
     def advice(self, basis: IntensityBasis, forecast: IntensityForecast | None, here_sum: float) -> StartAdvice:
@@ -463,9 +460,9 @@ class _Search:
             start_utc=start_utc,
             wait_s=wait_h * SECONDS_PER_HOUR,
             region=basis.region,
-            emissions_kgco2e=self._kg(intensity),
-            emissions_now_kgco2e=self._kg(intensity_now),
-            cost_usd=self._cost_usd(start),
+            emissions_kgco2e=self._of_run(intensity, GRAMS_PER_KG),
+            emissions_now_kgco2e=self._of_run(intensity_now, GRAMS_PER_KG),
+            cost_usd=self._of_run(self._price(start)),
             intensity_gco2e_per_kwh=intensity,
             saving=saving,
             is_worth_waiting=bool(saving and saving.point >= LEAST_SAVING and (probability or 0) >= LEAST_PROBABILITY),
@@ -476,7 +473,7 @@ class _Search:
             deadline_utc=self.deadline.astimezone(UTC),
             duration_s=mean_h * SECONDS_PER_HOUR,
             energy_kwh=self.energy_kwh,
-            cost_now_usd=self._cost_usd(0),
+            cost_now_usd=self._of_run(self._price(0)),
             price_usd_per_kwh=self._price(start),
             price_now_usd_per_kwh=self._price(0),
             intensity_now_gco2e_per_kwh=intensity_now,
@@ -533,29 +530,19 @@ class _Search:
         found = []
         for hour in range(min(_MOST_SHOWN_H, max(1, n_hours))):
             utc = time_of(forecast.first_hour + hour)
-            if hour >= len(forecast.expected):
+            if hour >= len(forecast.expected) or math.isnan(forecast.expected[hour]):
                 found.append(IntensityHour(utc, None, None, None))
                 continue
             point = float(forecast.expected[hour])
-            if math.isnan(point):
-                found.append(IntensityHour(utc, None, None, None))
-                continue
             lower, upper = weighted_quantiles(errors[:, hour], forecast.weights, tails)
             found.append(IntensityHour(utc, point, max(0.0, point + min(0.0, lower)), point + max(0.0, upper)))
         return tuple(found)
 
-    def _kg(self, intensity: float | None) -> float | None:
-        """Return what the run emits at a mean intensity."""
-        if self.energy_kwh is None or intensity is None:
+    def _of_run(self, per_kwh: float | None, unit: float = 1.0) -> float | None:
+        """Return what is known of each kWh for the energy of the run, in a unit."""
+        if self.energy_kwh is None or per_kwh is None:
             return None
-        return self.energy_kwh * intensity / GRAMS_PER_KG
-
-    def _cost_usd(self, start: int) -> float | None:
-        """Return what the electricity costs from a start, expected over the durations of the run."""
-        price = self._price(start)
-        if self.energy_kwh is None or price is None:
-            return None
-        return round(self.energy_kwh * price, 12)
+        return round(self.energy_kwh * per_kwh / unit, 12)
 
     def _price(self, start: int) -> float | None:
         """Return the mean price of a kWh from a start, expected over the durations of the run."""
