@@ -452,6 +452,11 @@ class _Search:
             if self.by == "co2e" and saving is not None:
                 intensity = intensity_now * (1.0 - saving.point)
         wait_h = float(starts[start] - starts[0])
+        price = self._price(start)
+        price_now = self._price(0)
+        is_worth_waiting = False
+        if saving is not None and probability is not None:
+            is_worth_waiting = saving.point >= LEAST_SAVING and probability >= LEAST_PROBABILITY
         now_utc = self.now.astimezone(UTC)
         start_utc = now_utc
         if start:
@@ -462,10 +467,10 @@ class _Search:
             region=basis.region,
             emissions_kgco2e=self._of_run(intensity, GRAMS_PER_KG),
             emissions_now_kgco2e=self._of_run(intensity_now, GRAMS_PER_KG),
-            cost_usd=self._of_run(self._price(start)),
+            cost_usd=self._of_run(price),
             intensity_gco2e_per_kwh=intensity,
             saving=saving,
-            is_worth_waiting=bool(saving and saving.point >= LEAST_SAVING and (probability or 0) >= LEAST_PROBABILITY),
+            is_worth_waiting=is_worth_waiting,
             reason="",
             probability_of_saving=probability,
             by=self.by,
@@ -473,9 +478,9 @@ class _Search:
             deadline_utc=self.deadline.astimezone(UTC),
             duration_s=mean_h * SECONDS_PER_HOUR,
             energy_kwh=self.energy_kwh,
-            cost_now_usd=self._of_run(self._price(0)),
-            price_usd_per_kwh=self._price(start),
-            price_now_usd_per_kwh=self._price(0),
+            cost_now_usd=self._of_run(price_now),
+            price_usd_per_kwh=price,
+            price_now_usd_per_kwh=price_now,
             intensity_now_gco2e_per_kwh=intensity_now,
             hours=() if forecast is None else self._hours(forecast),
             sources=(basis,),
@@ -559,12 +564,9 @@ class _Search:
                 return f"{bases[0].problem}."
             return f"{'; '.join(f'{one.region}: {one.problem}' for one in bases)}."
         what = "cost" if self.by == "cost" else "CO2e"
-        if wait_h >= 1:
-            saves = f"waiting {wait_h:.0f} h saves"
-        elif wait_h:
-            saves = f"waiting {60 * wait_h:.0f} min saves"
-        else:
-            saves = f"starting in {advice.region} saves"
+        saves = f"starting in {advice.region} saves"
+        if wait_h:
+            saves = f"waiting {fmt.brief_duration(advice.wait_s)} saves"
         saves += f" {advice.saved} of the {what} expected"
         likely = f"anything at all with a probability of {advice.probability_of_saving or 0:.0%}"
         if advice.is_worth_waiting:
