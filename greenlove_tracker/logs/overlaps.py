@@ -44,11 +44,14 @@ def overlaps(rows: Sequence[RunRow]) -> list[Overlap]:
     found = [Overlap(set(), 0.0 if row.facts.host else None) for row in rows]
     by_counter: dict[tuple[str, str], list[_Span]] = {}
     for n, row in enumerate(rows):
+        host = row.facts.host
         begin_s = utc_s(row.started_at)
-        if begin_s is not None and row.facts.host and row.duration_s:
-            for counter, kwh in _counters(row).items():
-                span = _Span(begin_s, begin_s + row.duration_s, n, kwh)
-                by_counter.setdefault((row.facts.host, counter), []).append(span)
+        if begin_s is None or not host or not row.duration_s:
+            continue
+        end_s = begin_s + row.duration_s
+        for counter, kwh in _counters(row).items():
+            spans = by_counter.setdefault((host, counter), [])
+            spans.append(_Span(begin_s, end_s, n, kwh))
     for spans in by_counter.values():
         running: list[_Span] = []
         for span in sorted(spans):
@@ -57,8 +60,9 @@ def overlaps(rows: Sequence[RunRow]) -> list[Overlap]:
                 found[one.n].runs.add(rows[span.n].run)
                 found[span.n].runs.add(rows[one.n].run)
             until_s = max((min(one.end_s, span.end_s) for one in running), default=span.begin_s)
-            twice_kwh = span.kwh * (until_s - span.begin_s) / (span.end_s - span.begin_s)
-            found[span.n].twice_kwh = sum_known([found[span.n].twice_kwh, twice_kwh])
+            share = (until_s - span.begin_s) / (span.end_s - span.begin_s)
+            overlap = found[span.n]
+            overlap.twice_kwh = sum_known([overlap.twice_kwh, share * span.kwh])
             running.append(span)
     return found
 
@@ -79,4 +83,5 @@ def _counters(row: RunRow) -> dict[str, float]:
         parts |= {name: scale * kwh for name, kwh in each.items()}
     if not metered_kwh or not row.energy_kwh:
         return {}
-    return {name: row.energy_kwh / metered_kwh * kwh for name, kwh in parts.items() if kwh}
+    more = row.energy_kwh / metered_kwh
+    return {name: more * kwh for name, kwh in parts.items() if kwh}

@@ -90,7 +90,8 @@ class HourlyIntensity:
         found = np.full(n_hours, np.nan)
         index = np.arange(n_hours) + first_hour - self.first_hour
         is_there = (index >= 0) & (index < len(self.values))
-        found[is_there] = _without_short_gaps(self.values)[index[is_there]]
+        values = _without_short_gaps(self.values)
+        found[is_there] = values[index[is_there]]
         return found
 
 
@@ -314,7 +315,8 @@ def _usual_at_hour(values: Array) -> Array:
     weights = np.tril(0.5 ** (age_d / _USUAL_HALF_LIFE_D))
     counts = weights @ known
     usual = np.full(by_day.shape, np.nan)
-    np.divide(weights @ np.where(known, by_day, 0.0), counts, out=usual, where=counts > 0)
+    sums = weights @ np.where(known, by_day, 0.0)
+    np.divide(sums, counts, out=usual, where=counts > 0)
     return usual.ravel()[: len(values)]
 
 
@@ -325,9 +327,11 @@ def _without_short_gaps(values: Array) -> Array:
         return values
     index = np.arange(len(values))
     # From the known hour before each hour to the next one.
-    apart = np.diff(known, prepend=-MOST_HISTORY_H, append=len(values) + MOST_HISTORY_H)[np.searchsorted(known, index)]
+    distances = np.diff(known, prepend=-MOST_HISTORY_H, append=len(values) + MOST_HISTORY_H)
+    apart = distances[np.searchsorted(known, index)]
+    between = np.interp(index, known, values[known])
     is_bridged = np.isnan(values) & (apart <= _BRIDGED_GAP_H + 1)
-    return np.where(is_bridged, np.interp(index, known, values[known]), values)
+    return np.where(is_bridged, between, values)
 
 
 def forecast_intensity(history: HourlyIntensity, now: datetime, ahead_h: int) -> IntensityForecast:
@@ -359,7 +363,8 @@ def forecast_intensity(history: HourlyIntensity, now: datetime, ahead_h: int) ->
             f"a forecast needs hours of the last {MOST_BEHIND_H / 24:.0f} days"
         )
     # What is forecast begins where the history ends; the hours until now are left out of the answer.
-    ours = HorizonRegression(PastFeatures(history.values[:origin], history.first_hour), origin, behind + ahead)
+    features = PastFeatures(history.values[:origin], history.first_hour)
+    ours = HorizonRegression(features, origin, behind + ahead)
     if len(ours.rows) < _LEAST_ROWS:
         why = "too many hours are unknown: " if known.size < origin else ""
         raise UsageError(

@@ -6,7 +6,6 @@ figure for all hours, and a history that is too short are no errors: what is kno
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -160,26 +159,31 @@ def _series(region: str | None, source: HourlyIntensity | IntensityFallbacks, no
     if first.kind == PointKind.TABLE:
         problem = "; ".join(answer.failures) or NO_HOURS
         yearly = first.gco2e_per_kwh
-        always = HourlyIntensity(int(hours_since_epoch(now)), np.full(MOST_AHEAD_H, yearly))
-        return RegionHours(replace(basis, yearly_gco2e_per_kwh=yearly, problem=problem), None, always)
+        first_hour = int(hours_since_epoch(now))
+        always = HourlyIntensity(first_hour, np.full(MOST_AHEAD_H, yearly))
+        basis = replace(basis, yearly_gco2e_per_kwh=yearly, problem=problem)
+        return RegionHours(basis, None, always)
     given = None if file is None else _by_hour(answer.points)
     past = [point for point in answer.points if point.end_utc <= now]
     if past:
         history = _by_hour(past)
         return RegionHours(_dated(basis, history, now), history, given)
     if given is None:
-        problem = "; ".join([*answer.failures, f"{first.provider}: it has no figure before {now:%Y-%m-%d %H:%M %Z}"])
+        why = f"{first.provider}: it has no figure before {now:%Y-%m-%d %H:%M %Z}"
+        problem = "; ".join([*answer.failures, why])
         basis = replace(basis, problem=problem)
     return RegionHours(basis, None, given)
 
 
 def _by_hour(points: Sequence[IntensityPoint]) -> HourlyIntensity:
     """Return points by the hour: one of several hours counts in each of them."""
-    return HourlyIntensity.of(
-        (point.start_utc + n * _HOUR, point.gco2e_per_kwh)
-        for point in points
-        for n in range(math.ceil((point.end_utc - point.start_utc) / _HOUR))
-    )
+    found = []
+    for point in points:
+        hour_utc = point.start_utc
+        while hour_utc < point.end_utc:
+            found.append((hour_utc, point.gco2e_per_kwh))
+            hour_utc += _HOUR
+    return HourlyIntensity.of(found)
 
 
 def _dated(basis: IntensityBasis, hourly: HourlyIntensity, now: datetime) -> IntensityBasis:

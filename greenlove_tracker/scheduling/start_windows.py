@@ -132,13 +132,15 @@ class StartAdvice:
         price = self.price_usd_per_kwh
         price_now = self.price_now_usd_per_kwh
         if self.by == "cost" and price is not None and price_now is not None and min(price, price_now) <= 0:
-            if self.cost_usd is not None and self.cost_now_usd is not None:
-                return fmt.money(self.cost_now_usd - self.cost_usd)
-            return f"{fmt.money(price_now - price)} per kWh"
-        point, lower, upper = (f"{share:z.0%}" for share in (saving.point, saving.lower, saving.upper))
-        if point == lower == upper:
+            saved_usd = price_now - price
+            if self.energy_kwh is None:
+                return f"{fmt.money(saved_usd)} per kWh"
+            return fmt.money(self.energy_kwh * saved_usd)
+        point = f"{saving.point:z.0%}"
+        bounds = f" ({saving.lower:z.0%} to {saving.upper:z.0%})"
+        if bounds == f" ({point} to {point})":
             return point
-        return f"{point} ({lower} to {upper})"
+        return point + bounds
 
     @property
     def is_mock(self) -> bool:
@@ -419,9 +421,11 @@ class _Search:
             except UsageError as error:
                 problem = str(error)
         if given is not None:
-            forecast = forecast.with_given(given.bridged(first_hour, ahead_h))
+            hours = given.bridged(first_hour, ahead_h)
+            forecast = forecast.with_given(hours)
         if math.isnan(self.expected(forecast)[0]):
-            return replace(basis, problem="; ".join([*basis.failures, problem])), None
+            why = "; ".join([*basis.failures, problem])
+            return replace(basis, problem=why), None
         return replace(basis, forecast=forecast.basis), forecast
 
     def advice(self, basis: IntensityBasis, forecast: IntensityForecast | None, here_sum: float) -> StartAdvice:
