@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from greenlove_tracker.vocabulary.errors import UsageError
@@ -215,19 +214,15 @@ class HorizonRegression:
         self._ahead = ahead
         rows = np.arange(min(_BEFORE_H, max(48, origin // 3)), origin - ahead + 1)
         clock = np.abs((rows - origin + 12) % 24 - 12)
-        is_near = clock <= _NEAR_CLOCK_H
-        rows = rows[is_near]
-        clock = clock[is_near]
-        target = features.targets(rows, ahead)
-        whole = np.isfinite(target).all(axis=1)
-        rows = rows[whole]
-        clock = clock[whole]
-        target = target[whole]
         near = 1.0 - (clock / (_NEAR_CLOCK_H + 1)) ** 2  # Epanechnikov's kernel
-        self.weights: Array = near * 0.5 ** ((origin - rows) / 24 / _RECENT_HALF_LIFE_D)
-        self.rows = rows
+        rows = rows[near > 0]
+        target = features.actual(rows, ahead) - features.usual(rows, ahead)
+        whole = np.isfinite(target).all(axis=1)
+        self.rows = rows[whole]
+        age_d = (origin - self.rows) / 24
+        self.weights: Array = near[near > 0][whole] * 0.5 ** (age_d / _RECENT_HALF_LIFE_D)
         self._scale = features.scale(origin)
-        self._fit(features.matrix(rows, self._scale), target)
+        self._fit(features.matrix(self.rows, self._scale), target[whole])
 
     def _fit(self, x: Array, target: Array) -> None:
         """Solve for all rows, and for all without each block, whose rows are then forecast without having been seen."""
@@ -284,13 +279,6 @@ class PastFeatures:
         """Return what came from some origins; shape (n, ahead)."""
         came: Array = self._filled[origins[:, None] + np.arange(ahead)]
         return came
-
-    def targets(self, origins: Hours, ahead: int) -> Array:
-        """Return what is fitted to: how what came differs from the usual."""
-        if not origins.size:
-            return np.empty((0, ahead))
-        target: Array = sliding_window_view(self._filled, ahead)[origins] - self.usual(origins, ahead)
-        return target
 
     def matrix(self, origins: Hours, scale: float) -> Array:
         """Return the features of some origins: constant, last day by hour, days before as means, weekends, clock."""
