@@ -434,7 +434,7 @@ FAULTS = (
     Fault(
         "scheduling",
         "scheduling/start_windows.py",
-        "least = sums <= float(sums.min()) * (1 + 1e-9)",
+        "least = sums <= float(np.nanmin(sums)) * (1 + 1e-9)",
         "least = sums >= float(sums.max()) * (1 - 1e-9)",
         "the advice is to start when the grid is dirtiest",
         golden("plan-csv"),

@@ -39,7 +39,8 @@ _OPTIONS = {
 @click.option(
     "--intensity",
     metavar="NAME|FILE",
-    help="carbon intensity by the hour: live, neso, eia, … ask the network; a CSV file; table; mock",
+    help="carbon intensity by the hour: live, neso, eia, … ask the network; a CSV file, also of hours to come; "
+    "table; mock",
 )
 @click.option("--by", type=click.Choice(["co2e", "cost"]), default="co2e", show_default=True, help="what to minimise")
 @click.option("--tariff", metavar="TABLE|FILE", help="price of electricity by the hour: 'base 0.20; peak 0.32 17-21'")

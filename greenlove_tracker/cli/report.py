@@ -216,7 +216,14 @@ def _ledger(added_up: Aggregate) -> str:
     """Return the ledger as CSV."""
     from greenlove_tracker.report.ledger import ledger_csv, ledger_row
 
-    found = list(map(ledger_row, added_up.each()))
+    total = added_up.total
+    overlaps = {}
+    for row, overlap in zip(total.rows, total.overlaps, strict=True):
+        overlaps[row.path, row.run] = overlap
+    found = []
+    for run in added_up.each():
+        overlap = overlaps[run.place, run.run_id]
+        found.append(ledger_row(run, overlap))
     if added_up.n_left_out and not found:
         raise UsageError("all of these runs are simulated: --include-simulated writes them, marked")
     return ledger_csv(found)

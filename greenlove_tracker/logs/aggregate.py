@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from greenlove_tracker.logs.csvio import Problem, csv_text
 from greenlove_tracker.logs.directory import Logs, read_logs
+from greenlove_tracker.logs.overlaps import Overlap, overlaps
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import KEYS, ReadRun, RunRow, read_rows
 from greenlove_tracker.logs.schema import frame
@@ -91,6 +92,8 @@ class Totals:
         n_cut: runs that cross an end of the period, day or month: of them only what lies within is in the sums.
         n_split: those of them of which a row, too, was split, in proportion to time.
         n_rented: runs on rented machines.
+        counted_twice_kwh: the energy that is in several runs, since they ran at once on one machine: an estimate;
+            None where none of them names its machine.
         measured_share: the energy that hardware measured, in 0..1 of all that was metered, estimated or assumed, before
             PUE; only of the runs that say how much was measured, and None where none does.
     """
@@ -132,11 +135,18 @@ class Totals:
     n_cut = _Count()
     n_split = _Count()
 
+    counted_twice_kwh = _Column[float | None](lambda totals: sum_known([one.twice_kwh for one in totals.overlaps]))
+
     n_rented = _Count(is_flat=False)
     n_partial = _Count(is_flat=False)
     unmetered_estimate_kwh = _Sum(is_flat=False)
     node_assumed_kwh = _Sum(is_flat=False)
     measured_of_kwh = _Sum(is_flat=False)
+
+    @cached_property
+    def overlaps(self) -> Sequence[Overlap]:
+        """The overlap of each row with the others on its machine."""
+        return overlaps(self.rows)
 
     @property
     def measured_share(self) -> float | None:

@@ -17,12 +17,11 @@ from importlib.util import find_spec
 from itertools import chain
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from greenlove_tracker.logs.calibration import is_uncalibrated
-from greenlove_tracker.logs.csvio import Line, Problem
+from greenlove_tracker.logs.csvio import Problem
 from greenlove_tracker.logs.forecasts import headline, scored_forecasts
-from greenlove_tracker.logs.foreign.base import ForeignRun
 from greenlove_tracker.logs.intensity_sources import TABLE, is_mock
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import before_pue_kwh
@@ -30,7 +29,7 @@ from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_par
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR
 from greenlove_tracker.logs.uncertainty import run_deviations
 from greenlove_tracker.vocabulary.errors import LogError, MissingExtraError, UsageError
-from greenlove_tracker.vocabulary.records import Factor, Flag, MetricSummary, RunStatus
+from greenlove_tracker.vocabulary.records import Factor, Flag, LoggedGpuEnergy, MetricSummary, RunStatus
 from greenlove_tracker.vocabulary.units import kgco2e_from_kwh
 
 _PART = 500  # runs that are read by one process at a time
@@ -83,6 +82,7 @@ class RunTexts:
     cpu_model: str
     greenlove_version: str
     meter: str
+    cpu_share: str
     unmeasured: str
     tags: str
 
@@ -155,6 +155,7 @@ class RunRow(RunFigures):
         parts: its parts by ``DAY`` and ``MONTH``, where there are several.
         measured_of_kwh: the energy before PUE that ``measured_kwh`` is a part of.
         methods: of the metering of CPU, GPUs and memory.
+        gpu_energies: of each GPU of the first machine, where the log says it.
         coverage: of the carbon intensity behind its emissions.
         whole_kwh: the energy of the whole run, which the metrics are of.
         deviations: see ``run_deviations``.
@@ -179,6 +180,7 @@ class RunRow(RunFigures):
     emissions_kgco2e: float | None
     market_kgco2e: float | None
     methods: tuple[str | None, str | None, str | None]
+    gpu_energies: Sequence[LoggedGpuEnergy]
     cost_basis: str
     coverage: str
     metrics: Sequence[MetricSummary]
@@ -279,7 +281,7 @@ DETAILS = "details"  # what only the report of a directory needs, and takes long
 
 @lru_cache(maxsize=4096)
 def _shared(value: Shared) -> Shared:
-    """Return the first value that was equal to this one: many runs have the same factors."""
+    """Return the first value that was equal to this one: many runs have the same facts and factors."""
     return value
 
 
@@ -300,60 +302,6 @@ def _facts_of(run: Run) -> RunFacts:
     )
 
 
-class _NotedLines(Mapping[str, Line]):
-    """The lines of a run, which note the names that they are asked for."""
-
-    def __init__(self, lines: Mapping[str, Line]) -> None:
-        self._lines = lines
-        self.asked: dict[str, None] = {}
-
-    def __getitem__(self, name: str) -> Line:
-        self.asked[name] = None
-        return self._lines[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._lines)
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-
-class _FactsByLines:
-    """The facts of runs of one process, with one carbon intensity: most of a machine have the same.
-
-    They hang on the lines that ``_facts_of`` asked for so far, whichever those are.
-    """
-
-    def __init__(self) -> None:
-        self._asked: tuple[str, ...] = ()
-        self._known: dict[Any, RunFacts] = {}
-
-    def of(self, run: Run) -> RunFacts:
-        """Return the facts of a run; those of another one with the same lines."""
-        lines = run.lines
-        if run.lines_by_stream or "intensity_order" in lines or isinstance(run, ForeignRun):
-            return _facts_of(run)  # which more than its lines tell
-        asked = self._asked
-        found = self._known.get((asked, *map(lines.get, asked)))
-        if found is not None:
-            return found
-        noted = _NotedLines(lines)
-        alone = Run("", lines=noted, own_lines=noted, lines_by_stream={}, rows={})
-        facts = _facts_of(alone)
-        if alone.problems:  # which are the run's
-            return _facts_of(run)
-        asked = tuple(dict.fromkeys((*asked, *noted.asked)))
-        if len(self._known) >= _MOST_FACTS:
-            self._known.clear()
-        self._known[asked, *map(lines.get, asked)] = facts
-        self._asked = asked
-        return facts
-
-
-_MOST_FACTS = 1024
-_facts_by_lines = _FactsByLines()
-
-
 def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozenset()) -> RunRow:
     """Return a run, or a part of its time, as one flat row.
 
@@ -369,7 +317,7 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         LogError: where the run cannot be read.
     """
     cut = run.cut
-    facts = _facts_by_lines.of(run)
+    facts = _shared(_facts_of(run))
     v = run.values
     whole_v = v if whole is None else whole.values
     has_end = cut is None or cut.has_end
@@ -397,6 +345,7 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         emissions_kgco2e=emissions_kgco2e,
         market_kgco2e=market_kgco2e(facts.market_intensity, energy_kwh),
         methods=(v["cpu_method"], v["gpu_method"], v["ram_method"]),
+        gpu_energies=run.gpu_energies,
         cost_basis="" if v["cost_usd"] is None else v["cost_basis"],
         coverage="" if intensity is None or emissions_kgco2e is None else intensity.coverage,
         metrics=whole_v["metrics"] if has_end else (),

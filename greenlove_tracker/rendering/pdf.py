@@ -39,6 +39,7 @@ _TILE_PADDING_PT = 7.0
 _CELL_PADDING_PT = 7.5  # at the right of a cell
 _MEASURED_TEXTS = 6  # the longest of a column
 _MEASURED_ROWS = 200  # of a table, for the widths of its columns
+_UNJOINED = 'The letters of Arabic are not joined here: pip install "greenlove-tracker[rtl]" joins them.'
 _STAMP_SHARE = 0.6  # of the page's diagonal
 _STAMP_PT = 110.0  # the largest size of its letters
 
@@ -161,6 +162,8 @@ def story(document: doc.Document, width_pt: float) -> list[Flowable]:
         else:
             flowable.keepWithNext = _stays_with(block, following)
         flowables.append(flowable)
+    if style.has_unjoined_letters(repr(document)):
+        flowables.append(_text(_UNJOINED, style.NOTE))
     return flowables
 
 

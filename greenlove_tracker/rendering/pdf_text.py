@@ -2,11 +2,13 @@
 
 The fonts are Source Sans, DejaVu for what that lacks, and for Chinese, Japanese and Korean those of PDF readers.
 A character that no font has is spelt as its code point, ``[U+6A21]``: never a black box, and never lost.
+Arabic and Hebrew are ordered, and joined where a library is installed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -54,7 +56,7 @@ class Span(NamedTuple):
 
 def spans(text: str) -> list[Span]:
     """Split a line of text by font, so that each character is in a font that has it, else spelt as its code point."""
-    flat = (c if c == NO_BREAK or c.isprintable() else " " for c in text)
+    flat = (c if c == NO_BREAK or c.isprintable() else " " for c in _RIGHT_TO_LEFT.sub(_from_the_left, text))
     found = []
     for font, characters in groupby(flat, _font_for):
         if font == _NONE:
@@ -62,6 +64,40 @@ def spans(text: str) -> list[Span]:
         else:
             found.append(Span("".join(characters), font))
     return found
+
+
+_ARABIC = r"\u0600-\u065F\u066E-\u06EF\u06FA-\u08FF\uFB50-\uFDFF\uFE70-\uFEFC"  # without its digits
+_MARKS = r"\u200C-\u200F"  # of joining and direction, which cannot be seen
+_LETTERS = rf"[\u0590-\u05FF\uFB1D-\uFB4F{_ARABIC}]+"
+_RIGHT_TO_LEFT = re.compile(rf"{_LETTERS}(?:[\s\d_.,:;/+{_MARKS}-]+{_LETTERS})*")
+
+
+@cache
+def _library() -> Callable[[str], str] | None:
+    """Return what joins the letters of Arabic and orders those of a name; None where that is not installed."""
+    try:
+        from arabic_reshaper import ArabicReshaper
+        from bidi import get_display
+    except ImportError:
+        return None
+    reshaper = ArabicReshaper({"ARABIC LIGATURE ALLAH": False})  # which the font lacks
+    return lambda text: str(get_display(reshaper.reshape(text), base_dir="R"))
+
+
+def _from_the_left(found: re.Match[str]) -> str:
+    """Return Arabic or Hebrew in the order in which its characters stand from the left."""
+    whole = found[0].replace(" ", NO_BREAK)  # reportlab would put the last words on the first line
+    library = _library()
+    if library is not None:
+        ordered = library(whole)
+    else:
+        ordered = re.sub(r"\d+", lambda number: number[0][::-1], whole[::-1])
+    return re.sub(f"[{_MARKS}]", "", ordered)
+
+
+def has_unjoined_letters(text: str) -> bool:
+    """Return True where a text has letters of Arabic, and nothing is installed that joins them."""
+    return _library() is None and re.search(f"[{_ARABIC}]", text) is not None
 
 
 def text_width_pt(text: str, own_font: str, size_pt: float) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from greenlove_tracker.logs.csvio import csv_text
+from greenlove_tracker.logs.overlaps import Overlap
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import kind_of, market_kgco2e
 from greenlove_tracker.logs.uncertainty import run_interval
@@ -22,8 +23,13 @@ _YEAR = re.compile(r"[12][0-9]{3}")
 _TEXTS = ("host", "user", "job_id", "greenlove_version", "meter", "python", "git_commit")
 
 
-def ledger_row(run: Run) -> dict[str, Any]:
-    """Return the line of one run; what is not known is None."""
+def ledger_row(run: Run, overlap: Overlap | None = None) -> dict[str, Any]:
+    """Return the line of one run; what is not known is None.
+
+    Args:
+        run: a run, or its part in a period.
+        overlap: with the others on its machine; None where they are not known.
+    """
     summary = run.summary
     factor = run.carbon_intensity if run.knows_carbon_intensity else None
     scope = RENTED if run.text("is_rented") == "yes" else OWN_METER
@@ -47,6 +53,8 @@ def ledger_row(run: Run) -> dict[str, Any]:
         "factor_year_differs": _yes_or_no(_differs(factor, run.started_at)),
         "simulated": _yes_or_no(run.is_simulated),
         **_details(run),
+        "overlaps_with": " ".join(sorted(overlap.runs)) if overlap else "",
+        "counted_twice_kwh": overlap.twice_kwh if overlap else None,
     }
 
 

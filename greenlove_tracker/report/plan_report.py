@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
+from greenlove_tracker.grid.place import grid_place
 from greenlove_tracker.rendering.document import (
     Block,
     ChartRow,
@@ -20,6 +22,7 @@ from greenlove_tracker.rendering.document import (
 )
 from greenlove_tracker.report.wording import footer
 from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 _MOCK = "The intensities are invented, of no grid: for trying things out alone."
 _OFFLINE = ("csv", "table", "mock")  # providers that ask no network
 _MOST_LINES = 5  # regions of a chart; the table holds them all
+_OLD_S = 6 * SECONDS_PER_HOUR  # services are 1 to 3 hours late
 _MOST_TICKS = 9  # of its hours
 
 
@@ -67,6 +71,10 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
     if advice.is_mock:
         stamp = "MOCK"
         blocks.append(Paragraph(_MOCK))
+    for source in advice.sources:
+        if source.age_s is not None and source.age_s > _OLD_S and source.forecast:
+            age = fmt.brief_duration(source.age_s)
+            blocks.append(Paragraph(f"{source.source}: the newest figure is {age} old."))
     if about:
         blocks.append(Paragraph(f"The run: {about}."))
     if advice.wait_s > 0 and advice.duration_s is not None:
@@ -100,11 +108,19 @@ def headline(advice: StartAdvice, zone: tzinfo | None = None) -> str:
     if advice.wait_s > 0:
         start = f"Start at {when_text(advice.start_utc, _now(advice), zone)} (in {fmt.brief_duration(advice.wait_s)})"
     if len(advice.alternatives) > 1 and advice.region is not None:
-        start += f" in {advice.region}"
-    quantity = "CO2e"
-    if advice.by == "cost":
-        quantity = "cost"
-    return f"{start}: {saving_text(advice.saving, quantity)}"
+        start += f" in {_place(advice.region)}"
+    return f"{start}: {saving_text(advice)}"
+
+
+def _place(region: str) -> str:
+    """Write a region with the name of its country, where it is a place: ``France (FR)``."""
+    try:
+        name = grid_place(region).place
+    except UsageError:  # a name of one's own, for a file
+        return region
+    if name is None or name.name == region:
+        return region
+    return f"{name.name} ({region})"
 
 
 def when_text(when: datetime, now: datetime, zone: tzinfo | None = None) -> str:
@@ -127,12 +143,13 @@ def when_text(when: datetime, now: datetime, zone: tzinfo | None = None) -> str:
     return f"{local:%Y-%m-%d} {clock}"
 
 
-def saving_text(saving: Estimate, quantity: str) -> str:
-    """Write a saving with its interval: ``47% less CO2e (46% to 48%)``; a tariff is known, and has none."""
-    text = f"{saving.point:z.0%} less {quantity}"
-    if quantity == "cost" and saving.lower == saving.upper:
-        return text
-    return f"{text} ({saving.lower:z.0%} to {saving.upper:z.0%})"
+def saving_text(advice: StartAdvice) -> str:
+    """Write a saving with its range: ``47% less CO2e (46% to 48%)``; what is given as known has none."""
+    amount, blank, rest = advice.saved.partition(" ")
+    quantity = "CO2e"
+    if advice.by == "cost":
+        quantity = "cost"
+    return f"{amount} less {quantity}{blank}{rest}"
 
 
 def intensity_text(value: float | None) -> str:
@@ -199,14 +216,13 @@ def region_cells(row: StartAdvice, advice: StartAdvice, zone: tzinfo | None = No
         start = "now"
     else:
         start = when_text(row.start_utc, _now(advice), zone)
-    saving = row.saving
     return (
         row.region or "",
         fmt.UNKNOWN if row.problem else start,
         intensity_text(row.intensity_gco2e_per_kwh),
         fmt.mass(row.emissions_kgco2e),
         fmt.money(row.cost_usd),
-        "" if saving is None else f"{saving.point:z.0%} ({saving.lower:z.0%} to {saving.upper:z.0%})",
+        row.saved,
     )
 
 
@@ -260,7 +276,7 @@ def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[Block]:
     begin = (advice.start_utc - first).total_seconds() / SECONDS_PER_HOUR
     end = begin + (advice.duration_s or 0.0) / SECONDS_PER_HOUR
     if advice.saving is not None:
-        saved = f", {saving_text(advice.saving, 'CO2e').partition(' (')[0]}"
+        saved = f", {saving_text(advice).partition(' (')[0]}"
     else:
         saved = ""
     window = ShadedSpan(begin, end, f"the run{saved}")
@@ -292,76 +308,81 @@ def _points(hours: tuple[IntensityHour, ...], first: datetime) -> tuple[tuple[fl
 # -- Plain values --
 
 
+_OF_ADVICE = (
+    "is_worth_waiting",
+    "reason",
+    "by",
+    "now_utc",
+    "start_utc",
+    "wait_s",
+    "deadline_utc",
+    "duration_s",
+    "energy_kwh",
+    "region",
+    "saving",
+    "probability_of_saving",
+    "emissions_kgco2e",
+    "emissions_now_kgco2e",
+    "cost_usd",
+    "cost_now_usd",
+    "price_usd_per_kwh",
+    "price_now_usd_per_kwh",
+    "intensity_gco2e_per_kwh",
+    "intensity_now_gco2e_per_kwh",
+    "is_mock",
+    "hours",
+)
+_OF_REGION = ("region", "intensity_gco2e_per_kwh", "emissions_kgco2e", "cost_usd", "saving", "hours")
+_OF_SOURCE = (
+    "region",
+    "provider",
+    "source",
+    "basis",
+    "is_mock",
+    "newest_utc",
+    "age_s",
+    "forecast",
+    "yearly_gco2e_per_kwh",
+    "failures",
+)
+
+
 def plan_record(advice: StartAdvice, about: str = "") -> dict[str, Any]:
     """Return all of an advice as one object for JSON; what is not known is null, not zero."""
+    regions = []
+    for row in advice.alternatives:
+        start = None if row.problem else _plain(row.start_utc)
+        regions.append({**_values(row, _OF_REGION), "start_utc": start, "left_out": row.problem or None})
+    sources = [
+        {**_values(source, _OF_SOURCE), "known_hours": source.n_hours, "left_out": source.problem or None}
+        for source in advice.sources
+    ]
     return {
         "says": headline(advice),
         "about": about or None,
-        "is_worth_waiting": advice.is_worth_waiting,
-        "reason": advice.reason,
-        "by": advice.by,
-        "now_utc": _time(advice.now_utc),
-        "start_utc": _time(advice.start_utc),
-        "wait_s": advice.wait_s,
-        "deadline_utc": _time(advice.deadline_utc),
-        "duration_s": advice.duration_s,
-        "energy_kwh": advice.energy_kwh,
-        "region": advice.region or None,
-        "saving": _estimate(advice.saving),
-        "probability_of_saving": advice.probability_of_saving,
-        "emissions_kgco2e": advice.emissions_kgco2e,
-        "emissions_now_kgco2e": advice.emissions_now_kgco2e,
-        "cost_usd": advice.cost_usd,
-        "cost_now_usd": advice.cost_now_usd,
-        "intensity_gco2e_per_kwh": advice.intensity_gco2e_per_kwh,
-        "intensity_now_gco2e_per_kwh": advice.intensity_now_gco2e_per_kwh,
-        "is_mock": advice.is_mock,
-        "hours": [_hour(hour) for hour in advice.hours],
-        "regions": [
-            {
-                "region": row.region or None,
-                "start_utc": None if row.problem else _time(row.start_utc),
-                "intensity_gco2e_per_kwh": row.intensity_gco2e_per_kwh,
-                "emissions_kgco2e": row.emissions_kgco2e,
-                "cost_usd": row.cost_usd,
-                "saving": _estimate(row.saving),
-                "left_out": row.problem or None,
-                "hours": [_hour(hour) for hour in row.hours],
-            }
-            for row in advice.alternatives
-        ],
-        "sources": [
-            {
-                "region": source.region or None,
-                "provider": source.provider or None,
-                "source": source.source or None,
-                "basis": source.basis or None,
-                "is_mock": source.is_mock,
-                "known_hours": source.n_hours,
-                "newest_utc": _time(source.newest_utc),
-                "age_s": source.age_s,
-                "forecast": source.forecast or None,
-                "yearly_gco2e_per_kwh": source.yearly_gco2e_per_kwh,
-                "failures": list(source.failures),
-                "left_out": source.problem or None,
-            }
-            for source in advice.sources
-        ],
+        **_values(advice, _OF_ADVICE),
+        "regions": regions,
+        "sources": sources,
         "notes": list(advice.notes),
     }
 
 
-def _time(when: datetime | None) -> str | None:
-    if when is None:
-        return None
-    return when.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+def _values(of: object, names: Iterable[str]) -> dict[str, Any]:
+    """Return attributes by their names, as JSON has them."""
+    return {name: _plain(getattr(of, name)) for name in names}
 
 
-def _estimate(estimate: Estimate | None) -> dict[str, float] | None:
-    if estimate is None:
-        return None
-    return {"point": estimate.point, "lower": estimate.lower, "upper": estimate.upper, "level": estimate.level}
-
-
-def _hour(hour: IntensityHour) -> dict[str, Any]:
-    return {"utc": _time(hour.utc), "expected": hour.expected, "lower": hour.lower, "upper": hour.upper}
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: a time as text, an estimate and an hour as objects, an empty text as null."""
+    match value:
+        case datetime():
+            return value.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        case Estimate():
+            return _values(value, ("point", "lower", "upper", "level"))
+        case str():
+            return value or None
+        case tuple():
+            if hasattr(value, "_fields"):  # an hour
+                return _values(value, value._fields)
+            return list(map(_plain, value))
+    return value

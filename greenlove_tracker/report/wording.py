@@ -622,6 +622,13 @@ def sum_notes(totals: Totals) -> list[str]:
     if totals.n_partial:
         runs = fmt.plural(totals.n_partial, "run")
         notes.append(f"{AT_LEAST}In {runs} a GPU could not be read: energy, CO2e and electricity are at least this.")
+    at_once = [row.facts.host for row, overlap in zip(totals.rows, totals.overlaps, strict=True) if overlap.runs]
+    if at_once:
+        runs = f"{fmt.plural(len(at_once), 'run')} overlap on {joined(sorted(set(at_once)), 3)}"
+        twice_kwh = totals.counted_twice_kwh or 0.0
+        once = fmt.energy((totals.energy_kwh or 0.0) - twice_kwh)
+        twice = f"Up to {fmt.energy(twice_kwh)} is counted twice; counted once, the sum is {once}"
+        notes.append(f"! {runs}: each holds what the whole machine drew. {twice}.")
     placeless = [row.facts.carbon_intensity for row in totals.rows if not row.facts.country]
     n_of_world = sum(factor is not None and bool(factor.table_sha256) for factor in placeless)  # as place_sentence
     if n_of_world:

@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from greenlove_tracker.vocabulary.errors import UsageError
@@ -32,6 +31,7 @@ Hours = NDArray[np.int64]
 LEAST_KNOWN_H = 72  # three days: fewer say nothing of what is usual at an hour
 MOST_HISTORY_H = 400 * 24  # a year and a month; what is older hardly counts
 MOST_AHEAD_H = 168  # a week; the weather is not known further
+MOST_BEHIND_H = 72  # the newest known hour may lie so far before now
 
 # Chosen on the series of benchmarks/carbon_windows.py; none of them is sharp.
 _USUAL_HALF_LIFE_D = 6.0  # of the mean of the same hour on the days before
@@ -44,7 +44,7 @@ _LAGS = 24  # single hours that a forecast sees; the days before them as means
 _DAY_2_PARTS = 6
 _BEFORE_H = 168  # that a forecast sees in all
 _WEEKEND_OFFSETS = np.arange(0, MOST_AHEAD_H, 12)
-_FILLED_GAP_H = 3  # longest gap that is filled among what is fitted to; never in what is scored or answered
+_BRIDGED_GAP_H = 3  # longest gap between known hours that is bridged, but for what a forecast sees
 _FIRST_SATURDAY = 2  # 1970-01-03: days since the epoch
 
 
@@ -84,6 +84,15 @@ class HourlyIntensity:
         since = max(0, until - MOST_HISTORY_H)
         return HourlyIntensity(self.first_hour + since, self.values[since:until])
 
+    def bridged(self, first_hour: int, n_hours: int) -> Array:
+        """Return so many hours from one on, NaN where not known; short gaps are bridged."""
+        found = np.full(n_hours, np.nan)
+        index = np.arange(n_hours) + first_hour - self.first_hour
+        is_there = (index >= 0) & (index < len(self.values))
+        values = _without_short_gaps(self.values)
+        found[is_there] = values[index[is_there]]
+        return found
+
 
 def hours_since_epoch(when: datetime) -> float:
     """Return the hours from 1970-01-01 00:00 UTC to an aware time.
@@ -107,9 +116,9 @@ class IntensityForecast:
 
     Attributes:
         first_hour: of the forecast, in hours since 1970-01-01 00:00 UTC.
-        expected: in gCO2e/kWh by the hour from then; shape (h,).
+        expected: in gCO2e/kWh by the hour from then, NaN where not known; shape (h,).
         past_expected: forecasts of the past, made without what they foretell; shape (n, h).
-        past_actual: what came, NaN where it is not known; shape (n, h).
+        past_actual: what came; shape (n, h).
         weights: how much each says of this one; shape (n,).
         basis: how it was made.
     """
@@ -120,6 +129,24 @@ class IntensityForecast:
     past_actual: Array
     weights: Array
     basis: str
+
+    @classmethod
+    def unknown(cls, first_hour: int, n_hours: int) -> IntensityForecast:
+        """Return hours of which nothing is known."""
+        none = np.empty((0, n_hours))
+        return cls(first_hour, np.full(n_hours, np.nan), none, none, np.empty(0), "nothing")
+
+    def with_given(self, given: Array) -> IntensityForecast:
+        """Return the forecast with hours that were given, of which no error is known, in the place of its own."""
+        is_given = np.isfinite(given)
+        if not is_given.any():
+            return self
+        return replace(
+            self,
+            expected=np.where(is_given, given, self.expected),
+            past_expected=np.where(is_given, self.past_actual, self.past_expected),
+            basis=f"{is_given.sum()} hours to come as given, else {self.basis}",
+        )
 
 
 class WindowMeans:
@@ -164,15 +191,13 @@ def _cumulated(values: Array) -> Array:
 
 
 def weighted_quantiles(values: Array, weights: Array, probabilities: Iterable[float]) -> list[float]:
-    """Return quantiles of weighted values, those that are NaN left out; NaN where none is left."""
-    known = np.isfinite(values)
-    if not known.any():
+    """Return quantiles of weighted values; NaN of none."""
+    if not values.size:
         return [math.nan for _ in probabilities]
-    order = np.argsort(values[known])
-    ordered = values[known][order]
-    share = weights[known][order]
+    order = np.argsort(values)
+    share = weights[order]
     middle = (np.cumsum(share) - share / 2) / share.sum()
-    return [float(np.interp(p, middle, ordered)) for p in probabilities]
+    return [float(np.interp(p, middle, values[order])) for p in probabilities]
 
 
 class HorizonRegression:
@@ -189,19 +214,15 @@ class HorizonRegression:
         self._ahead = ahead
         rows = np.arange(min(_BEFORE_H, max(48, origin // 3)), origin - ahead + 1)
         clock = np.abs((rows - origin + 12) % 24 - 12)
-        is_near = clock <= _NEAR_CLOCK_H
-        rows = rows[is_near]
-        clock = clock[is_near]
-        target = features.targets(rows, ahead)
-        whole = np.isfinite(target).all(axis=1)
-        rows = rows[whole]
-        clock = clock[whole]
-        target = target[whole]
         near = 1.0 - (clock / (_NEAR_CLOCK_H + 1)) ** 2  # Epanechnikov's kernel
-        self.weights: Array = near * 0.5 ** ((origin - rows) / 24 / _RECENT_HALF_LIFE_D)
-        self.rows = rows
+        rows = rows[near > 0]
+        target = features.actual(rows, ahead) - features.usual(rows, ahead)
+        whole = np.isfinite(target).all(axis=1)
+        self.rows = rows[whole]
+        age_d = (origin - self.rows) / 24
+        self.weights: Array = near[near > 0][whole] * 0.5 ** (age_d / _RECENT_HALF_LIFE_D)
         self._scale = features.scale(origin)
-        self._fit(features.matrix(rows, self._scale), target)
+        self._fit(features.matrix(self.rows, self._scale), target[whole])
 
     def _fit(self, x: Array, target: Array) -> None:
         """Solve for all rows, and for all without each block, whose rows are then forecast without having been seen."""
@@ -235,7 +256,6 @@ class PastFeatures:
     """
 
     def __init__(self, values: Array, first_hour: int) -> None:
-        self._values = values
         self._first_hour = first_hour
         self._usual = _usual_at_hour(values)
         before = np.concatenate([np.full(24, np.nan), self._usual[:-24]])
@@ -257,15 +277,8 @@ class PastFeatures:
 
     def actual(self, origins: Hours, ahead: int) -> Array:
         """Return what came from some origins; shape (n, ahead)."""
-        came: Array = self._values[origins[:, None] + np.arange(ahead)]
+        came: Array = self._filled[origins[:, None] + np.arange(ahead)]
         return came
-
-    def targets(self, origins: Hours, ahead: int) -> Array:
-        """Return what is fitted to: how what came differs from the usual."""
-        if not origins.size:
-            return np.empty((0, ahead))
-        target: Array = sliding_window_view(self._filled, ahead)[origins] - self.usual(origins, ahead)
-        return target
 
     def matrix(self, origins: Hours, scale: float) -> Array:
         """Return the features of some origins: constant, last day by hour, days before as means, weekends, clock."""
@@ -283,35 +296,30 @@ class PastFeatures:
 
 def _usual_at_hour(values: Array) -> Array:
     """Return the mean of each hour and the same hours on the days before, the latest counting most."""
-    kept = 0.5 ** (1 / _USUAL_HALF_LIFE_D)
-    n = len(values)
-    days = -(-n // 24)
-    by_day = np.full(days * 24, np.nan)
-    by_day[:n] = values
-    known = np.isfinite(by_day).reshape(days, 24)
-    filled = np.where(known, by_day.reshape(days, 24), 0.0)
-    sums = np.zeros(24)
-    counts = np.zeros(24)
-    usual = np.empty((days, 24))
-    for day in range(days):
-        sums = kept * sums + filled[day]
-        counts = kept * counts + known[day]
-        usual[day] = np.where(counts > 0, sums / np.where(counts > 0, counts, 1.0), np.nan)
-    return usual.ravel()[:n]
+    days = -(-len(values) // 24)
+    by_day = np.pad(values, (0, days * 24 - len(values)), constant_values=np.nan).reshape(days, 24)
+    known = np.isfinite(by_day)
+    age_d = np.subtract.outer(np.arange(days), np.arange(days))
+    weights = np.tril(0.5 ** (age_d / _USUAL_HALF_LIFE_D))
+    counts = weights @ known
+    usual = np.full(by_day.shape, np.nan)
+    sums = weights @ np.where(known, by_day, 0.0)
+    np.divide(sums, counts, out=usual, where=counts > 0)
+    return usual.ravel()[: len(values)]
 
 
 def _without_short_gaps(values: Array) -> Array:
-    """Return values with gaps of up to three hours filled between their neighbours, to be fitted to."""
-    missing = np.isnan(values)
-    if not missing.any() or missing.all():
+    """Return values with gaps of up to three hours bridged between their neighbours."""
+    known = np.flatnonzero(np.isfinite(values))
+    if not known.size:
         return values
     index = np.arange(len(values))
-    filled = np.interp(index, index[~missing], values[~missing])
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], missing.astype(np.int8), [0]])))
-    for begin, end in zip(edges[::2], edges[1::2], strict=True):
-        if end - begin > _FILLED_GAP_H:
-            filled[begin:end] = np.nan
-    return filled
+    # From the known hour before each hour to the next one.
+    distances = np.diff(known, prepend=-MOST_HISTORY_H, append=len(values) + MOST_HISTORY_H)
+    apart = distances[np.searchsorted(known, index)]
+    between = np.interp(index, known, values[known])
+    is_bridged = np.isnan(values) & (apart <= _BRIDGED_GAP_H + 1)
+    return np.where(is_bridged, between, values)
 
 
 def forecast_intensity(history: HourlyIntensity, now: datetime, ahead_h: int) -> IntensityForecast:
@@ -323,32 +331,39 @@ def forecast_intensity(history: HourlyIntensity, now: datetime, ahead_h: int) ->
         ahead_h: at most a week.
 
     Raises:
-        UsageError: where fewer than three days are known.
+        UsageError: where fewer than three days are known, the newest hour is old, or too many hours are unknown.
     """
     first_hour = math.floor(hours_since_epoch(now))
     ahead = max(1, min(ahead_h, MOST_AHEAD_H))
-    known = history.before(first_hour)
-    n_known = int(np.isfinite(known.values).sum())
-    if n_known < LEAST_KNOWN_H:
+    history = history.before(first_hour)
+    known = np.flatnonzero(np.isfinite(history.values))
+    if known.size < LEAST_KNOWN_H:
         raise UsageError(
-            f"the carbon intensity is known for {n_known} hours before {now:%Y-%m-%d %H:%M %Z}: "
+            f"the carbon intensity is known for {known.size} hours before {now:%Y-%m-%d %H:%M %Z}: "
             f"a forecast needs {LEAST_KNOWN_H} or more"
         )
-    values = known.values
-    behind = first_hour - known.first_hour - len(values)  # hours without a row, up to now
-    values = np.concatenate([values, np.full(behind, np.nan)])
-    origin = len(values)
-    ours = HorizonRegression(PastFeatures(values, known.first_hour), origin, ahead)
-    if len(ours.rows) < _LEAST_ROWS:
+    origin = int(known[-1]) + 1
+    end = history.first_hour + origin
+    behind = first_hour - end
+    if behind > MOST_BEHIND_H:
         raise UsageError(
-            f"{n_known} known hours of carbon intensity are too few for a forecast {ahead} h ahead: "
-            "its error is not known"
+            f"the carbon intensity is known until {time_of(end):%Y-%m-%d %H:%M} UTC, {behind / 24:.0f} days ago: "
+            f"a forecast needs hours of the last {MOST_BEHIND_H / 24:.0f} days"
+        )
+    # What is forecast begins where the history ends; the hours until now are left out of the answer.
+    features = PastFeatures(history.values[:origin], history.first_hour)
+    ours = HorizonRegression(features, origin, behind + ahead)
+    if len(ours.rows) < _LEAST_ROWS:
+        why = "too many hours are unknown: " if known.size < origin else ""
+        raise UsageError(
+            f"{why}the carbon intensity is known for {known.size} of {origin} hours, "
+            f"too few to check a forecast {behind + ahead} h ahead"
         )
     return IntensityForecast(
         first_hour,
-        ours.expected(np.array([origin]))[0],
-        ours.past_expected,
-        ours.past_actual,
+        ours.expected(np.array([origin]))[0, behind:],
+        ours.past_expected[:, behind:],
+        ours.past_actual[:, behind:],
         ours.weights,
-        f"regression on {n_known} known hours",
+        f"regression on {known.size} known hours",
     )

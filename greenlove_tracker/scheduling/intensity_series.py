@@ -1,4 +1,4 @@
-"""A region's carbon intensity as known when a start is chosen: the hours until now.
+"""A region's carbon intensity as known when a start is chosen: hours until now, and later ones of a file.
 
 A source is asked once for what was. A service that does not answer, a table that has one
 figure for all hours, and a history that is too short are no errors: what is known then says so, and why.
@@ -10,23 +10,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from greenlove_tracker.grid.live.fallback import LIVE, NAMES, SERVICES, IntensityFallbacks, opened_intensity
+from greenlove_tracker.grid.live.fallback import (
+    LIVE,
+    NAMES,
+    SERVICES,
+    IntensityAnswer,
+    IntensityFallbacks,
+    opened_intensity,
+)
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import (
+    IntensityPoint,
     IntensityProvider,
     IntensityUnavailable,
     PointKind,
     floor_time,
 )
 from greenlove_tracker.grid.live.offline import CsvIntensity
-from greenlove_tracker.scheduling.intensity_forecast import MOST_HISTORY_H, HourlyIntensity, time_of
+from greenlove_tracker.scheduling.intensity_forecast import (
+    MOST_AHEAD_H,
+    HourlyIntensity,
+    hours_since_epoch,
+    time_of,
+)
 from greenlove_tracker.vocabulary.errors import UsageError
 
 IntensitySource = HourlyIntensity | IntensityProvider | IntensityFallbacks | str | Path
 
+_HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
 # Six weeks: EIA gives them in two or three pages of the 30 an hour that its demonstration key allows, NESO in three.
 HISTORY_ASKED = timedelta(days=42)
@@ -69,10 +84,25 @@ class IntensityBasis:
     problem: str = ""
 
 
+class RegionHours(NamedTuple):
+    """The hours of a region.
+
+    Attributes:
+        basis: where they are from.
+        history: those until now; None where none is known.
+        given: those of a user's own file, from which hours to come are taken, or a yearly average for all of them;
+            None of any other source.
+    """
+
+    basis: IntensityBasis
+    history: HourlyIntensity | None = None
+    given: HourlyIntensity | None = None
+
+
 def region_series(
     intensity: IntensitySource | Mapping[str, IntensitySource], regions: Sequence[str] | None, now: datetime
-) -> list[tuple[IntensityBasis, HourlyIntensity | None]]:
-    """Return where the hours of each region are from, and the hours; None where the basis says what the problem is.
+) -> list[RegionHours]:
+    """Return the hours of each region, and where they are from, or what the problem is.
 
     Args:
         intensity: of one region or, by its name (``live``, ``eia``, …) or as a provider, of any; or of each region.
@@ -110,31 +140,50 @@ def _opened(source: IntensitySource, region: str | None, now: datetime) -> Hourl
     return opened_intensity(source, region or "", None if asks_network else HttpClient(utc_s=now.timestamp))
 
 
-def _series(
-    region: str | None, source: HourlyIntensity | IntensityFallbacks, now: datetime
-) -> tuple[IntensityBasis, HourlyIntensity | None]:
+def _series(region: str | None, source: HourlyIntensity | IntensityFallbacks, now: datetime) -> RegionHours:
     if isinstance(source, HourlyIntensity):
-        return _dated(IntensityBasis(region, source="hours given"), source, now), source
+        return RegionHours(_dated(IntensityBasis(region, source="hours given"), source, now), source)
     region = region or source.place.name or None
-    is_file = any(isinstance(provider, CsvIntensity) for provider in source.providers)
-    # From midnight on, so that a day's questions are the same one: answers are kept by their question.
-    reach = timedelta(hours=MOST_HISTORY_H) if is_file else HISTORY_ASKED
-    try:
-        answer = source.history(floor_time(now, _DAY) - reach, now.astimezone(UTC))
-    except IntensityUnavailable as error:
-        return IntensityBasis(region, problem=str(error)), None
+    file = next((provider for provider in source.providers if isinstance(provider, CsvIntensity)), None)
+    if file is not None:
+        answer = IntensityAnswer(tuple(file.points))
+    else:
+        try:
+            # From midnight on, so that a day's questions are the same one: answers are kept by their question.
+            answer = source.history(floor_time(now, _DAY) - HISTORY_ASKED, now.astimezone(UTC))
+        except IntensityUnavailable as error:
+            return RegionHours(IntensityBasis(region, problem=str(error)))
     first = answer.point
     is_mock = first.kind == PointKind.MOCK
     basis = IntensityBasis(region, first.provider, first.source, first.basis, is_mock, failures=answer.failures)
     if first.kind == PointKind.TABLE:
         problem = "; ".join(answer.failures) or NO_HOURS
-        return replace(basis, yearly_gco2e_per_kwh=first.gco2e_per_kwh, problem=problem), None
+        yearly = first.gco2e_per_kwh
+        first_hour = int(hours_since_epoch(now))
+        always = HourlyIntensity(first_hour, np.full(MOST_AHEAD_H, yearly))
+        basis = replace(basis, yearly_gco2e_per_kwh=yearly, problem=problem)
+        return RegionHours(basis, None, always)
+    given = None if file is None else _by_hour(answer.points)
     past = [point for point in answer.points if point.end_utc <= now]
-    if not past:
-        problem = "; ".join([*answer.failures, f"{first.provider}: it has no figure before {now:%Y-%m-%d %H:%M %Z}"])
-        return replace(basis, problem=problem), None
-    hourly = HourlyIntensity.of((point.start_utc, point.gco2e_per_kwh) for point in past)
-    return _dated(basis, hourly, now), hourly
+    if past:
+        history = _by_hour(past)
+        return RegionHours(_dated(basis, history, now), history, given)
+    if given is None:
+        why = f"{first.provider}: it has no figure before {now:%Y-%m-%d %H:%M %Z}"
+        problem = "; ".join([*answer.failures, why])
+        basis = replace(basis, problem=problem)
+    return RegionHours(basis, None, given)
+
+
+def _by_hour(points: Sequence[IntensityPoint]) -> HourlyIntensity:
+    """Return points by the hour: one of several hours counts in each of them."""
+    found = []
+    for point in points:
+        hour_utc = point.start_utc
+        while hour_utc < point.end_utc:
+            found.append((hour_utc, point.gco2e_per_kwh))
+            hour_utc += _HOUR
+    return HourlyIntensity.of(found)
 
 
 def _dated(basis: IntensityBasis, hourly: HourlyIntensity, now: datetime) -> IntensityBasis:

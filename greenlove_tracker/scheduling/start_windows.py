@@ -21,7 +21,6 @@ from greenlove_tracker.grid.tariff import Tariff
 from greenlove_tracker.scheduling.intensity_forecast import (
     MOST_AHEAD_H,
     Array,
-    HourlyIntensity,
     IntensityForecast,
     WindowMeans,
     forecast_intensity,
@@ -30,10 +29,13 @@ from greenlove_tracker.scheduling.intensity_forecast import (
     weighted_quantiles,
 )
 from greenlove_tracker.scheduling.intensity_series import (
+    NO_HOURS,
     IntensityBasis,
     IntensitySource,
+    RegionHours,
     region_series,
 )
+from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import FITS, PROJECTION_LEVEL, Estimate, Forecast
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, SECONDS_PER_HOUR, h_from_s
@@ -82,6 +84,8 @@ class StartAdvice:
         duration_s: of the run, expected.
         energy_kwh: of the run; None where it is not known.
         cost_now_usd: of the electricity when started now.
+        price_usd_per_kwh: mean over the run when started then; None where it is not known.
+        price_now_usd_per_kwh: mean over the run when started now.
         intensity_now_gco2e_per_kwh: mean over the run when started now.
         hours: the intensity in the region of the advice, from now to the deadline.
         alternatives: the best start in each region, where there are several; savings are of running now in the first.
@@ -106,6 +110,8 @@ class StartAdvice:
     duration_s: float | None = None
     energy_kwh: float | None = None
     cost_now_usd: float | None = None
+    price_usd_per_kwh: float | None = None
+    price_now_usd_per_kwh: float | None = None
     intensity_now_gco2e_per_kwh: float | None = None
     hours: tuple[IntensityHour, ...] = ()
     alternatives: tuple[StartAdvice, ...] = ()
@@ -116,6 +122,25 @@ class StartAdvice:
     def problem(self) -> str:
         """Why nothing can be advised in this region; empty where it can."""
         return self.sources[0].problem if self.sources else ""
+
+    @property
+    def saved(self) -> str:
+        """What is saved: a share with its range; USD, of the run or of each kWh, where a price is zero or below."""
+        saving = self.saving
+        if saving is None:
+            return ""
+        price = self.price_usd_per_kwh
+        price_now = self.price_now_usd_per_kwh
+        if self.by == "cost" and price is not None and price_now is not None and min(price, price_now) <= 0:
+            saved_usd = price_now - price
+            if self.energy_kwh is None:
+                return f"{fmt.money(saved_usd)} per kWh"
+            return fmt.money(self.energy_kwh * saved_usd)
+        point = f"{saving.point:z.0%}"
+        bounds = f" ({saving.lower:z.0%} to {saving.upper:z.0%})"
+        if bounds == f" ({point} to {point})":
+            return point
+        return point + bounds
 
     @property
     def is_mock(self) -> bool:
@@ -135,10 +160,9 @@ def share_saved(then: Array | float, now: Array | float, usual: Array | float) -
     return share
 
 
-def _mean_known(values: Array) -> float:
-    """Return the mean of the values that are known; 0 where none is."""
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if known.size else 0.0
+def _mean(values: Array) -> float:
+    """Return the mean; 0 of none."""
+    return float(values.mean()) if values.size else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +171,7 @@ class PastChoices:
 
     Attributes:
         promised: saving by the forecast; shape (n,).
-        saved: by what came, for each of some durations; shape (n, d); NaN where an hour is not known.
+        saved: by what came, for each of some durations; shape (n, d).
         weights: how much each day says of today; shape (n,).
     """
 
@@ -173,12 +197,11 @@ class PastChoices:
         near = np.exp(-0.5 * ((promises - promised) / (width or 1.0)) ** 2) + 1e-6
         excess = (self.saved - promises[:, None]).ravel()
         weights = np.repeat(self.weights * near, self.saved.shape[1])
-        known = np.isfinite(excess)
-        if promised == 0.0 or not known.any():
-            point = 1.0 - scale
+        if promised == 0.0 or not excess.size:  # nothing is chosen, or all hours are as given
+            point = 1.0 - scale * (1.0 - promised)
             return Estimate(point, point, point, level, "share"), float(point > 0)
-        weights = weights[known] / weights[known].sum()
-        saved = 1.0 - scale * (1.0 - promised - excess[known])
+        weights = weights / weights.sum()
+        saved = 1.0 - scale * (1.0 - promised - excess)
         point = min(1.0, float(weights @ saved))
         lower, upper = weighted_quantiles(saved, weights, ((1 - level) / 2, (1 + level) / 2))
         probability = float(weights[saved > 0].sum())
@@ -256,10 +279,10 @@ def past_choices(
         best = np.full(n, chosen)
         waited = np.full(n, True)
     promised_now = promises[:, 0]
-    promised = share_saved(promises[np.arange(n), best], promised_now, _mean_known(promised_now))
+    promised = share_saved(promises[np.arange(n), best], promised_now, _mean(promised_now))
     then = length.sums(actual, starts[best])
     now = length.sums(actual, np.full(n, starts[0]))
-    saved = share_saved(then, now, np.array([_mean_known(of_duration) for of_duration in now.T]))
+    saved = share_saved(then, now, np.array([_mean(of_duration) for of_duration in now.T]))
     return PastChoices(promised[waited], saved[waited], weights[waited])
 
 
@@ -291,8 +314,8 @@ def best_start(
         duration: a ``Forecast``, an ``Estimate`` in s, or hours. The run is to end by the deadline with 95%.
         intensity: a source of carbon intensity: a service (``live``, ``eia``, ``neso``, …), a provider or what
             ``open_intensity`` gave, a CSV file (``utc,gco2e_per_kwh``), or hours; ``mock`` is invented. Of several
-            regions one that knows all of them, or one each, by their names. Only what lies before ``now`` counts as
-            known, and what was expected for later.
+            regions one that knows all of them, or one each, by their names. Hours from ``now`` on are taken from a
+            file alone, as forecasts.
         deadline: aware; the run ends by then.
         now: aware; default: the present.
         energy_kwh: of the run; default: that of the forecast.
@@ -320,8 +343,8 @@ def best_start(
     until_h = max(deadline_h - math.floor(now_h), float(starts[-1]) + float(length.hours.max()))
     paid = _paid(price_usd_per_kwh, length, starts, math.floor(now_h))
     search = _Search(length, starts, now, deadline, by, energy_kwh, paid)
-    series = region_series(intensity, regions, now)
-    regional = [_forecast(basis, hourly, now, math.ceil(min(until_h, MOST_AHEAD_H))) for basis, hourly in series]
+    ahead_h = max(1, min(math.ceil(until_h), MOST_AHEAD_H))
+    regional = [search.forecast(region, ahead_h) for region in _comparable(region_series(intensity, regions, now))]
     bases = tuple(basis for basis, _ in regional)
     here_sum = next((float(search.expected(forecast)[0]) for _, forecast in regional if forecast is not None), 0.0)
     rows = tuple(search.advice(basis, forecast, here_sum) for basis, forecast in regional)
@@ -330,6 +353,13 @@ def best_start(
     reason = search.reason(best, bases, is_here=best is (known or rows)[0])
     alternatives = rows if len(rows) > 1 else ()
     return replace(best, reason=reason, alternatives=alternatives, sources=bases, notes=_notes(bases))
+
+
+def _comparable(regions: Sequence[RegionHours]) -> Sequence[RegionHours]:
+    """Return regions of which yearly averages alone were asked for as ones that can be compared by them."""
+    if len(regions) == 1 or any(region.basis.problem != NO_HOURS for region in regions):
+        return regions
+    return [region._replace(basis=replace(region.basis, problem="")) for region in regions]
 
 
 def _paid(price: Price | None, length: RunLength, starts: Array, first_hour: int) -> Array:
@@ -345,6 +375,13 @@ def _paid(price: Price | None, length: RunLength, starts: Array, first_hour: int
     return np.concatenate([means.of(60 * starts, 60 * float(h)) * h for h in length.hours])
 
 
+def _known(value: float) -> float | None:
+    """Return a number; None where it is not known."""
+    if math.isfinite(value):
+        return value
+    return None
+
+
 def _notes(bases: Sequence[IntensityBasis]) -> tuple[str, ...]:
     """Return what limits the comparison of regions."""
     counted = {one.region: one.basis for one in bases if one.forecast and one.basis.endswith(("direct", "lifecycle"))}
@@ -352,19 +389,6 @@ def _notes(bases: Sequence[IntensityBasis]) -> tuple[str, ...]:
         return ()
     named = ", ".join(f"{region} {basis.removeprefix('average, ')}" for region, basis in counted.items())
     return (f"The regions count other emissions ({named}): lifecycle adds some 10 to 50 g/kWh to direct ones",)
-
-
-def _forecast(
-    basis: IntensityBasis, hourly: HourlyIntensity | None, now: datetime, ahead_h: int
-) -> tuple[IntensityBasis, IntensityForecast | None]:
-    """Return what is known of a region with the forecast of its hours, or why there is none."""
-    if hourly is None:
-        return basis, None
-    try:
-        forecast = forecast_intensity(hourly, now, ahead_h)
-    except UsageError as error:
-        return replace(basis, problem="; ".join([*basis.failures, str(error)])), None
-    return replace(basis, forecast=forecast.basis), forecast
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +407,27 @@ class _Search:
     energy_kwh: float | None
     paid: Array
 
+    def forecast(self, region: RegionHours, ahead_h: int) -> tuple[IntensityBasis, IntensityForecast | None]:
+        """Return what is known of a region with the forecast of its hours, or why there is none."""
+        basis, history, given = region
+        if basis.problem:
+            return basis, None
+        problem = "too many hours are unknown, those of a run that starts now among them"
+        first_hour = math.floor(hours_since_epoch(self.now))
+        forecast = IntensityForecast.unknown(first_hour, ahead_h)
+        if history is not None:
+            try:
+                forecast = forecast_intensity(history, self.now, ahead_h)
+            except UsageError as error:
+                problem = str(error)
+        if given is not None:
+            hours = given.bridged(first_hour, ahead_h)
+            forecast = forecast.with_given(hours)
+        if math.isnan(self.expected(forecast)[0]):
+            why = "; ".join([*basis.failures, problem])
+            return replace(basis, problem=why), None
+        return replace(basis, forecast=forecast.basis), forecast
+
     def advice(self, basis: IntensityBasis, forecast: IntensityForecast | None, here_sum: float) -> StartAdvice:
         """Return the best start in a region; its saving is of running now in the first one.
 
@@ -392,25 +437,30 @@ class _Search:
             here_sum: intensity in the first region, summed over a run that starts now.
         """
         mean_h = float(self.length.hours.mean())
-        sums = None
+        starts = self.starts
+        sums = np.full(len(starts), math.nan)
         if forecast is not None:
             sums = self.expected(forecast)
-        intensity = basis.yearly_gco2e_per_kwh
-        intensity_now = intensity
-        starts = self.starts
         start = 0
         saving = None
         probability = None
         if self.by == "cost" and not math.isnan(self.paid[:, 0].sum()):
-            start, saving, probability = self._cheapest(np.zeros(len(starts)) if sums is None else sums)
-        elif self.by == "co2e" and forecast is not None and sums is not None:
+            start, saving, probability = self._cheapest(sums)
+        elif self.by == "co2e" and forecast is not None:
             start, saving, probability = self._greenest(forecast, sums, here_sum)
-        if sums is not None:
+        intensity = basis.yearly_gco2e_per_kwh
+        intensity_now = intensity
+        if forecast is not None:
             intensity_now = here_sum / mean_h
-            intensity = float(sums[start]) / mean_h
+            intensity = _known(float(sums[start]) / mean_h)
             if self.by == "co2e" and saving is not None:
                 intensity = intensity_now * (1.0 - saving.point)
         wait_h = float(starts[start] - starts[0])
+        price = self._price(start)
+        price_now = self._price(0)
+        is_worth_waiting = False
+        if saving is not None and probability is not None:
+            is_worth_waiting = saving.point >= LEAST_SAVING and probability >= LEAST_PROBABILITY
         now_utc = self.now.astimezone(UTC)
         start_utc = now_utc
         if start:
@@ -419,12 +469,12 @@ class _Search:
             start_utc=start_utc,
             wait_s=wait_h * SECONDS_PER_HOUR,
             region=basis.region,
-            emissions_kgco2e=self._kg(intensity),
-            emissions_now_kgco2e=self._kg(intensity_now),
-            cost_usd=self._cost_usd(start),
+            emissions_kgco2e=self._of_run(intensity, GRAMS_PER_KG),
+            emissions_now_kgco2e=self._of_run(intensity_now, GRAMS_PER_KG),
+            cost_usd=self._of_run(price),
             intensity_gco2e_per_kwh=intensity,
             saving=saving,
-            is_worth_waiting=bool(saving and saving.point >= LEAST_SAVING and (probability or 0) >= LEAST_PROBABILITY),
+            is_worth_waiting=is_worth_waiting,
             reason="",
             probability_of_saving=probability,
             by=self.by,
@@ -432,7 +482,9 @@ class _Search:
             deadline_utc=self.deadline.astimezone(UTC),
             duration_s=mean_h * SECONDS_PER_HOUR,
             energy_kwh=self.energy_kwh,
-            cost_now_usd=self._cost_usd(0),
+            cost_now_usd=self._of_run(price_now),
+            price_usd_per_kwh=price,
+            price_now_usd_per_kwh=price_now,
             intensity_now_gco2e_per_kwh=intensity_now,
             hours=() if forecast is None else self._hours(forecast),
             sources=(basis,),
@@ -455,13 +507,13 @@ class _Search:
 
     def _greenest(self, forecast: IntensityForecast, sums: Array, here_sum: float) -> tuple[int, Estimate, float]:
         """Return the start that is expected to emit least, what it saves, and the probability of any saving."""
-        least = sums <= float(sums.min()) * (1 + 1e-9)  # but for rounding: of days that are alike, the first
+        least = sums <= float(np.nanmin(sums)) * (1 + 1e-9)  # but for rounding: of days that are alike, the first
         start = int(least.argmax())
         now = float(sums[0])
         expected = WindowMeans(forecast.past_expected)
         actual = WindowMeans(forecast.past_actual)
         past = past_choices(expected, actual, forecast.weights, self.length, self.starts, start)
-        usual = _mean_known(forecast.past_expected) * float(self.length.hours.mean())
+        usual = _mean(forecast.past_expected) * float(self.length.hours.mean())
         promised = float(share_saved(float(sums[start]), now, usual))
         scale = 1.0 if now == here_sum else now / max(here_sum, 1e-9)
         return start, *past.saving(promised, scale)
@@ -469,11 +521,13 @@ class _Search:
     def _cheapest(self, sums: Array) -> tuple[int, Estimate, float]:
         """Return the start whose electricity costs least; of equal ones that which emits least, as far as is known."""
         costs = np.round(self.paid.mean(axis=0), 9)  # where two cost the same, neither is a rounding error cheaper
-        start = int(np.lexsort((sums, costs))[0])  # NaN comes last
+        start = int(np.lexsort((np.round(sums, 6), costs))[0])  # NaN comes last
         paid_now = self.paid[:, 0]
-        size = np.maximum(np.abs(paid_now), 1e-12)  # a price may be below zero
-        shares = np.round((paid_now - self.paid[:, start]) / size, 9) + 0.0
-        point = round(float((costs[0] - costs[start]) / max(abs(costs[0]), 1e-12)), 9) + 0.0
+        # A price may be zero or below: then a share is of what is usual.
+        usual = np.where(paid_now > 0, paid_now, np.nanmean(np.abs(self.paid), axis=1))
+        saved = paid_now - self.paid[:, start]
+        shares = np.round(saved / np.maximum(usual, 1e-12), 9) + 0.0
+        point = round(float(saved.mean() / max(usual.mean(), 1e-12)), 9) + 0.0
         saving = Estimate(point, min(point, *shares), max(point, *shares), PROJECTION_LEVEL, "share")
         return start, saving, float((shares > 0).mean())
 
@@ -485,7 +539,7 @@ class _Search:
         found = []
         for hour in range(min(_MOST_SHOWN_H, max(1, n_hours))):
             utc = time_of(forecast.first_hour + hour)
-            if hour >= len(forecast.expected):
+            if hour >= len(forecast.expected) or math.isnan(forecast.expected[hour]):
                 found.append(IntensityHour(utc, None, None, None))
                 continue
             point = float(forecast.expected[hour])
@@ -493,18 +547,15 @@ class _Search:
             found.append(IntensityHour(utc, point, max(0.0, point + min(0.0, lower)), point + max(0.0, upper)))
         return tuple(found)
 
-    def _kg(self, intensity: float | None) -> float | None:
-        """Return what the run emits at a mean intensity."""
-        if self.energy_kwh is None or intensity is None:
+    def _of_run(self, per_kwh: float | None, unit: float = 1.0) -> float | None:
+        """Return what is known of each kWh for the energy of the run, in a unit."""
+        if self.energy_kwh is None or per_kwh is None:
             return None
-        return self.energy_kwh * intensity / GRAMS_PER_KG
+        return round(self.energy_kwh * per_kwh / unit, 12)
 
-    def _cost_usd(self, start: int) -> float | None:
-        """Return what the electricity costs from a start, expected over the durations of the run."""
-        if self.energy_kwh is None:
-            return None
-        cost = self.energy_kwh * float(self.paid[:, start].mean() / self.length.hours.mean())
-        return round(cost, 12) if math.isfinite(cost) else None
+    def _price(self, start: int) -> float | None:
+        """Return the mean price of a kWh from a start, expected over the durations of the run."""
+        return _known(float(self.paid[:, start].mean() / self.length.hours.mean()))
 
     def reason(self, advice: StartAdvice, bases: Sequence[IntensityBasis], *, is_here: bool) -> str:
         """Return why waiting is worth it, or not."""
@@ -513,23 +564,21 @@ class _Search:
         if saving is None and self.by == "cost":
             return "the price of a run that starts now is not known."
         if saving is None:
-            problems = [f"{one.region}: {one.problem}" for one in bases]
-            if len(bases) == 1:
-                problems = [bases[0].problem]
-            return f"{'; '.join(problems)}."
+            if len({one.problem for one in bases}) == 1:
+                return f"{bases[0].problem}."
+            return f"{'; '.join(f'{one.region}: {one.problem}' for one in bases)}."
         what = "cost" if self.by == "cost" else "CO2e"
-        if wait_h >= 1:
-            saves = f"waiting {wait_h:.0f} h saves"
-        elif wait_h:
-            saves = f"waiting {60 * wait_h:.0f} min saves"
-        else:
-            saves = "starting elsewhere saves"
-        saves += f" {saving.point:z.0%} of the {what} expected ({saving.lower:z.0%} to {saving.upper:z.0%})"
+        saves = f"starting in {advice.region} saves"
+        if wait_h:
+            saves = f"waiting {fmt.brief_duration(advice.wait_s)} saves"
+        saves += f" {advice.saved} of the {what} expected"
         likely = f"anything at all with a probability of {advice.probability_of_saving or 0:.0%}"
         if advice.is_worth_waiting:
             return f"{'Worth waiting' if wait_h else 'Worth it'}: {saves}, and saves {likely}."
         if not wait_h and is_here:
             why = f"no later start is expected to save {what}"
+            if len(bases) > 1:
+                why = f"no later start and no other region is expected to save {what}"
             if self.deadline - timedelta(hours=self.length.reserved_h) < self.now:
                 why = f"even started now, the run does not end by the deadline with {FITS:.0%}"
         elif saving.point < LEAST_SAVING:

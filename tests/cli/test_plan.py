@@ -129,6 +129,45 @@ def test_a_schedulers_file_is_all_of_stdout(tmp_path: Path) -> None:
     assert "2026-11-22 15:03:20 UTC" in now.stdout  # not worth waiting: it starts now
 
 
+def test_the_answer_names_the_clean_country_once() -> None:
+    result = call("--hours", "4", "--kwh", "2", "--within", "24h", "--intensity", "table", "--country", "DE,FR")
+    first = result.stdout.splitlines()[0]
+    assert first.startswith("Start now in France (FR): ") and first.endswith("% less CO2e.")
+    assert result.stdout.count("France") == 1 and "No advice" not in result.stdout
+    named = call("--hours", "4", "--within", "24h", "--intensity", "table", "--country", "Germany,France").stdout
+    assert named.startswith("Start now in France: ")
+
+
+@pytest.mark.parametrize(
+    ("prices", "kwh", "said"),
+    [
+        ((0.0, -0.05), "3", "$0.15 less cost."),
+        ((-0.01, -0.05), "3", "$0.12 less cost."),
+        ((0.20, -0.05), "3", "$0.75 less cost."),
+        ((0.20, 0.0), "", "$0.20 less cost per kWh."),
+        ((0.20, 0.05), "3", "75% less cost."),
+    ],
+)
+def test_a_price_of_zero_or_below_is_told_in_dollars(prices: tuple[float, float], kwh: str, said: str) -> None:
+    tariff = f"base {prices[0]}; low {prices[1]} 3-4"
+    energy = ("--kwh", kwh) if kwh else ()
+    arguments = ("--hours", "1", *energy, "--within", "24h", "--by", "cost", "--tariff", tariff)
+    result = call(*arguments)
+    assert result.stdout.splitlines()[0] == f"Start at 03:00 tomorrow (in 11 h 57 min): {said}"
+    amount = said.split()[0]
+    assert f"saves {amount}" in json.loads(call(*arguments, "--json").stdout)["reason"]
+
+
+def test_the_age_of_an_old_history_is_on_the_screen(tmp_path: Path) -> None:
+    lines = csv_file(tmp_path / "grid.csv").read_text().splitlines()
+    old = tmp_path / "old.csv"
+    old.write_text("\n".join(lines[:-36]) + "\n")
+    result = call("--hours", "4", "--within", "24h", "--intensity", str(old))
+    assert result.stdout.startswith(
+        "Start at "
+    ) and "old.csv, given by the user: the newest figure is 1 d 12 h old." in (result.stdout)
+
+
 def test_help_loads_no_numpy() -> None:
     code = (
         "import sys; from greenlove_tracker.cli import cli; cli.main(['plan', '--help'], standalone_mode=False); "

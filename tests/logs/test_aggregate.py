@@ -216,6 +216,5 @@ def test_a_further_fact_of_run_csv_is_one_line(make_run, monkeypatch):
     facts_of = run_rows._facts_of
     runs = [Run(make_run(f"run-{n}", fields={"cluster": name})) for n, name in enumerate(("alps", "jura", "alps"))]
     assert len({run_row(run).facts.intensity for run in runs}) == 1
-    monkeypatch.setattr(run_rows, "_facts_by_lines", run_rows._FactsByLines())
     monkeypatch.setattr(run_rows, "_facts_of", lambda run: replace(facts_of(run), intensity=run.text("cluster")))
     assert [run_row(run).facts.intensity for run in runs] == ["alps", "jura", "alps"]

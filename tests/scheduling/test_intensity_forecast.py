@@ -59,7 +59,15 @@ def test_an_unknown_hour_is_left_out_and_never_zero():
     forecast = forecast_at(values, 24 * 60)
     assert forecast.expected == pytest.approx(300.0, abs=0.5)
     assert forecast.past_expected == pytest.approx(300.0, abs=0.5)
-    assert np.isnan(forecast.past_actual).any()
+    assert np.isfinite(forecast.past_actual).all()
+
+
+def test_a_history_that_ended_before_now_is_forecast_from_its_end():
+    values = windy(60, seed=5, wander=5.0)
+    fresh, late = forecast_at(values, 24 * 59 + 6), forecast_at(values[: 24 * 58], 24 * 59 + 6)
+    assert late.expected == pytest.approx(fresh.expected, rel=0.1)
+    errors = [np.std(found.past_actual[:, 0] - found.past_expected[:, 0]) for found in (fresh, late)]
+    assert errors[1] > 1.5 * errors[0]
 
 
 def test_it_beats_persistence_and_the_usual_day():

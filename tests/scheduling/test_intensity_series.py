@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -174,3 +175,140 @@ def test_best_start_asks_the_addresses_of_the_settings(no_settings, monkeypatch)
         server.always(Reply(status=404))
         found = best_start(4, intensity="neso", regions=["GB"], deadline=datetime.now(UTC) + timedelta(hours=24))
     assert server.asked and "neso: HTTP 404, not found from 127.0.0.1" in found.reason
+
+
+# -- A user's own file: hours to come are taken as given --
+
+
+def hourly(path, values, first, column="gco2e_per_kwh", step=HOUR):
+    rows = [f"{first + n * step:%Y-%m-%dT%H:%MZ},{v}\n" for n, v in enumerate(values) if not np.isnan(v)]
+    path.write_text(f"utc,{column}\n" + "".join(rows))
+    return path
+
+
+def usual(n, first):
+    return 300 + 100 * np.cos(((np.arange(n) + first.hour) % 24 - 18) * 2 * np.pi / 24)
+
+
+def least(values, duration_h, now_min, slack_h):
+    """Return the best start, minute by minute: its hour (0: now), what a run sums to then, and what it does now."""
+    minutes = np.repeat(values, 60)
+    length = round(60 * duration_h)
+    starts = [now_min, *range(60, 60 * 24 * 7, 60)]
+    starts = [start for start in starts if start + length <= now_min + 60 * slack_h]
+    sums = [minutes[start : start + length].sum() / 60 for start in starts]
+    n = int(np.nanargmin(np.round(sums, 6)))
+    return (starts[n] - now_min) * 60.0, sums[n], sums[0]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("has_history", [False, True])
+def test_the_advice_is_the_optimum_of_the_hours_to_come(tmp_path, seed, has_history):
+    random = np.random.default_rng(seed)
+    values = random.integers(0, 600, 60).astype(float)
+    duration_h, slack_h = float(random.choice([0.5, 1, 2.5, 4, 9])), float(random.integers(10, 44))
+    first = NOW.replace(minute=0)
+    before = usual(24 * 30, first - 30 * 24 * HOUR) if has_history else np.empty(0)
+    path = hourly(tmp_path / "own.csv", np.concatenate([before, values]), first - len(before) * HOUR)
+    advice = best_start(duration_h, intensity=path, deadline=NOW + slack_h * HOUR, now=NOW)
+    wait_s, then, now = least(values, duration_h, 10, slack_h)
+    assert advice.wait_s == pytest.approx(wait_s)
+    assert advice.intensity_now_gco2e_per_kwh == pytest.approx(now / duration_h)
+    if now > 60:
+        assert advice.saving.point == pytest.approx(1 - then / now, abs=1e-6)
+        assert advice.saving.upper - advice.saving.lower < 1e-6
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_advice_is_the_optimum_of_the_prices_also_at_zero_and_below(tmp_path, seed):
+    random = np.random.default_rng(seed)
+    prices = random.choice([-0.1, -0.02, 0.0, 0.05, 0.3], 60)
+    duration_h, slack_h = float(random.choice([0.5, 1, 2.5, 4])), float(random.integers(10, 44))
+    tariff = parse_tariff(hourly(tmp_path / "prices.csv", prices, NOW.replace(minute=0), "usd_per_kwh"))
+    options = {"intensity": "table", "regions": ["DE"], "by": "cost", "price_usd_per_kwh": tariff, "now": NOW}
+    advice = best_start(duration_h, deadline=NOW + slack_h * HOUR, energy_kwh=2 * duration_h, **options)
+    wait_s, then, now = least(prices, duration_h, 10, slack_h)
+    assert advice.wait_s == pytest.approx(wait_s)
+    assert (advice.cost_usd, advice.cost_now_usd) == pytest.approx((2 * then, 2 * now))
+    assert advice.is_worth_waiting == (wait_s > 0)
+    assert abs(advice.saving.point) < 100
+    if min(now, then) <= 0 and wait_s:
+        assert advice.saved.startswith("$") and float(advice.saved[1:]) == pytest.approx(2 * (now - then), abs=0.006)
+
+
+def test_a_short_gap_is_bridged_in_a_history_and_in_hours_to_come(tmp_path):
+    first = NOW.replace(minute=0) - 30 * 24 * HOUR
+    values = usual(24 * 30, first)
+    whole = hourly(tmp_path / "whole.csv", values, first)
+    values[::4] = np.nan
+    gaps = hourly(tmp_path / "gaps.csv", values, first)
+    sure, bridged = (best_start(4, intensity=path, deadline=NOW + 24 * HOUR, now=NOW) for path in (whole, gaps))
+    assert bridged.saving.point == pytest.approx(sure.saving.point, abs=0.03) and sure.saving.point > 0.4
+    to_come = np.full(24, 300.0)
+    to_come[[8, 9, 10]] = 20, np.nan, 20
+    path = hourly(tmp_path / "to_come.csv", to_come, NOW.replace(minute=0))
+    assert best_start(3, intensity=path, deadline=NOW + 24 * HOUR, now=NOW).saving.point == pytest.approx(1 - 20 / 300)
+
+
+def said(path, **options):
+    return best_start(4, intensity=path, deadline=NOW + 36 * HOUR, now=NOW, **options)
+
+
+def test_where_too_many_hours_are_unknown_it_says_so_and_no_saving(tmp_path):
+    first = NOW.replace(minute=0) - 30 * 24 * HOUR
+    values = usual(24 * 30, first)
+    values[np.arange(len(values)) % 12 < 6] = np.nan
+    advice = said(hourly(tmp_path / "gaps.csv", values, first))
+    assert advice.saving is None and "too many hours are unknown" in advice.reason
+    later = said(hourly(tmp_path / "later.csv", np.full(30, 300.0), NOW.replace(minute=0) + 5 * HOUR))
+    assert later.saving is None and "too many hours are unknown, those of a run that starts now" in later.reason
+
+
+def test_starts_in_unknown_hours_are_left_out(tmp_path):
+    values = np.full(36, 300.0)
+    values[5:12] = np.nan
+    values[20:24] = 20
+    advice = said(hourly(tmp_path / "hole.csv", values, NOW.replace(minute=0)), energy_kwh=1)
+    assert advice.start_utc == NOW.replace(minute=0) + 20 * HOUR and advice.emissions_kgco2e == pytest.approx(0.02)
+    assert [hour.expected for hour in advice.hours[4:13]] == [300, *[None] * 7, 300]
+
+
+def test_an_old_history_is_not_used_in_silence(tmp_path):
+    for days, known in ((1, True), (10, False)):
+        first = NOW.replace(minute=0) - (30 + days) * 24 * HOUR
+        advice = said(hourly(tmp_path / "old.csv", usual(24 * 30, first), first))
+        assert (advice.saving is not None) == known and advice.sources[0].age_s > days * 86400
+    assert "known until 2026-11-12 18:00 UTC, 10 days ago" in advice.reason
+
+
+def test_quarters_of_an_hour_and_stretches_of_six_hours_are_read_by_the_hour(tmp_path):
+    first = NOW.replace(hour=0, minute=0)
+    quarters = hourly(tmp_path / "15min.csv", np.tile([100.0, 200, 300, 400], 48), first, step=HOUR / 4)
+    found = one(quarters, None)
+    assert found.history.values.tolist() == [250.0] * 18 and found.given.values.tolist() == [250.0] * 48
+    sixes = hourly(tmp_path / "6h.csv", np.array([100.0, 200, 300, 400, 500]), first, step=6 * HOUR)
+    assert one(sixes, None).given.values.tolist() == np.repeat([100.0, 200, 300, 400, 500], 6).tolist()
+
+
+def test_a_file_of_local_times_is_of_the_same_hours_on_the_night_of_the_change(tmp_path):
+    now = datetime(2026, 10, 24, 20, 0, tzinfo=UTC)
+    rows = []
+    for n in range(24):
+        local = (now + n * HOUR).astimezone(ZoneInfo("Europe/Berlin"))
+        rows.append(f"{local.isoformat()},{20 if n in (4, 5) else 300}\n")  # 02:00, which comes twice
+    path = tmp_path / "local.csv"
+    path.write_text("utc,gco2e_per_kwh\n" + "".join(reversed(rows)))
+    advice = best_start(2, intensity=path, deadline=now + 20 * HOUR, now=now)
+    assert advice.start_utc == now + 4 * HOUR and advice.saving.point == pytest.approx(1 - 20 / 300)
+
+
+def test_yearly_averages_tell_one_region_from_another_once():
+    options = {"intensity": "table", "deadline": NOW + 24 * HOUR, "now": NOW, "energy_kwh": 2}
+    advice = best_start(4, regions=["DE", "FR"], **options)
+    assert (advice.region, advice.wait_s, advice.is_worth_waiting) == ("FR", 0.0, True)
+    germany, france = (row.intensity_gco2e_per_kwh for row in advice.alternatives)
+    assert advice.saving.point == pytest.approx(1 - france / germany) and advice.saving.point > 0.5
+    assert advice.emissions_kgco2e == pytest.approx(2 * france / 1000)
+    assert advice.emissions_now_kgco2e == pytest.approx(2 * germany / 1000)
+    here = best_start(4, regions=["FR", "DE"], **options)
+    assert (here.region, here.is_worth_waiting) == ("FR", False) and "no other region" in here.reason

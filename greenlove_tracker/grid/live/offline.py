@@ -31,12 +31,15 @@ VALUE_COLUMN = "gco2e_per_kwh"
 class CsvIntensity:
     """A file of one's own: ``utc,gco2e_per_kwh``, a row for each stretch of time, by its start.
 
-    An empty cell or a missing row is unknown. What is past at the present time is history. The file counts for every
-    place.
+    An empty cell or a missing row is unknown. What is past at the present time is history, what is not is the user's
+    own forecast. The file counts for every place.
 
     Args:
         path: the file.
         now: the clock.
+
+    Attributes:
+        points: the rows, past and to come, in their order.
 
     Raises:
         UsageError: where the file cannot be read; the message names the line.
@@ -47,7 +50,7 @@ class CsvIntensity:
     def __init__(self, path: str | Path, *, now: Clock) -> None:
         self._now = now
         source = f"{Path(path).name}, given by the user"
-        self._points = [
+        self.points = [
             IntensityPoint(
                 row.value,
                 row.start_utc,
@@ -64,12 +67,12 @@ class CsvIntensity:
 
     def now(self, place: GridPlace) -> IntensityPoint:
         """Return the row that holds this moment, or the newest before it."""
-        return newest(self.name, self._points, self._now())
+        return newest(self.name, self.points, self._now())
 
     def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
         """Return the rows that are over."""
         now = self._now()
-        return within(self.name, [p for p in self._points if p.end_utc <= now], *checked_range(since, until))
+        return within(self.name, [p for p in self.points if p.end_utc <= now], *checked_range(since, until))
 
 
 class _AnyHour(IntensityProvider):
