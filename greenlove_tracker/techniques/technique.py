@@ -87,6 +87,9 @@ TECHNIQUES: dict[str, ListedTechnique] = {
     "batch-size": ListedTechnique("loading", "another batch size: it learns otherwise", value_hint="=128"),
     "channels-last": ListedTechnique("computation", "images with their channels last in memory"),
     "compile": ListedTechnique("computation", "torch.compile; its one-off compile time is shown apart", ""),
+    "curriculum": ListedTechnique(
+        "curriculum", "the easiest samples first, and all of them after so many stairs", value_hint="=4"
+    ),
     "early-stopping": ListedTechnique(
         "early_stopping",
         "stops after this many evaluations without a better one, with the best weights",

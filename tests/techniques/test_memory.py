@@ -64,6 +64,29 @@ def test_each_part_is_what_it_is_by_hand():
     assert sum(parts) == row.peak_bytes and row.reason == ""
 
 
+def twice(model, batch):
+    """A loss that calls its model twice, as contrastive ones do."""
+    return nn.functional.mse_loss(model(batch[0]), model(batch[0] + 1.0)) + model(batch[0]).square().mean()
+
+
+def test_a_loss_that_calls_its_model_twice_and_micro_batches_are_followed():
+    once, accumulated = estimate_memory(lambda: {**chain()(), "batch_size": 2 * BATCH}, ["grad-accumulation=4"])
+    assert accumulated.reason == "" and accumulated.peak_bytes <= once.peak_bytes
+    called_twice, *_ = estimate_memory(lambda: {**chain()(), "loss": twice})
+    assert called_twice.activations_bytes > once.activations_bytes / 2 and called_twice.reason == ""
+
+
+def test_sparse_gradients_are_followed_too():
+    def task():
+        model = nn.Sequential(nn.Embedding(50, WIDTH, sparse=True), nn.Flatten(), nn.Linear(4 * WIDTH, 1))
+        words = torch.randint(50, (2 * BATCH, 4))
+        data = TensorDataset(words, torch.randn(2 * BATCH, 1))
+        return model, torch.optim.SGD(model.parameters(), lr=0.1), nn.MSELoss(), data
+
+    (row,) = estimate_memory(task)
+    assert row.method == "measured step" and row.peak_bytes > row.parameters_bytes > 0
+
+
 def test_on_a_gpu_an_optimizer_takes_all_parameters_at_once():
     here, there = (estimate_memory(chain(), as_on_gpu=on_gpu)[0] for on_gpu in (False, True))
     assert there.peak_bytes > here.peak_bytes + CHAIN_BYTES / 2  # roots of the second moments
