@@ -139,7 +139,7 @@ def _compare_whole(target: str, script_arguments: Sequence[str], *, techniques: 
         raise UsageError("--full trains to the end, however long that is: leave {argument} out", argument="budget_s")
     name = f"compare-{Path(file).stem}-{function}"
     directory = Path(options["log_dir"] or EXPERIMENTS_DIR, name).absolute()
-    keys = {"epochs": options["epochs"], "batch_size": options["batch_size"], "country": options["country"]}
+    keys = {name: options[name] for name in ("epochs", "batch_size", "country")}
     described = {
         "name": name,
         "task": f"{Path(file).absolute()}:{function}",

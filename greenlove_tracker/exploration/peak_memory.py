@@ -3,7 +3,7 @@
 Two steps are made (the optimizer's states exist in the second). Which tensors live when is followed below autograd, and
 of a model on ``meta``, whose tensors have shapes and no data, as of one that computes. What kernels take and give back
 themselves is not seen, as in convolutions and recurrent layers. ``MemTracker`` of torch is not used: it follows modules
-too, and refuses a step that calls its model twice (docs/decisions/0034-peak-memory-without-memtracker.md).
+too, and refuses a step that calls its model twice (docs/decisions/0029-what-an-exploration-puts-back.md).
 """
 
 from __future__ import annotations

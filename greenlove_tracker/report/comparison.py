@@ -578,9 +578,9 @@ class _Combination:
     sides: dict[str, Side]
     comparison: Comparison
 
-    def row_of(self, arm: str) -> ComparisonRow | None:
-        """Return the row of an arm; None where it has not finished here."""
-        return next((row for row in self.comparison.rows if _arm(self.sides[row.name]) == arm), None)
+    def rows_of(self, arm: str) -> list[ComparisonRow]:
+        """Return the row of an arm; none where it has not finished here."""
+        return [row for row in self.comparison.rows if _arm(self.sides[row.name]) == arm]
 
 
 def _combinations(sides: Sequence[Side]) -> list[_Combination]:
@@ -607,7 +607,7 @@ def _over_all(combinations: Sequence[_Combination]) -> _Combination:
     """Compare each arm with the baseline of the same combination, over all combinations together."""
     name = f"over all {len(combinations)} combinations"
     runs: dict[str, list[Run]] = {}
-    block_of = {}
+    block_of: dict[str, int] = {}
     for number, combination in enumerate(combinations):
         for side in combination.sides.values():
             runs.setdefault(f"{_arm(side)} {name}", []).extend(side.runs)
@@ -636,24 +636,22 @@ def _experiment_verdict(sides: Sequence[Side], combinations: Sequence[_Combinati
     said = []
     for row in rows:
         side = answer.sides[row.name]
-        in_cells = [(cell.name, cell.row_of(_arm(side))) for cell in cells]
+        in_cells = [(cell.name, own) for cell in cells for own in cell.rows_of(_arm(side))]
         learnt = _learnt_text(side, baseline, shared_metrics(sides))
         parts = (row_sentence(answer.comparison, row), _cells_text(in_cells), learnt)
         said.append("; ".join(filter(None, parts)))
     return f"{'. '.join(said)}."
 
 
-def _cells_text(rows: Sequence[tuple[str, ComparisonRow | None]]) -> str:
-    """Say what an arm saves in each combination, or from which to which that goes; empty where none is known."""
-    quantity = "energy" if all(row is None or row.energy_ratio for _, row in rows) else "time"
-    ratios = {name: row and (row.energy_ratio if quantity == "energy" else row.time_ratio) for name, row in rows}
-    known = sorted((ratio.point, name) for name, ratio in ratios.items() if ratio is not None)
+def _cells_text(rows: Sequence[tuple[str, ComparisonRow]]) -> str:
+    """Say from what to what an arm goes in the combinations, by their names; empty where no ratio is known."""
+    quantity = "energy_ratio" if all(row.energy_ratio for _, row in rows) else "time_ratio"
+    found: list[tuple[Estimate | None, str]] = [(getattr(row, quantity), name) for name, row in rows]
+    known = sorted((ratio.point, name) for ratio, name in found if ratio is not None)
     if not known:
         return ""
-    texts = [f"{_signed(point - 1, 0)}% at {name}" for point, name in known]
-    if len(texts) > _MOST_SAID:
-        return f"its {quantity} from {texts[0]} to {texts[-1]}"
-    return f"its {quantity} {', '.join(texts)}"
+    least, most = (f"{_signed(point - 1, 0)}% at {name}" for point, name in (known[0], known[-1]))
+    return f"its {QUANTITIES[quantity]} from {least} to {most}"
 
 
 def _trainings(record: ExperimentRecord, metrics: Sequence[str]) -> list[Block]:

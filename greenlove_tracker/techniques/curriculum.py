@@ -98,10 +98,9 @@ class Curriculum(Sampler[int]):  # type: ignore[misc]
             stairs = 2
         if stairs is not None:
             progress = math.floor(progress * (stairs - 1) + _ROUNDING) / (stairs - 1)
+        paced = self._start + (1 - self._start) * progress
         if self._pacing == "exponential":
-            paced = self._start ** (1 - progress)
-        else:
-            paced = self._start + (1 - self._start) * progress
+            paced = math.pow(self._start, 1 - progress)
         if self._stairs is not None:
             return paced
         return math.ceil(_TENTHS * paced - _ROUNDING) / _TENTHS

@@ -102,7 +102,7 @@ def test_the_headline_names_all_combinations(matrix):
 def test_two_combinations_are_both_in_the_headline(matrix):
     two = replace(matrix, groups=tuple(group for group in matrix.groups if group[0].endswith("--lr=1e-3")))
     said = experiment_document(two).verdict
-    assert "−50% at batch_size=16, --lr=1e-3, −40% at batch_size=64, --lr=1e-3" in said
+    assert "from −50% at batch_size=16, --lr=1e-3 to −40% at batch_size=64, --lr=1e-3" in said
 
 
 # -- A training of several runs --

@@ -135,7 +135,7 @@ def test_what_cannot_be_used_or_fails_is_a_row_with_its_reason():
     own = [Technique("refused", refuse), Technique("broken", break_it), Technique("compiled", compiled)]
     baseline, *rows = estimate_memory(chain(), own)
     assert baseline.peak_bytes and all(row.peak_bytes is None and row.method == "" for row in rows)
-    assert rows[0].reason == "this CPU cannot" and rows[1].reason.startswith("it fails here: ")
+    assert rows[0].reason == "this CPU cannot" and rows[1].reason.startswith("RuntimeError: mat1 and mat2")
     assert "greenlove compare" in rows[2].reason
 
 
