@@ -206,11 +206,12 @@ class _ComparisonRun(TrialSession):
         n_blocks = len({trial.block for trial in trials})
         notes = list[str]()
         if n_blocks < LEAST_BLOCKS and any(not record.reason for record in list(self._records.values())[1:]):
-            name, slowest = max(self._records.items(), key=lambda item: item[1].warm_up_s)
+            slowest = max(self._records, key=lambda name: self._records[name].warm_up_s)
+            warm_up_s = self._records[slowest].warm_up_s
+            if warm_up_s >= _MOST_WARM_SHARE * self.budget_s:
+                lasted = f"{duration(warm_up_s)} of {duration(self.budget_s)}"
+                notes.append(f"{slowest} took the budget: its first steps lasted {lasted}")
             notes.append(f"the budget held {plural(n_blocks, 'block')} of trials, and {LEAST_BLOCKS} are needed")
-            if slowest.warm_up_s >= _MOST_WARM_SHARE * self.budget_s:
-                started = f"its first steps lasted {duration(slowest.warm_up_s)} of {duration(self.budget_s)}"
-                notes.insert(0, f"{name} took the budget: {started}")
         comparison = Comparison(
             baseline,
             tuple(sorted(rows, key=_order)),
@@ -243,7 +244,8 @@ class _ComparisonRun(TrialSession):
         """Build an arm and warm it up; one that cannot be is noted, with its reason."""
         name = BASELINE if technique is None else technique.name
         record = self._records[name]
-        if technique is not None and self.spent_s >= self.budget_s:
+        is_of_whole = technique is not None and technique.is_of_whole
+        if self._arms and not is_of_whole and self.spent_s >= self.budget_s:
             record.notes.append("The budget was over before its first step")
             return
         self._draw(f"warming up · {name}")
@@ -251,7 +253,7 @@ class _ComparisonRun(TrialSession):
             state.restore()
         began_s = self.spent_s
         try:
-            if technique is not None and technique.is_of_whole:
+            if is_of_whole:
                 raise NotApplicableError(_OF_WHOLE)
             arm = arm_of(self._made.pop(0) if self._made else self._make(), technique)
             if technique is None and any(arm.parts.get(name) for name in ("total_epochs", "total_steps", "phases")):

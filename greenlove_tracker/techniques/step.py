@@ -202,9 +202,11 @@ def _checked_loss(loss: Any) -> torch.Tensor:
     Raises:
         UsageError: where it is none.
     """
-    if isinstance(loss, torch.Tensor) and loss.numel() == 1:
-        return loss
-    kind = f"tensor of {loss.numel():,} numbers" if isinstance(loss, torch.Tensor) else type(loss).__name__
+    kind = type(loss).__name__
+    if isinstance(loss, torch.Tensor):
+        if loss.numel() == 1:
+            return loss
+        kind = f"tensor of {loss.numel():,} numbers"
     raise UsageError(f"the loss is a {kind}: let the criterion, or loss(model, batch), return a tensor of one number")
 
 
