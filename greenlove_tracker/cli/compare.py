@@ -73,10 +73,12 @@ def compare(
     if any(":" in target and target.rpartition(":")[0].endswith(".py") for target in targets):
         if len(targets) > 1:
             raise UsageError(f"{targets[0]} and {targets[1]}: one training is compared with itself: name one")
+        context = click.get_current_context()
         if options.pop("is_full"):
-            if as_json or click.get_current_context().params["page"]:
+            if as_json or context.params["page"]:
                 raise UsageError("--full writes its report as files, and says where: leave --json and --output out")
-            click.get_current_context().exit(_compare_whole(targets[0], arguments or (), **options))
+            code = _compare_whole(targets[0], arguments or (), **options)
+            context.exit(code)
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
             found = _compare_techniques(targets[0], arguments or (), **options)
         base.answer(comparison_document(found), found)
@@ -139,17 +141,17 @@ def _compare_whole(target: str, script_arguments: Sequence[str], *, techniques: 
         raise UsageError("--full trains to the end, however long that is: leave {argument} out", argument="budget_s")
     name = f"compare-{Path(file).stem}-{function}"
     directory = Path(options["log_dir"] or EXPERIMENTS_DIR, name).absolute()
-    keys = {name: options[name] for name in ("epochs", "batch_size", "country")}
-    described = {
-        "name": name,
-        "task": f"{Path(file).absolute()}:{function}",
-        "arguments": list(script_arguments),
-        "seeds": [options["seed"] or 0],
-        "arms": {BASELINE: [], **{technique: technique.split("+") for technique in names}},
-        **{key: value for key, value in keys.items() if value is not None},
-        "settings": {"project": options["project"]} if options["project"] else {},
-        "outputs": {"directory": str(directory)},
-    }
+    described: dict[str, Any] = {"name": name, "task": f"{Path(file).absolute()}:{function}"}
+    described["arguments"] = list(script_arguments)
+    described["seeds"] = [options["seed"] or 0]
+    arms = {technique: technique.split("+") for technique in names}
+    described["arms"] = {BASELINE: [], **arms}
+    for key in ("epochs", "batch_size", "country"):
+        if options[key] is not None:
+            described[key] = options[key]
+    if options["project"]:
+        described["settings"] = {"project": options["project"]}
+    described["outputs"] = {"directory": str(directory)}
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "experiment.yaml"
     path.write_text(json.dumps(described, indent=2))  # which is YAML too

@@ -100,7 +100,8 @@ class _LiveTensors(TorchDispatchMode):  # type: ignore[misc]
         self.count(found)
         if self._live_bytes > self.peak_bytes:
             self.peak_bytes = self._live_bytes
-            self.gradients_bytes = storage_bytes(_gradients(self._weights), self._device)
+            gradients = _gradients(self._weights)
+            self.gradients_bytes = storage_bytes(gradients, self._device)
         return found
 
     def count(self, tensors: Any) -> None:
@@ -108,10 +109,12 @@ class _LiveTensors(TorchDispatchMode):  # type: ignore[misc]
         found = [tensor for tensor in tree_leaves(tensors) if isinstance(tensor, torch.Tensor)]
         for storage in _storages(found, self._device):
             key = storage._cdata
-            if key not in self._known:
-                n_bytes = -(-storage.nbytes() // self._block_bytes) * self._block_bytes
-                self._live_bytes += n_bytes
-                self._known[key] = weakref.ref(storage, partial(self._remove, key, n_bytes))
+            if key in self._known:
+                continue
+            n_blocks = -(-storage.nbytes() // self._block_bytes)
+            n_bytes = n_blocks * self._block_bytes
+            self._live_bytes += n_bytes
+            self._known[key] = weakref.ref(storage, partial(self._remove, key, n_bytes))
 
     def _remove(self, key: int, n_bytes: int, _: object) -> None:
         self._live_bytes -= n_bytes
@@ -208,7 +211,8 @@ def _storages(tensors: Iterable[torch.Tensor], device: torch.device) -> Iterator
     for tensor in tensors:
         if hasattr(tensor, "__tensor_flatten__"):  # of quantized weights, which are made of others
             names, _ = tensor.__tensor_flatten__()
-            yield from _storages([getattr(tensor, name) for name in names], device)
+            parts = [getattr(tensor, name) for name in names]
+            yield from _storages(parts, device)
         elif tensor.device == device:
             with suppress(NotImplementedError, RuntimeError):
                 yield tensor.untyped_storage()

@@ -161,9 +161,11 @@ def headline(comparison: Comparison) -> str:
     if not ran:
         return f"{wording.joined([row.name for row in comparison.rows], _MOST_SAID)} could not be run"
     if comparison.notes and not comparison.trials:  # the first note says why there is none
+        said = f"Nothing was measured: {comparison.notes[0]}"
         budgets_s = [row.budget_s for row in ran if row.budget_s is not None]
-        advice = f"; --budget {math.ceil(max(budgets_s))} would show more" if budgets_s else ""
-        return f"Nothing was measured: {comparison.notes[0]}{advice}"
+        if budgets_s:
+            said += f"; --budget {math.ceil(max(budgets_s))} would show more"
+        return said
     saving = [row for row in ran if row.verdict is Verdict.SAVES]
     if saving:
         return row_sentence(comparison, saving[0])
@@ -591,16 +593,20 @@ def _combinations(sides: Sequence[Side]) -> list[_Combination]:
     arms = [_arm(side) for side in sides]
     by_name: dict[str, list[Side]] = {}
     for side, arm in zip(sides, arms, strict=True):
-        name = side.name.removeprefix(arm).removeprefix(", ")
-        by_name.setdefault(name if len(set(arms)) > 1 else "", []).append(side)
+        name = ""
+        if len(set(arms)) > 1:
+            name = side.name.removeprefix(arm).removeprefix(", ")
+        by_name.setdefault(name, []).append(side)
     found = []
     for name, own in by_name.items():
         own.sort(key=lambda side: arms.index(_arm(side)))  # in each second combination the baseline was trained second
         done = {side.name: side for side in own if side.runs}
         if len(done) > 1 and own[0].runs and _arm(own[0]) == arms[0]:
-            compared = compare_runs([(side.name, side.runs) for side in done.values()], of_whole=True)
-            found.append(_Combination(name, done, compared))
-    return [_over_all(found), *found] if len(found) > 1 else found
+            groups = [(side.name, side.runs) for side in done.values()]
+            found.append(_Combination(name, done, compare_runs(groups, of_whole=True)))
+    if len(found) > 1:
+        return [_over_all(found), *found]
+    return found
 
 
 def _over_all(combinations: Sequence[_Combination]) -> _Combination:

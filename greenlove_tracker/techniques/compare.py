@@ -233,7 +233,8 @@ class _ComparisonRun(TrialSession):
         warm_until_s = self.perf_s() + _WARM_SHARE * max(0.0, stage_s)
         for number, technique in enumerate(techniques):
             left_s = max(0.0, warm_until_s - self.perf_s())
-            self._add_arm(technique, self.perf_s() + left_s / (len(techniques) - number))
+            n_left = len(techniques) - number
+            self._add_arm(technique, self.perf_s() + left_s / n_left)
         for state in self._common:
             state.restore()
         self._prepared_s += self.spent_s - began_s
@@ -255,13 +256,16 @@ class _ComparisonRun(TrialSession):
         try:
             if is_of_whole:
                 raise NotApplicableError(_OF_WHOLE)
-            arm = arm_of(self._made.pop(0) if self._made else self._make(), technique)
-            if technique is None and any(arm.parts.get(name) for name in ("total_epochs", "total_steps", "phases")):
-                self._plan = plan_of_parts(arm.parts)
+            parts = self._made.pop(0) if self._made else self._make()
+            arm = arm_of(parts, technique)
+            has_length = any(parts.get(name) for name in ("total_epochs", "total_steps", "phases"))
+            if technique is None and has_length:
+                self._plan = plan_of_parts(parts)
             training = ArmTraining(arm, self.perf_s, record)
             self._arms[name] = training
+            end_s = self.perf_s() + self.budget_s - self.spent_s
             with training.running():
-                training.warm_up(until_s, self.perf_s() + self.budget_s - self.spent_s)
+                training.warm_up(until_s, end_s)
             record.warm_up_s = self.spent_s - began_s
         except Exception as error:
             self._drop(name, error)

@@ -123,7 +123,8 @@ class OwnStep:
             if share != 1:
                 loss = loss * share
             if loss.requires_grad:
-                (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+                scaled = loss if self._scaler is None else self._scaler.scale(loss)
+                scaled.backward()
                 has_gradient = True
             total = total + loss.detach()
         if has_gradient:
