@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ import click
 from greenlove_tracker.cli import base
 from greenlove_tracker.settings.config import load_settings
 from greenlove_tracker.techniques.technique import TECHNIQUES  # which loads no torch
-from greenlove_tracker.vocabulary.comparisons import Comparison
+from greenlove_tracker.vocabulary.comparisons import BASELINE, Comparison
 from greenlove_tracker.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 @click.option("--techniques", metavar="A,B+C", help="comma-separated; techniques joined by + are used together")
 @click.option("--list", "lists", is_flag=True, help="list all techniques and what each does")
 @click.option("--budget", "budget_s", type=float, help="seconds for all trials together; default 120")
+@click.option("--full", "is_full", is_flag=True, help="train each to its end instead, as greenlove experiment does")
 @click.option("--epochs", type=int, help="epochs of the whole training; default: what the task says")
 @base.country_option
 @base.page_option
@@ -52,11 +54,13 @@ def compare(
     \b
     greenlove compare train.py:task --techniques amp-bf16,grad-accumulation=4
     greenlove compare train.py:task --techniques amp-bf16,compile,amp-bf16+compile --budget 300 -o saves.pdf
+    greenlove compare train.py:task --techniques lr-schedule,early-stopping=5 --full
     greenlove compare greenlove_logs/before greenlove_logs/after        logged runs; the first is the baseline
 
     The function is that of greenlove explore. Each technique runs in short trials by turns with the training as it is,
-    and nothing is left changed. greenlove experiment trains to the end instead. What stands after -- are the file's own
-    arguments.
+    and nothing is left changed. What changes how long a training is or what it learns when, such as lr-schedule, is
+    compared with --full only: each is trained to its end, and the same command goes on after Ctrl-C. What stands after
+    -- are the file's own arguments.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.report.comparison import comparison_document
 
@@ -69,6 +73,12 @@ def compare(
     if any(":" in target and target.rpartition(":")[0].endswith(".py") for target in targets):
         if len(targets) > 1:
             raise UsageError(f"{targets[0]} and {targets[1]}: one training is compared with itself: name one")
+        context = click.get_current_context()
+        if options.pop("is_full"):
+            if as_json or context.params["page"]:
+                raise UsageError("--full writes its report as files, and says where: leave --json and --output out")
+            code = _compare_whole(targets[0], arguments or (), **options)
+            context.exit(code)
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
             found = _compare_techniques(targets[0], arguments or (), **options)
         base.answer(comparison_document(found), found)
@@ -99,13 +109,7 @@ def _compare_techniques(
     log_dir: str | None,
     **settings: str | None,
 ) -> Comparison:
-    names = base.technique_names(techniques)
-    if not names:
-        raise UsageError(
-            f"--techniques is needed, such as --techniques amp-bf16,compile: there are {', '.join(TECHNIQUES)} "
-            "(greenlove compare --list says what each does)"
-        )
-    base.needs_torch("comparing")
+    names = _known_techniques(techniques)
     from greenlove_tracker.exploration.estimator import changed_task
     from greenlove_tracker.exploration.task import load_task_function
 
@@ -121,6 +125,53 @@ def _compare_techniques(
     if budget_s is not None:
         given["budget_s"] = budget_s
     return compare_in_trials(task, names, **given)
+
+
+def _compare_whole(target: str, script_arguments: Sequence[str], *, techniques: str | None, **options: Any) -> int:
+    """Train a task to its end as it is and with each technique, as an experiment of its own; return the exit code.
+
+    The file that describes it lies beside its results, so that it can be changed and run again.
+    """
+    from greenlove_tracker.cli.experiment import train_and_report
+    from greenlove_tracker.experiments.definition import EXPERIMENTS_DIR, read_experiment
+
+    names = _known_techniques(techniques)
+    file, _, function = target.rpartition(":")
+    if options["budget_s"] is not None:
+        raise UsageError("--full trains to the end, however long that is: leave {argument} out", argument="budget_s")
+    name = f"compare-{Path(file).stem}-{function}"
+    directory = Path(options["log_dir"] or EXPERIMENTS_DIR, name).absolute()
+    described: dict[str, Any] = {"name": name, "task": f"{Path(file).absolute()}:{function}"}
+    described["arguments"] = list(script_arguments)
+    described["seeds"] = [options["seed"] or 0]
+    arms = {technique: technique.split("+") for technique in names}
+    described["arms"] = {BASELINE: [], **arms}
+    for key in ("epochs", "batch_size", "country"):
+        if options[key] is not None:
+            described[key] = options[key]
+    if options["project"]:
+        described["settings"] = {"project": options["project"]}
+    described["outputs"] = {"directory": str(directory)}
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "experiment.yaml"
+    path.write_text(json.dumps(described, indent=2))  # which is YAML too
+    return train_and_report(read_experiment(path, makes_techniques=True), quiet=False)
+
+
+def _known_techniques(text: str | None) -> list[str]:
+    """Return the names that ``--techniques`` gives.
+
+    Raises:
+        UsageError: where there are none.
+    """
+    names = base.technique_names(text)
+    if not names:
+        raise UsageError(
+            f"--techniques is needed, such as --techniques amp-bf16,compile: there are {', '.join(TECHNIQUES)} "
+            "(greenlove compare --list says what each does)"
+        )
+    base.needs_torch("comparing")
+    return names
 
 
 def _compare_logs(targets: Sequence[str]) -> tuple[Comparison, Groups]:

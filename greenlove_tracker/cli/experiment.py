@@ -79,6 +79,11 @@ def run(ctx: click.Context, file: str, dry_run: bool, budget_s: float | None, qu
         forecast = forecast_experiment(described, DEFAULT_BUDGET_S if budget_s is None else budget_s)
         show(forecast_document(forecast), is_verbose=True)
         return
+    ctx.exit(train_and_report(described, quiet=quiet))
+
+
+def train_and_report(described: Experiment, *, quiet: bool) -> int:
+    """Train what has not finished of an experiment, write its report, and return the exit code."""
     from greenlove_tracker.experiments.runner import run_experiment
 
     outcome = run_experiment(described, quiet=quiet)
@@ -87,8 +92,8 @@ def run(ctx: click.Context, file: str, dry_run: bool, budget_s: float | None, qu
         left_out = {name: "left out: the budget is used" for name in outcome.left_out if name not in begun}
         _report(described, outcome.progress, dict(outcome.not_run) | left_out, shows=not quiet)
     elif not quiet:
-        console.say(f"greenlove  greenlove experiment report {file} writes the report of what is done")
-    ctx.exit(outcome.exit_code)
+        console.say(f"greenlove  greenlove experiment report {described.path} writes the report of what is done")
+    return outcome.exit_code
 
 
 @experiment.command(cls=ExperimentVerb, short_help="Write the report again, from the logs.")

@@ -38,10 +38,11 @@ def whole_training(runs: Sequence[Run]) -> Run:
             lines[name] = (str(done + rest), "")
         elif name in first.lines:  # nothing was left to do for the last one
             lines[name] = first.lines[name]
-    peaks = [run.amount("peak_memory_gb") for run in parts]
-    known = [peak for peak in peaks if peak is not None]
-    if known:
-        lines["peak_memory_gb"] = (f"{max(known):g}", "GiB")
+    for name in ("peak_memory_gb", "peak_gpu_memory_gb"):
+        peaks = [run.amount(name) for run in parts]
+        known = [peak for peak in peaks if peak is not None]
+        if known:
+            lines[name] = (f"{max(known):g}", "GiB")
     ranks = sorted({rank for run in parts for rank in run.rows})
     rows = {rank: [row for run in parts for row in run.rows.get(rank, ())] for rank in ranks}
     of_last = last.summary

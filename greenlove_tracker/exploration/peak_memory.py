@@ -1,27 +1,31 @@
-"""The peak memory of a training step, by torch's own tracker; on a GPU, by CUDA's allocator.
+"""The peak memory of a training step, by the tensors that live in it; on a GPU, by CUDA's allocator.
 
-Two steps are made (the optimizer's states exist in the second). ``MemTracker`` of torch follows which tensors live
-when, below autograd; a model on ``meta``, whose tensors have shapes and no data, as one that computes. What kernels
-take and give back themselves is not seen, as in convolutions and recurrent layers.
+Two steps are made (the optimizer's states exist in the second). Which tensors live when is followed below autograd, and
+of a model on ``meta``, whose tensors have shapes and no data, as of one that computes. What kernels take and give back
+themselves is not seen, as in convolutions and recurrent layers. ``MemTracker`` of torch is not used: it follows modules
+too, and refuses a step that calls its model twice (docs/decisions/0029-what-an-exploration-puts-back.md).
 """
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from greenlove_tracker.vocabulary.comparisons import MEASURED_STEP, META, MemoryRow
-from greenlove_tracker.vocabulary.errors import UsageError
 
 N_STEPS = 2  # the states of the optimizer exist from the second on
 MOST_BATCHES = 64  # until the optimizer has stepped twice: that many are accumulated at most
+_GPU_BLOCK_BYTES = 512  # of CUDA's allocator, which gives whole blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +50,75 @@ class TrainingStep:
         parts = [part for module in self.modules for part in module.modules()]
         return any(hasattr(p, "_orig_mod") or getattr(p, "_compiled_call_impl", None) is not None for p in parts)
 
+    def weights(self) -> list[torch.Tensor]:
+        """Return the parameters and buffers."""
+        return [t for module in self.modules for t in (*module.parameters(), *module.buffers())]
+
+    def optimizer_states(self) -> list[torch.Tensor]:
+        """Return the tensors that the optimizers keep."""
+        states = [list(getattr(o, "state", {}).values()) for o in self.optimizers]
+        return [t for t in tree_leaves(states) if isinstance(t, torch.Tensor)]
+
     def kept_tensors(self) -> list[torch.Tensor]:
         """Return what it keeps between steps: parameters, buffers, gradients and states of optimizers."""
-        parameters = [(p, p.grad) for module in self.modules for p in module.parameters()]
-        buffers = [list(module.buffers()) for module in self.modules]
-        states = [list(getattr(o, "state", {}).values()) for o in self.optimizers]
-        return [t for t in tree_leaves([parameters, buffers, states]) if isinstance(t, torch.Tensor)]
+        weights = self.weights()
+        return [*weights, *_gradients(weights), *self.optimizer_states()]
+
+
+def _gradients(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    return [t.grad for t in tensors if t.grad is not None]
+
+
+class _LiveTensors(TorchDispatchMode):  # type: ignore[misc]
+    """Follows the memory of a training's tensors: what it keeps, and what operators return inside.
+
+    Args:
+        training: whose device is followed.
+        block_bytes: each memory takes whole blocks of so many bytes.
+
+    Attributes:
+        peak_bytes: the most that lived at once.
+        gradients_bytes: of that, the gradients.
+    """
+
+    def __init__(self, training: TrainingStep, block_bytes: int) -> None:
+        super().__init__()
+        self.gradients_bytes = 0
+        self._weights = training.weights()
+        self._device = training.device
+        self._block_bytes = block_bytes
+        self._live_bytes = 0
+        self._known: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self.count(training.kept_tensors())
+        self.peak_bytes = self._live_bytes
+
+    def __torch_dispatch__(
+        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Call an operator, and count what it returns."""
+        found = function(*args, **kwargs or {})
+        self.count(found)
+        if self._live_bytes > self.peak_bytes:
+            self.peak_bytes = self._live_bytes
+            gradients = _gradients(self._weights)
+            self.gradients_bytes = storage_bytes(gradients, self._device)
+        return found
+
+    def count(self, tensors: Any) -> None:
+        """Count the memory of the tensors in a value until it is freed."""
+        found = [tensor for tensor in tree_leaves(tensors) if isinstance(tensor, torch.Tensor)]
+        for storage in _storages(found, self._device):
+            key = storage._cdata
+            if key in self._known:
+                continue
+            n_blocks = -(-storage.nbytes() // self._block_bytes)
+            n_bytes = n_blocks * self._block_bytes
+            self._live_bytes += n_bytes
+            self._known[key] = weakref.ref(storage, partial(self._remove, key, n_bytes))
+
+    def _remove(self, key: int, n_bytes: int, _: object) -> None:
+        self._live_bytes -= n_bytes
+        del self._known[key]
 
 
 def peak_of_steps(
@@ -76,21 +143,15 @@ def peak_of_steps(
 
     Raises:
         TimeoutError: where it was late.
-        UsageError: where this torch has no tracker.
         Exception: what the step raises, as where it reads a number out of a tensor on ``meta``, which has none.
     """
-    try:
-        from torch.distributed._tools.mem_tracker import MemTracker
-    except ImportError as error:
-        raise UsageError("the memory of a step is followed by torch 2.5 and later") from error
     has_data = training.device.type != "meta"
     batch = None
     groups = [group for o in training.optimizers for group in getattr(o, "param_groups", ()) if as_on_gpu]
     untold = [g for g in groups if g.get("foreach", False) is None and not g.get("fused")]
     for group in untold:
         group["foreach"] = True
-    tracker = MemTracker()
-    tracker.track_external(*training.modules, *training.optimizers)
+    live = _LiveTensors(training, _GPU_BLOCK_BYTES if as_on_gpu else 1)
     try:
         with counted_updates(training.optimizers) as n_updates:
             for n_batches in range(most_batches):
@@ -102,21 +163,22 @@ def peak_of_steps(
                 batch = next(batches, batch)  # of a data set with one batch, that one again
                 if not has_data:
                     batch = tree_map_only(torch.Tensor, lambda t: t.to("meta"), batch)
-                with tracker:
+                live.count(batch)  # the data that it is a view of are no part of a step
+                with live:
                     training.step(batch)
-                tracker.reset_mod_stats()
     finally:
         for group in untold:
             group["foreach"] = None
-    found = tracker.get_tracker_snapshot("peak").get(training.device, {})
-    by_kind = {str(getattr(kind, "name", kind)): int(n_bytes) for kind, n_bytes in found.items()}
-    parameters = by_kind.get("PARAM", 0) + by_kind.get("BUFFER", 0)
-    gradients = by_kind.get("GRAD", 0)
-    optimizer = by_kind.get("OPT", 0)
-    peak = by_kind.get("Total", 0)
-    activations = peak - parameters - gradients - optimizer
-    method = MEASURED_STEP if has_data else META
-    return MemoryRow("", parameters, gradients, optimizer, activations, peak, method)
+    parameters = storage_bytes(training.weights(), training.device)
+    optimizer = storage_bytes(training.optimizer_states(), training.device)
+    return MemoryRow(
+        parameters_bytes=parameters,
+        gradients_bytes=live.gradients_bytes,
+        optimizer_bytes=optimizer,
+        activations_bytes=live.peak_bytes - parameters - live.gradients_bytes - optimizer,
+        peak_bytes=live.peak_bytes,
+        method=MEASURED_STEP if has_data else META,
+    )
 
 
 @contextmanager
@@ -141,8 +203,19 @@ def counted_updates(optimizers: Iterable[Any]) -> Iterator[Callable[[], int | No
 
 def storage_bytes(tensors: Iterable[torch.Tensor], device: torch.device) -> int:
     """Return the memory that tensors hold on a device, each storage once."""
-    storages = (tensor.untyped_storage() for tensor in tensors if tensor.device == device)
-    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
+    return sum({storage._cdata: storage.nbytes() for storage in _storages(tensors, device)}.values())
+
+
+def _storages(tensors: Iterable[torch.Tensor], device: torch.device) -> Iterator[torch.UntypedStorage]:
+    """Yield the memory of tensors on a device; none of sparse ones, whose values are tensors of their own."""
+    for tensor in tensors:
+        if hasattr(tensor, "__tensor_flatten__"):  # of quantized weights, which are made of others
+            names, _ = tensor.__tensor_flatten__()
+            parts = [getattr(tensor, name) for name in names]
+            yield from _storages(parts, device)
+        elif tensor.device == device:
+            with suppress(NotImplementedError, RuntimeError):
+                yield tensor.untyped_storage()
 
 
 @contextmanager

@@ -68,7 +68,12 @@ _QUANTITIES = {
 }
 
 
-def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool = False) -> Comparison:
+def compare_runs(
+    groups: Sequence[tuple[str, Sequence[Run]]],
+    *,
+    of_whole: bool = False,
+    block_of: Callable[[Run], int] = lambda run: 0,
+) -> Comparison:
     """Compare logged runs: the ratios of time, energy, CO2e, cost and peak memory to those of the first group.
 
     Args:
@@ -76,6 +81,8 @@ def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool 
         of_whole: trainings are compared as they are, however long each was: of ways to train that save by being
             shorter. Else runs that differ in length are compared by what a sample (token, epoch, step) of each took,
             unless early stopping ended one.
+        block_of: the block of a run: runs are compared within their own, such as trainings with one batch size, and the
+            ratios are those of all blocks together.
 
     Returns:
         The comparison; its notes say which runs were left out, and what else was not the same.
@@ -87,7 +94,7 @@ def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool 
     runs = sorted((run for group in kept.values() for run in group), key=lambda run: run.started_at)
     of_whole = of_whole or any(run.text("stopped_early_after") for run in runs)
     lengths, length_note = _lengths(kept, runs, of_whole=of_whole)
-    trials = _trials(kept, runs)
+    trials = _trials(kept, runs, block_of)
     has_repeats = len(runs) > len(kept)
 
     def fitted(quantity: _Quantity) -> Fitted:
@@ -205,7 +212,7 @@ def _lengths(groups: Groups, runs: Sequence[Run], *, of_whole: bool) -> tuple[Ma
 # -- The fit --
 
 
-def _trials(groups: Groups, runs: Sequence[Run]) -> list[ArmTrial]:
+def _trials(groups: Groups, runs: Sequence[Run], block_of: Callable[[Run], int]) -> list[ArmTrial]:
     """Return each run as a trial, in the order in which they began."""
     names = {id(run): name for name, group in groups.items() for run in group}
     starts = pd.to_datetime(pd.Series([run.started_at for run in runs]), errors="coerce", utc=True, format="ISO8601")
@@ -217,7 +224,7 @@ def _trials(groups: Groups, runs: Sequence[Run]) -> list[ArmTrial]:
         trials.append(
             ArmTrial(
                 arm=names[id(run)],
-                block=0,
+                block=block_of(run),
                 position=position,
                 started_s=float(started_s[position]),
                 duration_s=summary.duration_s,

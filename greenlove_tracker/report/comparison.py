@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
-from greenlove_tracker.extrapolation.run_comparison import compare_runs, saving_order
+from greenlove_tracker.extrapolation.run_comparison import compare_runs
 from greenlove_tracker.logs.comparisons import read_comparison
 from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
@@ -160,6 +160,12 @@ def headline(comparison: Comparison) -> str:
         return f"Nothing was compared with {comparison.baseline.name}"
     if not ran:
         return f"{wording.joined([row.name for row in comparison.rows], _MOST_SAID)} could not be run"
+    if comparison.notes and not comparison.trials:  # the first note says why there is none
+        said = f"Nothing was measured: {comparison.notes[0]}"
+        budgets_s = [row.budget_s for row in ran if row.budget_s is not None]
+        if budgets_s:
+            said += f"; --budget {math.ceil(max(budgets_s))} would show more"
+        return said
     saving = [row for row in ran if row.verdict is Verdict.SAVES]
     if saving:
         return row_sentence(comparison, saving[0])
@@ -270,8 +276,11 @@ def _changes(comparisons: Sequence[Comparison]) -> list[Block]:
             alike.setdefault(cells, []).append(name)
     if not alike:  # nothing ran, or the budget held too few trials for any ratio
         return []
-    baselines = wording.joined([comparison.baseline.name for comparison in comparisons], _MOST_SAID)
-    columns = [Column(f"against {baselines}", 1.5), Column("", 1)]
+    if len(comparisons) > 1:
+        baseline = "the baseline with the same values"
+    else:
+        baseline = comparisons[0].baseline.name
+    columns = [Column(f"against {baseline}", 1.5), Column("", 1)]
     columns += number_columns(map(", ".join, alike.values()), 1.6)
     names = [row.name for row in ran]
     verdicts = [_SHORT_VERDICTS.get(row.verdict, str(row.verdict)) for row in ran]
@@ -527,7 +536,8 @@ class ExperimentRecord:
 def experiment_document(record: ExperimentRecord) -> Document:
     """Return the page of an experiment: what was saved and learnt, every training, and what was asked for."""
     sides = [side_of(name, runs) for name, runs in record.groups]
-    comparisons = _comparisons(sides)
+    combinations = _combinations(sides)
+    comparisons = [combination.comparison for combination in combinations]
     n_all = len(record.runs) + len(record.not_run)
     parts = [f"{sum(len(side.runs) for side in sides):,} of {fmt.plural(n_all, 'training')} finished"]
     if len(sides) > 1:
@@ -551,50 +561,103 @@ def experiment_document(record: ExperimentRecord) -> Document:
         title=f"Experiment {record.name}",
         subtitle=" · ".join(parts),
         footer=wording.footer(fmt.shortened(record.name, 40), f"file {record.sha256[:12]}"),
-        verdict=_experiment_verdict(sides, comparisons),
+        verdict=_experiment_verdict(sides, combinations),
         blocks=tuple(blocks),
     )
 
 
-def _comparisons(sides: Sequence[Side]) -> list[Comparison]:
-    """Return the ratios to the baseline's totals: of several arms, within each combination of the matrix by itself.
+@dataclass(frozen=True, slots=True)
+class _Combination:
+    """The arms of one combination of the matrix, or of all of them together, compared.
 
-    A combination without a finished training of the baseline and of another arm has none.
+    Attributes:
+        name: of the combination, such as ``batch_size=16``; empty where there is only one.
+        sides: by the name of their row; the baseline's first.
+        comparison: of their totals.
+    """
+
+    name: str
+    sides: dict[str, Side]
+    comparison: Comparison
+
+    def rows_of(self, arm: str) -> list[ComparisonRow]:
+        """Return the row of an arm; none where it has not finished here."""
+        return [row for row in self.comparison.rows if _arm(self.sides[row.name]) == arm]
+
+
+def _combinations(sides: Sequence[Side]) -> list[_Combination]:
+    """Compare the arms within each combination of the matrix by itself; with several, what holds over all is first.
+
+    A combination without a finished training of the baseline and of another arm is left out.
     """
     arms = [_arm(side) for side in sides]
-    combinations: dict[str, list[Side]] = {}
+    by_name: dict[str, list[Side]] = {}
     for side, arm in zip(sides, arms, strict=True):
-        combination = ""
+        name = ""
         if len(set(arms)) > 1:
-            combination = side.name.removeprefix(arm)
-        combinations.setdefault(combination, []).append(side)
+            name = side.name.removeprefix(arm).removeprefix(", ")
+        by_name.setdefault(name, []).append(side)
     found = []
-    for own in combinations.values():
-        done = [(side.name, side.runs) for side in own if side.runs]
+    for name, own in by_name.items():
+        own.sort(key=lambda side: arms.index(_arm(side)))  # in each second combination the baseline was trained second
+        done = {side.name: side for side in own if side.runs}
         if len(done) > 1 and own[0].runs and _arm(own[0]) == arms[0]:
-            found.append(compare_runs(done, of_whole=True))
+            groups = [(side.name, side.runs) for side in done.values()]
+            found.append(_Combination(name, done, compare_runs(groups, of_whole=True)))
+    if len(found) > 1:
+        return [_over_all(found), *found]
     return found
+
+
+def _over_all(combinations: Sequence[_Combination]) -> _Combination:
+    """Compare each arm with the baseline of the same combination, over all combinations together."""
+    name = f"over all {len(combinations)} combinations"
+    runs: dict[str, list[Run]] = {}
+    block_of: dict[str, int] = {}
+    for number, combination in enumerate(combinations):
+        for side in combination.sides.values():
+            runs.setdefault(f"{_arm(side)} {name}", []).extend(side.runs)
+            block_of |= {run.run_id: number for run in side.runs}
+    compared = compare_runs(list(runs.items()), of_whole=True, block_of=lambda run: block_of[run.run_id])
+    sides = {arm: Side(arm, tuple(own)) for arm, own in runs.items()}
+    return _Combination(name, sides, replace(compared, notes=()))  # they are on what differs between combinations
 
 
 def _arm(side: Side) -> str:
     return next((run.text("arm") for run in (*side.runs, *side.left_out)), "") or side.name.partition(", ")[0]
 
 
-def _experiment_verdict(sides: Sequence[Side], comparisons: Sequence[Comparison]) -> str:
-    """Say what saved most, and what it learnt for that."""
+def _experiment_verdict(sides: Sequence[Side], combinations: Sequence[_Combination]) -> str:
+    """Say what each arm saved, the best one first, and what it learnt for that."""
     if not sides:
         return "No training has been run."
-    pairs = [(found, row) for found in comparisons for row in found.rows]
     missing = [side.name for side in sides if not side.runs]
-    if not pairs and missing:
+    if not combinations and missing:
         return f"Nothing can be compared: no training of {wording.joined(missing, _MOST_SAID)} has finished."
-    if not pairs:
+    if not combinations:
         return "Nothing can be compared: there is one group of trainings."
-    comparison, row = min(pairs, key=lambda pair: saving_order(pair[1]))
-    by_name = {side.name: side for side in sides}
-    baseline = by_name[comparison.baseline.name]
-    learnt = _learnt_text(by_name[row.name], baseline, shared_metrics(sides))
-    return f"{'; '.join(filter(None, (row_sentence(comparison, row), learnt)))}."
+    answer, *cells = combinations
+    rows = answer.comparison.rows[: _MOST_SAID if cells else 1]
+    baseline = answer.sides[answer.comparison.baseline.name]
+    said = []
+    for row in rows:
+        side = answer.sides[row.name]
+        in_cells = [(cell.name, own) for cell in cells for own in cell.rows_of(_arm(side))]
+        learnt = _learnt_text(side, baseline, shared_metrics(sides))
+        parts = (row_sentence(answer.comparison, row), _cells_text(in_cells), learnt)
+        said.append("; ".join(filter(None, parts)))
+    return f"{'. '.join(said)}."
+
+
+def _cells_text(rows: Sequence[tuple[str, ComparisonRow]]) -> str:
+    """Say from what to what an arm goes in the combinations, by their names; empty where no ratio is known."""
+    quantity = "energy_ratio" if all(row.energy_ratio for _, row in rows) else "time_ratio"
+    found: list[tuple[Estimate | None, str]] = [(getattr(row, quantity), name) for name, row in rows]
+    known = sorted((ratio.point, name) for ratio, name in found if ratio is not None)
+    if not known:
+        return ""
+    least, most = (f"{_signed(point - 1, 0)}% at {name}" for point, name in (known[0], known[-1]))
+    return f"its {QUANTITIES[quantity]} from {least} to {most}"
 
 
 def _trainings(record: ExperimentRecord, metrics: Sequence[str]) -> list[Block]:

@@ -104,6 +104,8 @@ def arm_of(parts: Parts, technique: Technique | None = None) -> Arm:
     """Return the training of some parts with a technique applied; arguments and errors as of ``build_arm``."""
     if technique is not None:
         parts = technique.apply(parts)
+    if not isinstance(parts["model"], nn.Module):
+        raise UsageError(f"the model is a {type(parts['model']).__name__}, and must be a torch.nn.Module")
     source = batches_of(parts)
     device = device_of(parts["model"], parts.get("device"))
     step = _step_of(parts, device)

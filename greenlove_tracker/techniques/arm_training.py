@@ -6,13 +6,12 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
 import torch
-from torch import nn
 
 from greenlove_tracker.exploration.peak_memory import cuda_peak, peak_of_steps
 from greenlove_tracker.exploration.random_state import SavedState, random_states, switches
@@ -27,6 +26,7 @@ _LEAST_STEPS = 3  # of a warm-up: the first is cold, and one more may be
 _STEADY_STEPS = 3  # that must agree
 _STEADY_RATIO = 1.25  # of the longest of them to the shortest
 _LEAST_WARM_S = 0.3  # steps of a millisecond agree by chance
+_MOST_PEAK_STEP_S = 1.0  # where a step takes minutes, its memory is not worth one
 _LAST_LOSSES = 10  # of a trial, that its loss is the mean of
 _ENDLESS = 10**9  # batches
 
@@ -41,6 +41,7 @@ class ArmRecord:
         one_off_s: what its first steps took beyond as many steady ones; None where too few were made to tell.
         starts_s: times until the first batch of an epoch was there, of all trials.
         n_starts: epochs that began in the windows of its trials.
+        warm_up_s: that its building and its first steps took.
     """
 
     notes: list[str] = field(default_factory=list)
@@ -48,6 +49,7 @@ class ArmRecord:
     one_off_s: float | None = None
     starts_s: list[float] = field(default_factory=list)
     n_starts: int = 0
+    warm_up_s: float = 0.0
 
 
 class CutOffError(Exception):
@@ -81,8 +83,7 @@ class ArmTraining:
         loader = arm.parts["train_dataset"]
         n_workers = getattr(loader, "num_workers", 0) or 0
         self._settle_batches = max(1, n_workers * (getattr(loader, "prefetch_factor", None) or 1))
-        if isinstance(arm.parts["model"], nn.Module):
-            arm.parts["model"].train()
+        arm.parts["model"].train()
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -99,13 +100,20 @@ class ArmTraining:
             for state in around:
                 state.restore()
 
-    def warm_up(self, until_s: float) -> None:
-        """Make the first steps, until they are steady or the time is over; at least one."""
+    def warm_up(self, until_s: float, end_s: float) -> None:
+        """Make the first steps, until they are steady or the time is over; at least one.
+
+        Args:
+            until_s: the end of its time, by the clock.
+            end_s: the end of all time: until then a model that is compiled makes some more, as the first step tells
+                nothing of the others.
+        """
         start_s = self._begin_epoch()
         began_s = self._perf_s()
         times_s = list[float]()
         samples = list[int]()
-        while not times_s or self._perf_s() < until_s:
+        n_least = _LEAST_STEPS if self.arm.training_step().is_compiled else 1
+        while not times_s or self._perf_s() < (end_s if len(times_s) < n_least else until_s):
             step_s = self._perf_s()
             samples.append(self._step()[0])
             times_s.append(self._rested_s() - step_s)
@@ -114,16 +122,18 @@ class ArmTraining:
         s_per_sample, self.record.one_off_s = _steady_cost(times_s, samples)
         batch_size = self.arm.source.batch_size
         self.cost = ArmCost(s_per_sample, batch_size, start_s + self._settle_batches * batch_size * s_per_sample)
-        if self._perf_s() < until_s:  # where a step takes minutes, its memory is not worth one
+        if times_s[-1] <= _MOST_PEAK_STEP_S or self._perf_s() < until_s:
             self.step_peak_bytes = self._peak_of_a_step()
 
     def _peak_of_a_step(self) -> int | None:
-        """Return the most that tensors take on the CPU in a step, which is made apart; None on another device."""
+        """Return the most that tensors take on the CPU in a step, which is made apart; None where it cannot be told."""
         training = self.arm.training_step()
         if self.arm.device.type != "cpu" or training.is_compiled:
             return None  # compiled code allocates without a word
         self._begin_epoch()
-        return peak_of_steps(training, iter([next(self._batches)]), as_on_gpu=False, most_batches=1).peak_bytes
+        with suppress(Exception):  # steps run without this: it takes no trial away
+            return peak_of_steps(training, iter([next(self._batches)]), as_on_gpu=False, most_batches=1).peak_bytes
+        return None
 
     def trial(
         self, samples: int, deadline_s: float, *, block: int, position: int, before_window: Callable[[], object]

@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -50,7 +51,8 @@ from greenlove_tracker.vocabulary.records import (
 )
 from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 
-_WARM_SHARE = 0.25  # of the budget, that warming up may take; compiling may take longer, which no step can be told
+_WARM_SHARE = 0.25  # of a stage, that warming up may take; compiling may take longer, which no step can be told
+_MOST_WARM_SHARE = 0.5  # of the budget: an arm that took more to start is why nothing was measured
 _COOL_DOWN_S = 0.5  # between arms on a GPU: its clocks and its power answer within some tenths of a second
 _JITTER_S = 0.1  # NVML's power is sampled each 20 to 100 ms (Yang et al., "Part-time Power Measurements", SC24)
 # Between the ratios of one training to itself, built anew in 40 processes, beyond what their trials scatter by
@@ -58,7 +60,10 @@ _JITTER_S = 0.1  # NVML's power is sampled each 20 to 100 ms (Yang et al., "Part
 _BUILD_CV = 0.01
 _MOST_REASON = 300  # characters
 _NOT_FINITE = "its loss was not a finite number: look at the learning rate, or at a wider range of numbers"
-_OF_WHOLE = "it changes how long a training is, which only whole trainings show: greenlove experiment"
+_OF_WHOLE = (
+    "it changes how long a training is or what it learns when, which only whole trainings show: add --full, or use "
+    "greenlove experiment"
+)
 
 
 def compare(
@@ -81,7 +86,8 @@ def compare(
         comparison.rows[0].energy_ratio
 
     Each technique is an arm beside the baseline: the task, called anew with the same random state. The arms' trials are
-    interleaved in blocks, as many as the budget holds.
+    interleaved in blocks, as many as the budget holds. Those that are slow to start, as ``compile`` is, come last, one
+    after another: the others have their trials by then, and go on beside them.
 
     Args:
         task: returns ``(model, optimizer, criterion, train_dataset)``, or a dict of those and of more arguments of
@@ -114,6 +120,8 @@ def compare(
             run = _ComparisonRun(load_settings({**of_task, **given}), budget_s, clock, meter, fields, began_s)
             with run:
                 run.train(task, named, parts, seed, sleep)
+    except UsageError:
+        raise
     except Exception as error:
         error.add_note("raised by the training that greenlove_tracker compared; everything is as it was before")
         raise
@@ -160,22 +168,19 @@ class _ComparisonRun(TrialSession):
         self._method = ""
         self._prepared_s = 0.0
         self._n_positions = 0
+        self._n_blocks = 0
         self._sleep = sleep
         self._random = random.Random(seed)  # noqa: S311  # pauses, no secret
+        self._make = partial(parts_of, task, seed)
+        self._made = [first, self._make()]
         try:
-            made = [first, parts_of(task, seed)]
-            check_is_new(made[1], first)
-            common = process_states()
-            warm_until_s = self.perf_s() + _WARM_SHARE * self.budget_s
-            for number, technique in enumerate([None, *techniques]):
-                for state in common:
-                    state.restore()
-                until_s = self.perf_s() + max(0.0, warm_until_s - self.perf_s()) / (1 + len(techniques) - number)
-                self._add_arm(technique, made.pop(0) if made else None, lambda: parts_of(task, seed), until_s)
-            for state in common:
-                state.restore()
-            self._prepared_s = self.spent_s
-            self._run_blocks(TrialSchedule(seed))
+            check_is_new(self._made[1], first)
+            self._common = process_states()
+            stages: list[list[Technique | None]] = [[None, *(t for t in techniques if not t.is_slow_to_start)]]
+            stages += [[t] for t in techniques if t.is_slow_to_start]
+            for number, arms in enumerate(stages):
+                stage_s = (self.budget_s - self.spent_s) / (len(stages) - number)
+                self._run_stage(arms, stage_s, TrialSchedule(seed))
         finally:
             for training in self._arms.values():
                 training.record.notes += training.arm.counted()
@@ -200,8 +205,13 @@ class _ComparisonRun(TrialSession):
         baseline, *rows = map(self._row, self._records)
         n_blocks = len({trial.block for trial in trials})
         notes = list[str]()
-        if n_blocks < LEAST_BLOCKS and len(self._costs) > 1:
-            notes.append(f"The budget held {plural(n_blocks, 'block')} of trials, and {LEAST_BLOCKS} are needed")
+        if n_blocks < LEAST_BLOCKS and any(not record.reason for record in list(self._records.values())[1:]):
+            slowest = max(self._records, key=lambda name: self._records[name].warm_up_s)
+            warm_up_s = self._records[slowest].warm_up_s
+            if warm_up_s >= _MOST_WARM_SHARE * self.budget_s:
+                lasted = f"{duration(warm_up_s)} of {duration(self.budget_s)}"
+                notes.append(f"{slowest} took the budget: its first steps lasted {lasted}")
+            notes.append(f"the budget held {plural(n_blocks, 'block')} of trials, and {LEAST_BLOCKS} are needed")
         comparison = Comparison(
             baseline,
             tuple(sorted(rows, key=_order)),
@@ -217,46 +227,70 @@ class _ComparisonRun(TrialSession):
         self._session.finish(RunStatus.FINISHED, 0)
         return comparison
 
-    def _add_arm(
-        self, technique: Technique | None, made: Parts | None, make: Callable[[], Parts], until_s: float
-    ) -> None:
+    def _run_stage(self, techniques: Sequence[Technique | None], stage_s: float, schedule: TrialSchedule) -> None:
+        """Add arms, and run blocks of trials of all arms while the time of the stage holds them; Ctrl-C ends them."""
+        began_s = self.spent_s
+        warm_until_s = self.perf_s() + _WARM_SHARE * max(0.0, stage_s)
+        for number, technique in enumerate(techniques):
+            left_s = max(0.0, warm_until_s - self.perf_s())
+            n_left = len(techniques) - number
+            self._add_arm(technique, self.perf_s() + left_s / n_left)
+        for state in self._common:
+            state.restore()
+        self._prepared_s += self.spent_s - began_s
+        while len(self._arms) > 1 and self._run_block(schedule, began_s + stage_s - self.spent_s):
+            pass
+
+    def _add_arm(self, technique: Technique | None, until_s: float) -> None:
         """Build an arm and warm it up; one that cannot be is noted, with its reason."""
         name = BASELINE if technique is None else technique.name
+        record = self._records[name]
+        is_of_whole = technique is not None and technique.is_of_whole
+        if self._arms and not is_of_whole and self.spent_s >= self.budget_s:
+            record.notes.append("The budget was over before its first step")
+            return
         self._draw(f"warming up · {name}")
+        for state in self._common:
+            state.restore()
+        began_s = self.spent_s
         try:
-            if technique is not None and technique.is_of_whole:
+            if is_of_whole:
                 raise NotApplicableError(_OF_WHOLE)
-            arm = arm_of(make() if made is None else made, technique)
-            if technique is None and any(arm.parts.get(name) for name in ("total_epochs", "total_steps", "phases")):
-                self._plan = plan_of_parts(arm.parts)
-            training = ArmTraining(arm, self.perf_s, self._records[name])
+            parts = self._made.pop(0) if self._made else self._make()
+            arm = arm_of(parts, technique)
+            has_length = any(parts.get(name) for name in ("total_epochs", "total_steps", "phases"))
+            if technique is None and has_length:
+                self._plan = plan_of_parts(parts)
+            training = ArmTraining(arm, self.perf_s, record)
             self._arms[name] = training
+            end_s = self.perf_s() + self.budget_s - self.spent_s
             with training.running():
-                training.warm_up(until_s)
+                training.warm_up(until_s, end_s)
+            record.warm_up_s = self.spent_s - began_s
         except Exception as error:
             self._drop(name, error)
 
-    def _run_blocks(self, schedule: TrialSchedule) -> None:
-        """Run blocks of trials while the budget holds them; Ctrl-C ends them."""
-        while len(self._arms) > 1:
-            left_s = self.budget_s - self.spent_s
-            costs = [training.cost for training in self._arms.values()]
-            plan = schedule.next_block(costs, left_s)
-            if plan is None:
-                return
-            number = schedule.n_blocks
-            trials = list[ArmTrial]()
-            for name in schedule.order(list(self._arms)):
-                self._draw(f"block {number + 1} of some {number + max(1, int(left_s / plan.expected_s))} · {name}")
-                try:
-                    trials.append(self._trial(self._arms[name], number, plan))
-                except CutOffError:  # nothing of the block counts
-                    self.abandon_trial()
-                    return
-                except Exception as error:
-                    self.abandon_trial()
-                    self._drop(name, error)
-            self._trials += [trial for trial in trials if trial.arm in self._arms]
+    def _run_block(self, schedule: TrialSchedule, left_s: float) -> bool:
+        """Run a block of trials; return False where the time that is left holds none."""
+        costs = [training.cost for training in self._arms.values()]
+        plan = schedule.next_block(costs, left_s)
+        if plan is None:
+            return False
+        trials = list[ArmTrial]()
+        for name in schedule.order(list(self._arms)):
+            n_left = max(1, int(left_s / plan.expected_s))
+            self._draw(f"block {self._n_blocks + 1} of some {self._n_blocks + n_left} · {name}")
+            try:
+                trials.append(self._trial(self._arms[name], self._n_blocks, plan))
+            except CutOffError:  # nothing of the block counts
+                self.abandon_trial()
+                return False
+            except Exception as error:
+                self.abandon_trial()
+                self._drop(name, error)
+        self._n_blocks += 1
+        self._trials += [trial for trial in trials if trial.arm in self._arms]
+        return True
 
     def _trial(self, training: ArmTraining, block: int, plan: BlockPlan) -> ArmTrial:
         deadline_s = self.perf_s() + self.budget_s - self.spent_s
@@ -414,7 +448,7 @@ def reason_of(error: BaseException) -> str:
         return str(error)
     if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
         return "out of memory"
-    text = " ".join(str(error).split())
+    text = " ".join(str(error).split()).rstrip(".")
     if len(text) > _MOST_REASON:
         text = f"{text[:_MOST_REASON]}…"
     if isinstance(error, UsageError):

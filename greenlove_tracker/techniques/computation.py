@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -51,7 +52,8 @@ def technique(name: str, value: str | None) -> Technique:
     if name == "compile":
         if value is not None and value not in _MODES:
             raise UsageError(f"{full_name}: the modes of torch.compile are {', '.join(_MODES)}")
-        return Technique(full_name, lambda parts: _compiled(parts, value or "default"), Stage.STEP, name)
+        apply = partial(_compiled, mode=value or "default")
+        return Technique(full_name, apply, Stage.STEP, name, is_slow_to_start=True)
     made = (
         Technique("activation-checkpointing", _checkpointed, Stage.MODEL),
         Technique("amp-bf16", lambda parts: _autocast(parts, torch.bfloat16), Stage.STEP, "precision", note=_BF16_BITS),

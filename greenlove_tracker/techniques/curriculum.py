@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import groupby
 from typing import Any, Literal
 
@@ -11,11 +12,16 @@ import torch
 from torch.utils.data import Sampler
 
 from greenlove_tracker.machine.job import torch_group
+from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
 from greenlove_tracker.vocabulary.errors import UsageError, whole_number
 from greenlove_tracker.vocabulary.phases import Phase
 
 _PACINGS = ("linear", "exponential", "step")
-_STAIRS = 10  # of the share: a forecast sees so many kinds of epochs at most
+_TENTHS = 10  # of the share: a forecast sees so many kinds of epochs at most
+_NO_DIFFICULTY = (
+    "nobody says how difficult the samples are: let the data set have an attribute difficulty, a number for each "
+    "sample, harder is larger"
+)
 _ROUNDING = 1e-9  # of shares and epochs: 0.1 * 30 is a little more than 3
 
 
@@ -43,6 +49,8 @@ class Curriculum(Sampler[int]):  # type: ignore[misc]
             step are pacing functions of Wu, Dyer and Neyshabur, "When Do Curricula Work?" (ICLR 2021,
             arXiv:2012.03107), exponential is of Hacohen and Weinshall, "On The Power of Curriculum Learning" (ICML
             2019, arXiv:1904.03626). To begin with what is easy: Bengio et al., "Curriculum Learning" (ICML 2009).
+        stairs: shares that it takes, from ``start`` to all samples, each for as many epochs: 4 from a quarter on are
+            0.25, 0.5, 0.75 and 1. They are not rounded. Default: two with ``step``, else as many as there are tenths.
         start: share of the samples in the first epoch.
         full_after: share of the epochs after which all samples are there.
         seed: of the order.
@@ -60,6 +68,7 @@ class Curriculum(Sampler[int]):  # type: ignore[misc]
         epochs: int,
         *,
         pacing: Literal["linear", "exponential", "step"] = "linear",
+        stairs: int | None = None,
         start: float = 0.25,
         full_after: float = 0.8,
         seed: int = 0,
@@ -69,6 +78,7 @@ class Curriculum(Sampler[int]):  # type: ignore[misc]
         self.epochs = whole_number("epochs", epochs)
         self.epoch = 0
         self._pacing = pacing
+        self._stairs = None if stairs is None else whole_number("stairs", stairs, 2)
         self._start = _positive_share("start", start)
         self._full_after = _positive_share("full_after", full_after)
         self._seed = whole_number("seed", seed, 0)
@@ -83,13 +93,17 @@ class Curriculum(Sampler[int]):  # type: ignore[misc]
         progress = whole_number("epoch", epoch, 0) / (self._full_after * self.epochs)
         if progress >= 1 - _ROUNDING:
             return 1.0
-        if self._pacing == "step":
-            paced = self._start
-        elif self._pacing == "linear":
-            paced = self._start + (1 - self._start) * progress
-        else:
-            paced = self._start ** (1 - progress)
-        return math.ceil(_STAIRS * paced - _ROUNDING) / _STAIRS
+        stairs = self._stairs
+        if stairs is None and self._pacing == "step":
+            stairs = 2
+        if stairs is not None:
+            progress = math.floor(progress * (stairs - 1) + _ROUNDING) / (stairs - 1)
+        paced = self._start + (1 - self._start) * progress
+        if self._pacing == "exponential":
+            paced = math.pow(self._start, 1 - progress)
+        if self._stairs is not None:
+            return paced
+        return math.ceil(_TENTHS * paced - _ROUNDING) / _TENTHS
 
     def n_samples(self, epoch: int) -> int:
         """Return the samples of an epoch, counted from 0."""
@@ -135,3 +149,57 @@ def _numbers(difficulty: Any) -> torch.Tensor:
     if values.ndim != 1 or not len(values) or values.isnan().any():
         raise UsageError("{argument} must be one number a sample, and none of them NaN", argument="difficulty")
     return values
+
+
+# ---- the technique
+
+
+def technique(
+    name: str, value: str | None, *, pacing: Any = "linear", start: float = 0.25, full_after: float = 0.8
+) -> Technique:
+    """Return ``curriculum=STAIRS``.
+
+    Args:
+        name: of the technique.
+        value: the number of stairs; None: as ``Curriculum`` has it.
+        pacing: as of ``Curriculum``.
+        start: likewise.
+        full_after: likewise.
+
+    Raises:
+        UsageError: where a value cannot be.
+    """
+    if value is not None and not value.isdecimal():
+        raise UsageError(f"{name}={value}: the value is a number of stairs, such as {name}=4")
+    stairs = None if value is None else int(value)
+    options = {"pacing": pacing, "stairs": stairs, "start": start, "full_after": full_after}
+    Curriculum([0], 1, **options)  # a bad option is refused now
+    return Technique(
+        name if value is None else f"{name}={value}",
+        partial(_with_curriculum, options=options),
+        Stage.DATA,
+        name,
+        note="the first epochs have the easiest samples only, so it learns differently",
+        is_of_whole=True,
+    )
+
+
+def _with_curriculum(parts: Parts, *, options: Mapping[str, Any]) -> Parts:
+    """Draw the samples by a curriculum, which the loop that trains them tells its epochs.
+
+    Raises:
+        NotApplicableError: where the length of the training or the difficulty of its samples is not known.
+    """
+    from greenlove_tracker.exploration.trials import copied_loader
+    from greenlove_tracker.techniques.loading import loader_of  # whoever has a loop of their own needs none of it
+
+    loader = loader_of(parts)
+    difficulty = getattr(loader.dataset, "difficulty", None)
+    if difficulty is None:
+        raise NotApplicableError(_NO_DIFFICULTY)
+    if not parts.get("total_epochs"):
+        raise NotApplicableError("a curriculum counts epochs: let the task give total_epochs")
+    seed = torch.initial_seed() % 2**31  # that of all random states
+    curriculum = Curriculum(difficulty, parts["total_epochs"], seed=seed, **options)
+    by_difficulty = copied_loader(loader, sampler=curriculum)
+    return {**parts, "train_dataset": by_difficulty, "curriculum": curriculum, "phases": curriculum.phases()}

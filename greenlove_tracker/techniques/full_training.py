@@ -314,6 +314,8 @@ class ArmLoop:
         Raises:
             UsageError: where there are none.
         """
+        if "curriculum" in self._arm.parts:
+            self._arm.parts["curriculum"].set_epoch(epoch)
         for batch in self._saved.batches(self._arm.source):
             self._step(batch)
             if self._plan.steps is not None and self._is_over_after(self.progress.steps, epoch):

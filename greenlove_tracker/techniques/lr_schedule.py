@@ -130,6 +130,7 @@ def technique(
         Stage.SCHEDULE,
         name,
         note=f"the learning rate follows a schedule ({chosen}), so it learns differently",
+        is_of_whole=True,
     )
 
 

@@ -10,8 +10,9 @@ from dataclasses import replace
 from greenlove_tracker.exploration.peak_memory import MOST_BATCHES, peak_of_steps
 from greenlove_tracker.exploration.snapshot import preserved
 from greenlove_tracker.techniques.arm import Arm, Task, build_arm
-from greenlove_tracker.techniques.technique import NotApplicableError, Technique, technique_named
-from greenlove_tracker.vocabulary.comparisons import BASELINE, MemoryRow
+from greenlove_tracker.techniques.compare import reason_of
+from greenlove_tracker.techniques.technique import Technique, technique_named
+from greenlove_tracker.vocabulary.comparisons import MemoryRow
 
 _COMPILED = "what compiling saves is only seen where it runs: greenlove compare measures it"
 
@@ -45,12 +46,10 @@ def estimate_memory(
         for technique in (None, *chosen):
             try:
                 rows.append(_row_of(build_arm(task, technique, seed=seed), as_on_gpu=as_on_gpu))
-            except NotApplicableError as error:
-                rows.append(MemoryRow(technique.name if technique else BASELINE, reason=str(error)))
             except Exception as error:
                 if technique is None:
                     raise
-                rows.append(MemoryRow(technique.name, reason=f"it fails here: {error!r}"))
+                rows.append(MemoryRow(technique.name, reason=reason_of(error)))
     return tuple(rows)
 
 

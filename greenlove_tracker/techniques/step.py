@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 
 from greenlove_tracker.exploration.task import each_of
-from greenlove_tracker.exploration.trials import loss_of_pair, map_tensors, samples_of
+from greenlove_tracker.exploration.trials import loss_of, loss_of_pair, map_tensors, samples_of
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts
 from greenlove_tracker.vocabulary.errors import UsageError
 
@@ -107,22 +107,32 @@ class OwnStep:
             self.model = torch.compile(self.model, mode=self._settings.compile_mode)
 
     def __call__(self, batch: Any) -> Any:
-        """Make one step of the optimizer, and return the loss of the batch.
+        """Make one step of the optimizer, and return the loss of the batch; no step where that has no gradient.
 
         Raises:
             NotApplicableError: where the batch cannot be split, or nothing was compiled.
+            UsageError: where the loss is not one number.
         """
         batch = map_tensors(batch, lambda tensor: tensor.to(self._device, non_blocking=True))
         self._optimizer.zero_grad()
         total: Any = 0.0
+        has_gradient = False
         for part, share in self._parts_of(batch):
             with self._autocast():
-                loss = self._loss(self.model, part)
+                loss = _checked_loss(loss_of(self._loss(self.model, part)))
             if share != 1:
                 loss = loss * share
-            (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+            if loss.requires_grad:
+                scaled = loss if self._scaler is None else self._scaler.scale(loss)
+                scaled.backward()
+                has_gradient = True
             total = total + loss.detach()
-        self._update()
+        if has_gradient:
+            self._update()
+        elif not self._n_steps:
+            raise UsageError(
+                "the loss has no gradient, so nothing would be learnt: is a detach() or a no_grad() in it?"
+            )
         if self._n_steps == 1 and self._settings.compile_mode is not None and not _has_compiled():
             raise NotApplicableError("torch.compile compiled nothing of what the loss calls")
         return total
@@ -185,6 +195,20 @@ class OwnStep:
                 return
         for scheduler in self._settings.schedulers:
             scheduler.step()
+
+
+def _checked_loss(loss: Any) -> torch.Tensor:
+    """Return a loss that a step can be made on.
+
+    Raises:
+        UsageError: where it is none.
+    """
+    kind = type(loss).__name__
+    if isinstance(loss, torch.Tensor):
+        if loss.numel() == 1:
+            return loss
+        kind = f"tensor of {loss.numel():,} numbers"
+    raise UsageError(f"the loss is a {kind}: let the criterion, or loss(model, batch), return a tensor of one number")
 
 
 def _has_compiled() -> bool:

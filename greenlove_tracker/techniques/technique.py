@@ -46,6 +46,7 @@ class Technique:
         active: a context in which everything of the arm runs, for what is a switch of the process.
         note: what it changes in what is learnt, as a sentence without a full stop; empty for nothing.
         is_of_whole: it changes how long a training is, or what comes when: only whole trainings show what it saves.
+        is_slow_to_start: its first step may take minutes, as compiling does: its trials come after the others'.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Technique:
     active: Callable[[], AbstractContextManager[Any]] = nullcontext
     note: str = ""
     is_of_whole: bool = False
+    is_slow_to_start: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,9 @@ TECHNIQUES: dict[str, ListedTechnique] = {
     "batch-size": ListedTechnique("loading", "another batch size: it learns otherwise", value_hint="=128"),
     "channels-last": ListedTechnique("computation", "images with their channels last in memory"),
     "compile": ListedTechnique("computation", "torch.compile; its one-off compile time is shown apart", ""),
+    "curriculum": ListedTechnique(
+        "curriculum", "the easiest samples first, and all of them after so many stairs", value_hint="=4"
+    ),
     "early-stopping": ListedTechnique(
         "early_stopping",
         "stops after this many evaluations without a better one, with the best weights",
@@ -191,6 +196,11 @@ def combined(techniques: Sequence[Technique]) -> Technique:
                 stack.enter_context(technique.active())
             yield
 
-    notes = "; ".join(dict.fromkeys(t.note for t in ordered if t.note))
-    is_of_whole = any(t.is_of_whole for t in ordered)
-    return Technique("+".join(t.name for t in techniques), apply, active=active, note=notes, is_of_whole=is_of_whole)
+    return Technique(
+        "+".join(t.name for t in techniques),
+        apply,
+        active=active,
+        note="; ".join(dict.fromkeys(t.note for t in ordered if t.note)),
+        is_of_whole=any(t.is_of_whole for t in ordered),
+        is_slow_to_start=any(t.is_slow_to_start for t in ordered),
+    )

@@ -24,8 +24,6 @@ _LEAST_SHORT_S = 0.5  # of such a trial; steps of a few milliseconds are then a 
 _MOST_UNTIMED_SHARE = 0.2  # of a block of such
 _MARGIN = 1.08  # of the length: noise of 3% then ends one trial in 250 below 5 s
 _FIRST_MARGIN = 1.25  # in the first block, whose times are known from a few steps of the warm-up only
-_FEW_BLOCKS = 6  # below, what is left at the end would be a large part of the budget
-_MOST_LONGER = 1.5  # times what is long enough: trials of few blocks take what would be left
 _SLACK = 1.05  # a block is begun where so many times its expected time is left
 _LARGEST_UNIT_SHARE = 0.2  # of a trial: batches of different sizes end together where that costs no more
 
@@ -109,15 +107,7 @@ class TrialSchedule:
             return self._short(costs, usable_s)
         if not done:
             return _long(costs, _FIRST_MARGIN)
-        n_left = math.floor(usable_s / long.expected_s)
-        if n_left < 1:
-            return None
-        if done + n_left >= _FEW_BLOCKS:
-            return long
-        longer = min(_MOST_LONGER, usable_s / (n_left * long.expected_s))
-        unit = _unit(costs, long.samples)
-        plan = _plan(costs, max(long.samples, math.floor(longer * long.samples / unit) * unit), is_metered=True)
-        return plan if plan.expected_s <= usable_s else long
+        return long if long.expected_s <= usable_s else None
 
     def _short(self, costs: Sequence[ArmCost], usable_s: float) -> BlockPlan | None:
         """Return a block of trials so short that enough of them fit; at least the largest batch each."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from experiment_samples import record, training, two_arms
 from fakes import FakeClock
@@ -27,6 +29,15 @@ def tables(of: ExperimentRecord) -> dict[str, list[dict[str, str]]]:
     return found
 
 
+def tables_of(of: ExperimentRecord) -> list[list[dict[str, str]]]:
+    """The rows of every table, each by column."""
+    found = [block for block in experiment_document(of).blocks if isinstance(block, Table)]
+    titles = [[column.title for column in block.columns] for block in found]
+    return [
+        [dict(zip(names, row, strict=True)) for row in block.rows] for names, block in zip(titles, found, strict=True)
+    ]
+
+
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory) -> ExperimentRecord:
     not_run = (("optimised, seed 3", "the budget is used"),)
@@ -49,6 +60,51 @@ def test_a_carbon_intensity_that_is_invented_is_marked(tmp_path):
     assert "! MOCK: the carbon intensity is invented" in terminal.render(made)
 
 
+# -- A matrix --
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory) -> ExperimentRecord:
+    """2 batch sizes, 2 rates and 3 arms: "half" takes half the time at 16 and 0.6 of it at 64, "same" as much."""
+    folder, groups = tmp_path_factory.mktemp("matrix"), []
+    factors = {"baseline": {16: 1.0, 64: 1.0}, "half": {16: 0.5, 64: 0.6}, "same": {16: 1.0, 64: 1.0}}
+    for n, (size, rate) in enumerate((size, rate) for size in (16, 64) for rate in ("1e-3", "1e-2")):
+        whole_s = {16: 4000.0, 64: 1000.0}[size] * {"1e-3": 1.0, "1e-2": 1.5}[rate]
+        arms = list(factors) if n % 2 == 0 else [*factors][::-1]  # the order in which they are trained
+        for arm in arms:
+            runs = [
+                training(folder, seed, fields={"arm": arm}, epochs=4, epoch_s=whole_s * factors[arm][size])
+                for seed in (0, 1)
+            ]
+            groups.append((f"{arm}, batch_size={size}, --lr={rate}", runs))
+    return record(*groups)
+
+
+def test_each_combination_is_compared_with_its_own_baseline_and_then_all_together(matrix):
+    (changes,) = [rows for rows in tables_of(matrix) if any("same values" in title for title in rows[0])]
+    found = {
+        next(iter(row.values())): next(value for title, value in row.items() if "time" in title) for row in changes
+    }
+    assert len(found) == 2 * (1 + 4)
+    expected = {"half, batch_size=16": "−50", "half, batch_size=64": "−40", "half over all 4": "−45"}
+    for name, text in found.items():
+        truth = next((change for begin, change in expected.items() if name.startswith(begin)), "0")
+        assert float(text.partition("%")[0].replace("−", "-")) == pytest.approx(float(truth.replace("−", "-")), abs=1)
+
+
+def test_the_headline_names_all_combinations(matrix):
+    said = experiment_document(matrix).verdict
+    assert said.startswith("half over all 4 combinations saves 45% of the ")
+    assert "% at batch_size=16, --lr=" in said and "−40% at batch_size=64, --lr=" in said
+    assert "same over all 4 combinations" in said
+
+
+def test_two_combinations_are_both_in_the_headline(matrix):
+    two = replace(matrix, groups=tuple(group for group in matrix.groups if group[0].endswith("--lr=1e-3")))
+    said = experiment_document(two).verdict
+    assert "from −50% at batch_size=16, --lr=1e-3 to −40% at batch_size=64, --lr=1e-3" in said
+
+
 # -- A training of several runs --
 
 
@@ -56,7 +112,8 @@ def test_a_carbon_intensity_that_is_invented_is_marked(tmp_path):
 def interrupted(tmp_path) -> tuple[Run, Run]:
     """6 of 12 epochs, and from the fifth on to the end 100 s later."""
     clock = FakeClock()
-    first = training(tmp_path, clock=clock, epochs=6, planned=12, is_cut_off=True, fields={"peak_memory_gb": "0.6"})
+    peaks = {"peak_memory_gb": "0.6", "peak_gpu_memory_gb": "4.0"}
+    first = training(tmp_path, clock=clock, epochs=6, planned=12, is_cut_off=True, fields=peaks)
     clock.pass_s(100)
     second = training(tmp_path, clock=clock, planned=12, first_epoch=4, continues=first.run_id)
     return first, second
@@ -72,7 +129,7 @@ def test_a_training_of_several_runs_is_one(interrupted):
         )
     assert (whole.summary.epochs_done, whole.summary.epochs_planned, whole.first_epoch) == (12, 12, 0)
     assert whole.summary.status == "finished"
-    assert whole.text("peak_memory_gb") == "0.6"
+    assert whole.text("peak_memory_gb") == "0.6" and whole.amount("peak_gpu_memory_gb") == 4.0
     assert whole.metrics["accuracy"].n_values == 12  # epochs 5 and 6 of the first run are lost
     assert whole_training([first]) is first
 

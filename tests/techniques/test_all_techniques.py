@@ -19,6 +19,8 @@ NOT_ON_A_CPU = {
 NOT_ON = {
     ("channels-last", transformer_task): "no 2-d convolution",
     ("activation-checkpointing", digits_task): "repeated blocks",
+    ("curriculum", digits_task): "an attribute difficulty",
+    ("curriculum", transformer_task): "an attribute difficulty",
 }
 
 

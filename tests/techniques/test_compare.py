@@ -20,6 +20,7 @@ from greenlove_tracker import Technique, aggregate, compare, read_logs  # noqa: 
 from greenlove_tracker.logs.comparisons import read_comparison  # noqa: E402
 from greenlove_tracker.logs.run_rows import COMPARISON  # noqa: E402
 from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
+from greenlove_tracker.report.comparison import headline  # noqa: E402
 from greenlove_tracker.techniques.technique import NotApplicableError, combined  # noqa: E402
 from greenlove_tracker.vocabulary.comparisons import BASELINE, Verdict  # noqa: E402
 from greenlove_tracker.vocabulary.errors import LogError, UsageError  # noqa: E402
@@ -200,11 +201,38 @@ def test_what_changes_the_length_of_a_training_is_not_tried(bench):
     assert rows["same"].verdict is not Verdict.NOT_RUN
     for name in ("early", "late+same"):
         assert rows[name].verdict is Verdict.NOT_RUN
-        assert (
-            rows[name].reason
-            == "it changes how long a training is, which only whole trainings show: greenlove experiment"
-        )
+        assert "only whole trainings show: add --full, or use greenlove experiment" in rows[name].reason
     assert not any("budget" in note for note in bench.compare([whole], budget_s=200).notes)
+
+
+@pytest.mark.slow
+def test_what_compiles_long_comes_last_and_starves_no_other(tmp_path):
+    bench = Bench(tmp_path)
+    slow = [replace(bench.taking(name, 0.5, first_s=100.0), is_slow_to_start=True) for name in ("compiled", "again")]
+    comparison = bench.compare([slow[0], bench.taking("faster", 0.7), slow[1]])
+    rows = {row.name: row for row in comparison.rows}
+    assert rows["faster"].verdict is Verdict.SAVES and rows["faster"].time_ratio.point == pytest.approx(0.7, rel=0.01)
+    assert rows["again"].notes == ("The budget was over before its first step",)
+    assert {rows[name].verdict for name in ("compiled", "again")} == {Verdict.TOO_SHORT}
+
+
+@pytest.mark.slow
+def test_what_is_slow_to_start_is_compared_in_what_is_left(tmp_path):
+    bench = Bench(tmp_path)
+    slow = replace(bench.taking("compiled", 0.5, first_s=30.0), is_slow_to_start=True)
+    compiled, faster = bench.compare([slow, bench.taking("faster", 0.7)], budget_s=400).rows
+    assert compiled.time_ratio.point == pytest.approx(0.5, rel=0.01) and compiled.verdict is Verdict.SAVES
+    assert faster.n_trials > compiled.n_trials > 2
+
+
+def test_where_starting_takes_the_budget_that_is_said(tmp_path):
+    bench = Bench(tmp_path)
+    slow = replace(bench.taking("compiled", 0.5, first_s=200.0), is_slow_to_start=True)
+    comparison = bench.compare([slow])
+    said = headline(comparison)
+    assert said.startswith("Nothing was measured: compiled took the budget: its first steps lasted 3 min 20 s of 2 min")
+    assert "--budget" in said and not comparison.trials
+    assert read_comparison(comparison.run_dir) == comparison
 
 
 @pytest.mark.slow

@@ -5,12 +5,19 @@ import math
 import numpy
 import pytest
 import torch
+from techniques.task_samples import digits_task
 from torch import distributed, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer
+from greenlove_tracker.meter import NullMeter
+from greenlove_tracker.techniques.arm import build_arm
 from greenlove_tracker.techniques.curriculum import Curriculum
+from greenlove_tracker.techniques.full_training import train_one
+from greenlove_tracker.techniques.technique import NotApplicableError, technique_named, technique_with
 from greenlove_tracker.vocabulary.errors import UsageError
+
+QUIET = {"verbose": 0}
 
 
 def hundred(epochs=10, **options):
@@ -49,6 +56,51 @@ def test_shares_are_tenths_and_rounding_opens_none_too_many():
     assert [thirty.n_samples(epoch) for epoch in (0, 10, 20, 29)] == [3, 12, 21, 30]
     assert hundred(start=0.3, pacing="step").n_samples(0) == 30
     assert hundred(30, full_after=0.1).share(3) == 1  # 0.1 * 30 is a little more than 3
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"stairs": 4}, [0.25] * 3 + [0.5] * 3 + [0.75] * 2 + [1.0] * 2),
+        ({"stairs": 2}, [0.25] * 8 + [1.0] * 2),
+        ({"stairs": 4, "pacing": "step"}, [0.25] * 3 + [0.5] * 3 + [0.75] * 2 + [1.0] * 2),
+        ({"stairs": 3, "pacing": "exponential"}, [0.25] * 4 + [0.5] * 4 + [1.0] * 2),
+    ],
+)
+def test_it_is_paced_in_so_many_stairs(options, expected):
+    curriculum = hundred(**options)
+    assert [curriculum.share(epoch) for epoch in range(10)] == expected
+    assert [phase.data_share for phase in curriculum.phases()] == sorted(set(expected))
+
+
+def test_as_a_technique_it_paces_a_whole_training(tmp_path):
+    seen = []
+
+    def task():
+        data = TensorDataset(torch.arange(100.0).unsqueeze(1), torch.zeros(100, 1))
+        data.difficulty = list(range(100))
+        model = nn.Linear(1, 1)
+
+        def loss(model, batch):
+            seen.append(batch[0].flatten().int().tolist())
+            return nn.functional.mse_loss(model(batch[0] / 100), batch[1])
+
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        return {"model": model, "optimizer": optimizer, "loss": loss, "train_dataset": data, "total_epochs": 5}
+
+    technique = technique_with("curriculum=2", {"full_after": 0.4, "start": 0.5})
+    run = train_one(
+        task, technique, log_dir=tmp_path / "runs", checkpoint_dir=tmp_path / "saved", settings=QUIET, meter=NullMeter()
+    )
+    sizes = [sum(map(len, batches)) for batches in (seen[:1], seen[1:2], seen[2:4])]
+    assert sizes == [50, 50, 100] and max(seen[0] + seen[1]) == 49 and run.summary.counts.samples == 400
+
+
+def test_where_nobody_says_how_difficult_it_is_the_technique_says_what_to_do():
+    with pytest.raises(NotApplicableError, match="an attribute difficulty"):
+        build_arm(digits_task, technique_named("curriculum=4"))
+    with pytest.raises(UsageError, match="pacing"):
+        technique_with("curriculum", {"pacing": "slow"})
 
 
 # ---- difficulty

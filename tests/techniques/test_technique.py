@@ -45,7 +45,7 @@ def test_options_stand_in_the_name_and_that_of_one_makes_all_of_the_whole():
     assert scheduled.name == "lr-schedule=linear (warmup=0.1, final=0.5)"
     names = ("lr-schedule", "early-stopping=5+tf32", "grad-accumulation=2")
     assert [technique_with(name, {}).name for name in names] == list(names)
-    assert [technique_with(name, {}).is_of_whole for name in names] == [False, True, False]
+    assert [technique_with(name, {}).is_of_whole for name in names] == [True, True, False]
 
 
 @pytest.mark.parametrize(
