@@ -16,6 +16,7 @@ from greenlove_tracker.extrapolation.draws import (
     N,
     above_zero,
     estimate_about,
+    factors,
     split_normal,
     student_quantile,
     sum_to_come,
@@ -62,7 +63,7 @@ _SEED = 0
 _SURE_OF_WORK = 0.05  # relative deviation of a phase, below which its cost is not worth a warning
 _LEAST_ENERGY_TRIALS = 3  # for a line through energies
 # Of the prior of energy's scatter: an assumption, above that of time, since power varies as well.
-_ENERGY_SCATTER = 0.025
+_ENERGY_SCATTER = 0.0125
 # An assumption: half the interval of a mean power that was measured for too short, or once; it may be a ramp's.
 _UNKNOWN_POWER = 0.25
 
@@ -162,7 +163,7 @@ def _forecast_line(
 ) -> Forecast:
     """Forecast by the fitted line."""
     observations = observe(trials, plan)
-    line = fit_line(observations.m, observations.mean_s, observations.mean_variance)
+    line = fit_line(observations.m, observations.mean_s, observations.mean_variance, observations.run_variance(plan))
     epochs_s = line.total(plan, observations.epoch_of(plan))
     work, phases, work_warnings = _phases(trials, plan, epochs_s, level)
     one_off = _one_off(observations, level).plus(cold_start_s)
@@ -227,7 +228,8 @@ def _forecast_green_love(
     excess_s = math.fsum(firsts_s) - len(firsts_s) * epoch_s
     total_s = epochs * epoch_s + excess_s
     margin_s = student_quantile((1 + level) / 2, math.inf) * sigma_s * epochs**0.5
-    duration = Estimate(total_s, max(0.0, total_s - margin_s), total_s + margin_s, level, "s")
+    upper_s = total_s + margin_s
+    duration = Estimate(total_s, above_zero(total_s - margin_s, total_s, upper_s), upper_s, level, "s")
     energy, warnings = energy_at_mean_power(trials, duration)
     return _forecast(
         plan,
@@ -284,7 +286,8 @@ def _energy_by_line(
     if len(rows) < _LEAST_ENERGY_TRIALS or len(np.unique(m)) < 2:
         return None
     each_kwh = [(trials[i].energy_kwh or 0.0) / trials[i].total_s * observations.mean_s[i] for i in rows]
-    line = fit_line(m, np.array(each_kwh), observations.mean_variance, _ENERGY_SCATTER)
+    noise = observations.mean_variance
+    line = fit_line(m, np.array(each_kwh), noise, observations.run_variance(plan), _ENERGY_SCATTER)
     return np.asarray(line.total(plan, observations.epoch_of(plan)) * work)
 
 
@@ -303,16 +306,15 @@ def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[E
         return None, []
     n = len(measured)
     energies_kwh, times_s = np.array(measured).T
-    powers_kwh_per_s = energies_kwh / times_s
     total_s = float(times_s.sum())
     mean_kwh_per_s = float(energies_kwh.sum()) / total_s
-    relative_power = 0.0
+    error = 0.0
     warnings = []
     if n > 1:
-        scatter = float(powers_kwh_per_s.std(ddof=1)) / mean_kwh_per_s * math.sqrt(1 + 1 / n)
-        relative_power = student_quantile((1 + duration.level) / 2, n - 1) * scatter
+        scatter = float(np.std(energies_kwh / times_s, ddof=1)) / mean_kwh_per_s
+        error = student_quantile((1 + duration.level) / 2, n - 1) * scatter * math.sqrt(1 + 1 / n)
     if n == 1 or total_s < LEAST_ENERGY_S:
-        relative_power = max(relative_power, _UNKNOWN_POWER)
+        error = max(error, _UNKNOWN_POWER)
         warnings.append(
             WarningCode.ENERGY.warning(
                 f"the power is known from only {total_s:.2g} s in {plural(n, 'trial')}: "
@@ -320,11 +322,7 @@ def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[E
                 "several trials of 5 s in all would show it",
             )
         )
-    energy = duration.times(mean_kwh_per_s, "kWh")
-    below, above = (math.hypot(end / energy.point - 1.0, relative_power) for end in (energy.lower, energy.upper))
-    upper = energy.point * (1.0 + above)
-    lower = above_zero(max(0.0, energy.point * (1.0 - below)), energy.point, upper)
-    return replace(energy, lower=lower, upper=upper), warnings
+    return duration.times(mean_kwh_per_s, "kWh").with_error(error, error), warnings
 
 
 def _phases(
@@ -419,7 +417,7 @@ def time_between_epochs(
         if kind == "eval" and not n_timed:
             told_s = _told_s(plan)
         if count and told_s is not None:
-            parts.append(told_s * (1.0 + TOLD_SPREAD * with_point(NORMAL, 0.0, rng)))
+            parts.append(told_s * factors(TOLD_SPREAD * with_point(NORMAL, 0.0, rng)))
         elif count and n_timed:
             parts.append(sum_to_come(count, durations_s, _ONE_TIMING, rng))
         elif count:
@@ -439,7 +437,7 @@ def time_between_epochs(
             )
     if not parts:
         return None, warnings
-    return np.maximum(0.0, np.sum(parts, axis=0)), warnings
+    return np.sum(parts, axis=0), warnings
 
 
 def _told_s(plan: TrainingPlan) -> float | None:

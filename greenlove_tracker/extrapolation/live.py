@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from scipy import special
 
-from greenlove_tracker.extrapolation.draws import Array, N, above_zero, estimate, lognormal, student_quantile
+from greenlove_tracker.extrapolation.draws import Array, N, estimate, estimate_about, factors, lognormal, sum_to_come
 from greenlove_tracker.extrapolation.expected_stop import forecast_over_stops
 from greenlove_tracker.extrapolation.future_mean import (
     ASSUMED_SHARE,
@@ -339,7 +339,7 @@ def _unseen_ends(
         each_s = (prior.duration_s.point - at.done_s) / max(1.0, at.total_units - at.done_units)
         known_s = max(0.0, each_s - prior.seconds_per_unit(progress.total_units))
     if known_s is not None:
-        return n_ends * known_s * (1.0 + TOLD_SPREAD * rng.standard_normal(N)), True
+        return n_ends * known_s * factors(TOLD_SPREAD * rng.standard_normal(N)), True
     share = np.where(rng.random(N) < _HAS_ENDS, lognormal(_END_SHARE, _END_SPREAD, rng), 0.0)
     return n_ends * float(np.median(per_unit_s)) * share, False
 
@@ -374,24 +374,14 @@ def _energy(progress: Progress, total_s: Array, outside_s: float, level: float) 
 def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: float = LEVEL) -> Estimate:
     """Forecast the total of ``n_runs`` further runs like those that are done.
 
-    Where the interval reaches to nothing, its lower end lies as far below in proportion as the upper end above.
-
     Args:
         outcomes: what each run came to; at least one.
         n_runs: runs of the sweep.
         unit: of the outcomes.
         level: of the interval.
     """
-    n = len(outcomes)
-    probability = (1 + level) / 2
-    total = n_runs * float(np.mean(outcomes))
-    if n == 1:
-        reach = float(special.ndtri(probability)) * _SINGLE_SPREAD * total
-    else:
-        spread = float(np.std(outcomes, ddof=1))
-        reach = student_quantile(probability, n - 1) * spread * math.sqrt(n_runs**2 / n + n_runs)
-    lower = above_zero(max(0.0, total - reach), total, total + reach)
-    return Estimate(total, lower, total + reach, level, unit)
+    total = sum_to_come(n_runs, outcomes, _SINGLE_SPREAD, np.random.default_rng(_SEED))
+    return estimate_about(total, level, unit)
 
 
 def sweep_warnings(n_done: int) -> list[ForecastWarning]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from greenlove_tracker.extrapolation.draws import Array, N, estimate, lognormal
+from greenlove_tracker.extrapolation.draws import Array, N, estimate, factors, lognormal
 from greenlove_tracker.extrapolation.future_mean import future_mean
 from greenlove_tracker.text.format import duration, percent, plural
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, ForecastWarning, Progress, WarningCode
@@ -272,7 +272,7 @@ def _length(
     if told is None:
         return None
     point_s, spread = told
-    return point_s * (1.0 + spread * rng.standard_normal(N))
+    return point_s * factors(spread * rng.standard_normal(N))
 
 
 def _assumed_length(progress: Progress, unit_s: Sequence[float], done: float, rng: np.random.Generator) -> Array:
