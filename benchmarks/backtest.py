@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import backtest_gpu
 import backtest_live
 import backtest_real
 import numpy as np
@@ -197,6 +198,19 @@ def verdicts(results: Mapping[str, Mapping[str, Score]]) -> list[str]:
     return lines
 
 
+def from_first_steps(folder: Path, seed: int) -> dict[str, dict[str, Score]]:
+    """Score forecasts from the first tenth of recorded trainings in steps, by how the cost of their steps goes."""
+    scores: dict[str, dict[str, Score]] = {}
+    for kind in (backtest_gpu.CONSTANT, backtest_gpu.DRIFTS):
+        runs = [run for run in backtest_gpu.step_runs(folder) if run.kind == kind]
+        scores[kind] = {name: Score() for name in ("ours", "plain WLS")}
+        for trials, plan, truth_s in backtest_real.first_steps(runs, seed):
+            for name, score in scores[kind].items():
+                point_s, intervals = METHODS[name](trials, plan)
+                score.add(intervals, point_s, truth_s)
+    return scores
+
+
 def _bullets(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
@@ -217,6 +231,9 @@ def report(replicates: int, seed: int, gpu_runs: Path | None) -> str:
         _add_scores(replayed, trials, plan, truth_s)
         if i % 2:
             _add_scores(odd, trials, plan, truth_s)
+    on_gpus = "left out: no --runs"
+    if gpu_runs is not None:
+        on_gpus = table(from_first_steps(gpu_runs, seed))
     parts = [
         f"### From trials, on virtual time ({replicates} replicates a scenario)",
         table(results),
@@ -225,6 +242,8 @@ def report(replicates: int, seed: int, gpu_runs: Path | None) -> str:
         table({"busy-waiting, 5 ms + 1 ms a batch": known}),
         "### From trials, on recorded trainings",
         table({"four families, six sittings": replayed, "of these, the trainings of odd number": odd}),
+        "### From the first steps of recorded trainings on GPUs",
+        on_gpus,
         f"### While a run runs, on virtual time ({n_live} replicates a scenario, nine forecasts each)",
         backtest_live.virtual_table(live),
         f"- so many epochs after the change of regime, the 95% interval holds in per cent: {change}",

@@ -1,4 +1,4 @@
-"""Trials and full runs that took real time: loops of known cost, and recorded trainings of several sizes."""
+"""Trials and full runs that took real time: loops of known cost, and recorded trainings, on CPUs and on GPUs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from backtest_gpu import StepRun
 from backtest_live import Replayed
 
 from greenlove_tracker import TrainingPlan, Trial
@@ -15,6 +16,7 @@ BATCHES = (6, 6, 12, 24, 24, 48, 48)
 TRIAL_EPOCHS = 5
 FULL_BATCHES, FULL_EPOCHS = 400, 8
 LOOPS = 4
+LOGGED = (1, 1, 2, 2, 3, 3)  # sizes of trials from a log of steps, in logged stretches
 Case = tuple[list[Trial], TrainingPlan, float]
 
 
@@ -62,3 +64,21 @@ def recorded_families(runs: Sequence[Replayed]) -> Iterator[Case]:
             else:
                 trials.append(Trial(samples, batch, tuple(durations_s[: TRIAL_EPOCHS + 3])))
         yield trials, plan, truth_s
+
+
+def first_steps(runs: Sequence[StepRun], seed: int) -> Iterator[Case]:
+    """Yield trials from the first logged stretches of each run, a tenth of it in all, and the rest with them as truth.
+
+    A log begins with some shorter stretches, which are left out.
+    """
+    rng = np.random.default_rng(seed)
+    for run in runs:
+        steps = np.diff(run.steps)
+        seconds = np.diff(run.elapsed_s)
+        begin = at = int(np.argmax(steps > np.median(steps) / 2))
+        trials = []
+        for size in rng.permutation(LOGGED).tolist():
+            batches = int(steps[at : at + size].sum())
+            trials.append(Trial(batches, 1, (float(seconds[at : at + size].sum()),)))
+            at += size
+        yield trials, TrainingPlan(steps=int(steps[begin:].sum())), float(seconds[begin:].sum())

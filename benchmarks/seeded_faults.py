@@ -227,7 +227,7 @@ FAULTS = (
     Fault(
         "logs",
         "logs/measurement_errors.py",
-        "return energy_kwh * below, energy_kwh * math.hypot(self.upper - 1, sampling)",
+        "return energy_kwh * (1 - least), energy_kwh * math.hypot(self.upper - 1, sampling)",
         "return energy_kwh * below, 0.0",
         "the upper side of every range is lost",
         golden("summary-by-project"),
@@ -268,8 +268,8 @@ FAULTS = (
     Fault(
         "extrapolation",
         "extrapolation/regression.py",
-        "of_run = np.maximum(0.0, 1.0 + math.hypot(1.0, _RUN_TO_RUN) * sigma * with_point(NORMAL, 0.0, rng))",
-        "of_run = 1.0 + 0.0 * sigma",
+        "of_run = np.sqrt((1.0 + _RUN_TO_RUN**2) * between_trials + run_variance)",
+        "of_run = 0.0 * between_trials",
         "intervals leave out how runs differ from each other",
         golden("extrapolate"),
     ),

@@ -68,7 +68,7 @@ BUDGETS = {
     ("meter",): Budget(7_000, 11.2),
     ("tracker",): Budget(26_500, 10.5),
     ("logs",): Budget(40_000, 12.6),
-    ("extrapolation",): Budget(28_000, 15.1),
+    ("extrapolation",): Budget(27_400, 14.5),
     ("exploration",): Budget(16_500, 11.6),
     ("projection",): Budget(24_500, 12.1),
     ("techniques",): Budget(19_000, 11.3),

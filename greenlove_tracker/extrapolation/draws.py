@@ -20,7 +20,7 @@ _CERTAIN = 1e9  # degrees of freedom that are as good as any number
 
 
 def drawn(parts: Array, rng: np.random.Generator) -> Array:
-    """Return draws from a mixture of Student's t distributions.
+    """Return draws from a mixture of Student's t distributions, of which those about more than 0 have no end below 0.
 
     Args:
         parts: rows of weight, mean, scale and degrees of freedom, of each part a column.
@@ -31,7 +31,16 @@ def drawn(parts: Array, rng: np.random.Generator) -> Array:
     which = np.searchsorted(passed, SPREAD * passed[-1])
     freedom = np.minimum(freedoms, _CERTAIN)[which]
     t = rng.permutation(NORMAL) * np.sqrt(freedom / rng.chisquare(freedom))
-    return rng.permutation(means[which] + scales[which] * t)
+    middles = means[which]
+    errors = scales[which] * t
+    is_positive = middles > 0
+    relative = errors / np.where(is_positive, middles, 1.0)
+    return rng.permutation(np.where(is_positive, middles * factors(relative), middles + errors))
+
+
+def factors(deviations: Array) -> Array:
+    """Return what relative deviations multiply by: 1 + d above, and 1 / (1 + d) for one as large below; never 0."""
+    return np.asarray((1.0 + np.abs(deviations)) ** np.sign(deviations))
 
 
 def with_point(draws: Array, point: float, rng: np.random.Generator) -> Array:
@@ -42,22 +51,24 @@ def with_point(draws: Array, point: float, rng: np.random.Generator) -> Array:
 def sum_to_come(count: int, known: Sequence[float], spread_of_one: float, rng: np.random.Generator) -> Array:
     """Return the sum of ``count`` future values like those that are known, as draws behind their point.
 
-    Its variance is s²(count²/n + count), of the mean's error and the scatter to come, with Student's t of n - 1 degrees
-    of freedom (Hahn and Meeker, Statistical Intervals, 1991, §4.6: a prediction interval for the mean of future
-    observations, times their number).
+    Its relative variance is s²(1/n + 1/count), of the mean's error and the scatter to come, with Student's t of n - 1
+    degrees of freedom (Hahn and Meeker, Statistical Intervals, 1991, §4.6: a prediction interval for the mean of future
+    observations).
 
     Args:
-        count: of future values.
-        known: at least one.
+        count: of future values, at least one.
+        known: at least one, none below 0.
         spread_of_one: assumed relative standard deviation where one alone is known.
         rng: of the order of the draws.
     """
     n = len(known)
     mean = float(np.mean(known))
     if n == 1:
-        return count * mean * (1.0 + spread_of_one * with_point(NORMAL, 0.0, rng))
-    error = float(np.std(known, ddof=1)) * math.sqrt(count**2 / n + count)
-    return count * mean + error * with_point(special.stdtrit(n - 1, SPREAD), 0.0, rng)
+        deviations = spread_of_one * NORMAL
+    else:
+        spread = float(np.std(known, ddof=1)) / (mean or 1.0)
+        deviations = spread * math.sqrt(1 / n + 1 / count) * special.stdtrit(n - 1, SPREAD)
+    return count * mean * factors(with_point(deviations, 0.0, rng))
 
 
 def estimate(draws: Array, level: float, unit: str, floor: float = 0.0) -> Estimate:
@@ -67,14 +78,10 @@ def estimate(draws: Array, level: float, unit: str, floor: float = 0.0) -> Estim
 
 
 def estimate_about(draws: Array, level: float, unit: str, kind: str = Kind.PREDICTION) -> Estimate:
-    """Return the interval about the point that draws begin with; the lower end of a prediction is above zero."""
+    """Return the interval about the point that draws begin with."""
     point = float(draws[0])
     lower, upper = np.quantile(draws[1:], [(1 - level) / 2, (1 + level) / 2], method="hazen").tolist()  # as of SPREAD
-    lower = min(point, max(0.0, lower))
-    upper = max(point, upper)
-    if kind == Kind.PREDICTION:
-        lower = above_zero(lower, point, upper)
-    return Estimate(point, lower, upper, level, unit, kind)
+    return Estimate(point, min(point, lower), max(point, upper), level, unit, kind)
 
 
 def split_normal(z: Array, point: Array | float, lower: Array | float, upper: Array | float) -> Array:

@@ -15,7 +15,9 @@ from greenlove_tracker.extrapolation.draws import (
     Array,
     N,
     above_zero,
+    estimate,
     estimate_about,
+    factors,
     split_normal,
     student_quantile,
     sum_to_come,
@@ -62,7 +64,7 @@ _SEED = 0
 _SURE_OF_WORK = 0.05  # relative deviation of a phase, below which its cost is not worth a warning
 _LEAST_ENERGY_TRIALS = 3  # for a line through energies
 # Of the prior of energy's scatter: an assumption, above that of time, since power varies as well.
-_ENERGY_SCATTER = 0.025
+_ENERGY_SCATTER = 0.0125
 # An assumption: half the interval of a mean power that was measured for too short, or once; it may be a ramp's.
 _UNKNOWN_POWER = 0.25
 
@@ -107,14 +109,12 @@ def extrapolate(
         UsageError: where trials or plan cannot give a forecast, with what to do.
     """
     _check(trials, plan, level, method, cold_start_s)
+    _check_pauses(plan, "eval", eval_durations_s)
+    _check_pauses(plan, "save", save_durations_s)
     methods = {"wls": _forecast_line, "power": _forecast_power_law, "green-love": _forecast_green_love}
 
     def until_end(part: TrainingPlan) -> Forecast:
-        durations_s = [
-            seconds if part.has_pauses(kind) or not plan.has_pauses(kind) else ()
-            for kind, seconds in (("eval", eval_durations_s), ("save", save_durations_s))
-        ]
-        between, warnings = time_between_epochs(part, *durations_s)
+        between, warnings = time_between_epochs(part, eval_durations_s, save_durations_s)
         forecast = methods[method](trials, part, level, between, cold_start_s)
         return replace(forecast, warnings=(*forecast.warnings, *warnings))
 
@@ -157,12 +157,22 @@ def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: st
         raise UsageError(f'phases of different work need method="wls": {method!r} knows one cost of a step')
 
 
+def _check_pauses(plan: TrainingPlan, kind: str, durations_s: Sequence[float]) -> None:
+    """Raise a UsageError where the times of evaluations or checkpoints cannot be some of the plan's."""
+    argument = f"{kind}_durations_s"
+    if durations_s and not plan.has_pauses(kind):
+        raise UsageError(f"{argument} says how long one takes: say how often with TrainingPlan({kind}_every=…)")
+    for duration_s in durations_s:
+        if not LEAST_S <= duration_s <= MOST_S:
+            raise UsageError(f"{argument} must be positive and finite, not {duration_s!r}")
+
+
 def _forecast_line(
     trials: Sequence[Trial], plan: TrainingPlan, level: float, between_s: Array | None, cold_start_s: float
 ) -> Forecast:
     """Forecast by the fitted line."""
     observations = observe(trials, plan)
-    line = fit_line(observations.m, observations.mean_s, observations.mean_variance)
+    line = fit_line(observations.m, observations.mean_s, observations.mean_variance, observations.run_variance(plan))
     epochs_s = line.total(plan, observations.epoch_of(plan))
     work, phases, work_warnings = _phases(trials, plan, epochs_s, level)
     one_off = _one_off(observations, level).plus(cold_start_s)
@@ -218,16 +228,28 @@ def _forecast_green_love(
     trials; Ā and σ are mean and standard deviation of the others. Then T = e₁ + e₂ + e₃ + (E - 3)·Ā ± z·√E·σ.
     """
     epochs = plan.epochs or 1
-    scaled = [[s * (plan.samples or 0) / t.sample_size for s in t.epoch_durations_s] for t in trials]
-    later = [s for times in scaled for s in times[3:]] or [s for times in scaled for s in times]
-    columns = [[times[i] for times in scaled if len(times) > i] for i in range(min(3, epochs))]
-    firsts_s = [float(np.mean(column)) for column in columns if column]
+    scaled = []
+    later = list[float]()
+    for trial in trials:
+        scale = (plan.samples or 0) / trial.sample_size
+        times_s = [scale * duration_s for duration_s in trial.epoch_durations_s]
+        scaled.append(times_s)
+        later += times_s[3:]
+    if not later:
+        later = [seconds for times_s in scaled for seconds in times_s]
     epoch_s = float(np.mean(later))
-    sigma_s = float(np.std(later, ddof=1)) if len(later) > 1 else 0.0
-    excess_s = math.fsum(firsts_s) - len(firsts_s) * epoch_s
+    sigma_s = 0.0
+    if len(later) > 1:
+        sigma_s = float(np.std(later, ddof=1))
+    excess_s = 0.0
+    for i in range(min(3, epochs)):
+        column = [times_s[i] for times_s in scaled if len(times_s) > i]
+        if column:
+            excess_s += float(np.mean(column)) - epoch_s
     total_s = epochs * epoch_s + excess_s
     margin_s = student_quantile((1 + level) / 2, math.inf) * sigma_s * epochs**0.5
-    duration = Estimate(total_s, max(0.0, total_s - margin_s), total_s + margin_s, level, "s")
+    upper_s = total_s + margin_s
+    duration = Estimate(total_s, above_zero(total_s - margin_s, total_s, upper_s), upper_s, level, "s")
     energy, warnings = energy_at_mean_power(trials, duration)
     return _forecast(
         plan,
@@ -279,12 +301,16 @@ def _energy_by_line(
     Returns:
         None without three trials of 5 s on two sizes.
     """
-    rows = [i for i, t in enumerate(trials) if t.energy_kwh is not None and t.total_s >= LEAST_ENERGY_S]
-    m = observations.m[rows]
-    if len(rows) < _LEAST_ENERGY_TRIALS or len(np.unique(m)) < 2:
+    m = []
+    each_kwh = []
+    for trial, trial_m, mean_s in zip(trials, observations.m, observations.mean_s, strict=True):
+        if trial.energy_kwh is not None and trial.total_s >= LEAST_ENERGY_S:
+            m.append(trial_m)
+            each_kwh.append(trial.energy_kwh / trial.total_s * mean_s)
+    if len(m) < _LEAST_ENERGY_TRIALS or len(set(m)) < 2:
         return None
-    each_kwh = [(trials[i].energy_kwh or 0.0) / trials[i].total_s * observations.mean_s[i] for i in rows]
-    line = fit_line(m, np.array(each_kwh), observations.mean_variance, _ENERGY_SCATTER)
+    noise = observations.mean_variance
+    line = fit_line(np.array(m), np.array(each_kwh), noise, observations.run_variance(plan), _ENERGY_SCATTER)
     return np.asarray(line.total(plan, observations.epoch_of(plan)) * work)
 
 
@@ -303,16 +329,15 @@ def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[E
         return None, []
     n = len(measured)
     energies_kwh, times_s = np.array(measured).T
-    powers_kwh_per_s = energies_kwh / times_s
     total_s = float(times_s.sum())
     mean_kwh_per_s = float(energies_kwh.sum()) / total_s
-    relative_power = 0.0
+    error = 0.0
     warnings = []
     if n > 1:
-        scatter = float(powers_kwh_per_s.std(ddof=1)) / mean_kwh_per_s * math.sqrt(1 + 1 / n)
-        relative_power = student_quantile((1 + duration.level) / 2, n - 1) * scatter
+        scatter = float(np.std(energies_kwh / times_s, ddof=1)) / mean_kwh_per_s
+        error = student_quantile((1 + duration.level) / 2, n - 1) * scatter * math.sqrt(1 + 1 / n)
     if n == 1 or total_s < LEAST_ENERGY_S:
-        relative_power = max(relative_power, _UNKNOWN_POWER)
+        error = max(error, _UNKNOWN_POWER)
         warnings.append(
             WarningCode.ENERGY.warning(
                 f"the power is known from only {total_s:.2g} s in {plural(n, 'trial')}: "
@@ -320,11 +345,7 @@ def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[E
                 "several trials of 5 s in all would show it",
             )
         )
-    energy = duration.times(mean_kwh_per_s, "kWh")
-    below, above = (math.hypot(end / energy.point - 1.0, relative_power) for end in (energy.lower, energy.upper))
-    upper = energy.point * (1.0 + above)
-    lower = above_zero(max(0.0, energy.point * (1.0 - below)), energy.point, upper)
-    return replace(energy, lower=lower, upper=upper), warnings
+    return duration.times(mean_kwh_per_s, "kWh").with_error(error, error), warnings
 
 
 def _phases(
@@ -397,32 +418,25 @@ def time_between_epochs(
 
     Returns:
         None where the plan has none or none was timed, and warnings of what is missing.
-
-    Raises:
-        UsageError: where a time cannot be one, or the plan does not say how often.
     """
     parts = list[Array]()
     warnings = []
     rng = np.random.default_rng(_SEED)
-    for kind, code, count, durations_s in (
-        ("eval", WarningCode.EVALUATION, plan.n_evaluations, eval_durations_s),
-        ("save", WarningCode.CHECKPOINT, plan.n_checkpoints, save_durations_s),
+    n_evaluations = plan.n_evaluations
+    told_s = _told_s(plan)
+    if told_s and not eval_durations_s:
+        parts.append(told_s * factors(TOLD_SPREAD * with_point(NORMAL, 0.0, rng)))
+        n_evaluations = 0
+    for code, argument, count, durations_s in (
+        (WarningCode.EVALUATION, "eval_durations_s", n_evaluations, eval_durations_s),
+        (WarningCode.CHECKPOINT, "save_durations_s", plan.n_checkpoints, save_durations_s),
     ):
+        if not count:
+            continue
         name = code.lower()
-        argument = f"{kind}_durations_s"
-        n_timed = len(durations_s)
-        if n_timed and not plan.has_pauses(kind):
-            raise UsageError(f"{argument} without a number of {name}s: say how often with TrainingPlan({kind}_every=…)")
-        if not all(LEAST_S <= duration_s <= MOST_S for duration_s in durations_s):
-            raise UsageError(f"{argument} must be positive and finite, not {list(durations_s)!r}")
-        told_s = None
-        if kind == "eval" and not n_timed:
-            told_s = _told_s(plan)
-        if count and told_s is not None:
-            parts.append(told_s * (1.0 + TOLD_SPREAD * with_point(NORMAL, 0.0, rng)))
-        elif count and n_timed:
+        if durations_s:
             parts.append(sum_to_come(count, durations_s, _ONE_TIMING, rng))
-        elif count:
+        else:
             warnings.append(
                 code.warning(
                     f"the plan's {count:,} {name}s were not timed: their time is not in this forecast",
@@ -430,7 +444,7 @@ def time_between_epochs(
                     True,
                 )
             )
-        if count and n_timed == 1:
+        if len(durations_s) == 1:
             warnings.append(
                 code.warning(
                     f"one {name} was timed: how they vary is not known, ±{1.96 * _ONE_TIMING:.0%} is assumed",
@@ -439,18 +453,20 @@ def time_between_epochs(
             )
     if not parts:
         return None, warnings
-    return np.maximum(0.0, np.sum(parts, axis=0)), warnings
+    return np.sum(parts, axis=0), warnings
 
 
 def _told_s(plan: TrainingPlan) -> float | None:
     """Return the time of all evaluations by the lengths that the phases say; None where one does not say it."""
-    told = [
-        (pauses_between(plan.phases, *span, "eval"), phase.eval_s)
-        for span, phase in zip(spans(plan.phases), plan.phases, strict=True)
-    ]
-    if not told or plan.eval_every is not None or any(count and eval_s is None for count, eval_s in told):
+    if plan.eval_every is not None:
         return None
-    return math.fsum(count * (eval_s or 0.0) for count, eval_s in told)
+    told_s = 0.0
+    for span, phase in zip(spans(plan.phases), plan.phases, strict=True):
+        count = pauses_between(plan.phases, *span, "eval")
+        if count and phase.eval_s is None:
+            return None
+        told_s += count * (phase.eval_s or 0.0)
+    return told_s
 
 
 def forecast_exploration(
@@ -501,12 +517,13 @@ def forecast_from_log(run: Run, plan: TrainingPlan | None = None) -> Forecast:
     Raises:
         UsageError: where the run was no exploration, or its trials say nothing of the plan.
     """
+    terms = run.terms
     return forecast_exploration(
         exploration_of(run),
         plan or explored_plan(run),
-        run.terms,
+        terms,
         gpu_count=run.summary.gpu_count,
-        node_factor=run.terms.node_factor(run.summary.energy),
+        node_factor=terms.node_factor(run.summary.energy),
     )
 
 
@@ -574,6 +591,7 @@ def _product(energy: Estimate, rate: Estimate, rng: np.random.Generator) -> Esti
     products = np.ones(_DRAWS)
     for factor in (energy, rate):
         z = rng.standard_normal(_DRAWS) / special.ndtri((1 + factor.level) / 2)
-        products *= np.maximum(0.0, split_normal(z, factor.point, factor.lower, factor.upper))
-    lower, point, upper = np.quantile(products, [(1 - energy.level) / 2, 0.5, (1 + energy.level) / 2]).tolist()
-    return replace(energy, point=point, lower=above_zero(lower, point, upper), upper=upper)
+        draws = split_normal(z, factor.point, factor.lower, factor.upper)
+        products *= np.maximum(0.0, draws)
+    product = estimate(products, energy.level, energy.unit)
+    return replace(product, lower=above_zero(product.lower, product.point, product.upper))

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from scipy import special
 
-from greenlove_tracker.extrapolation.draws import Array, N, above_zero, estimate, lognormal, student_quantile
+from greenlove_tracker.extrapolation.draws import Array, N, estimate, estimate_about, factors, lognormal, sum_to_come
 from greenlove_tracker.extrapolation.expected_stop import forecast_over_stops
 from greenlove_tracker.extrapolation.future_mean import (
     ASSUMED_SHARE,
@@ -166,9 +166,14 @@ def outlook(
     if pauses is not None:
         beside_s = pauses.future_s + _gaps(pauses.gaps, total, rng)
     else:
-        skipped = progress.done_units - math.fsum(b.units for b in progress.blocks)
-        paused = [(b.units, b.paused_s / b.units) for b in progress.blocks]
-        between = [(b.gap_units, b.between_s / b.gap_units) for b in progress.blocks if b.between_s is not None]
+        skipped = progress.done_units
+        paused = []
+        between = []
+        for block in progress.blocks:
+            skipped -= block.units
+            paused.append((block.units, block.paused_s / block.units))
+            if block.between_s is not None:
+                between.append((block.gap_units, block.between_s / block.gap_units))
         beside_s = np.zeros(N) + _gaps(paused, total - skipped, rng) + _gaps(between, total, rng)
         if progress.has_unseen_ends:
             ends_s, are_ends_known = _unseen_ends(progress, per_unit_s, prior, rng)
@@ -332,30 +337,43 @@ def _unseen_ends(
     """Return the time of what comes at the ends of epochs where none was seen, and whether anything tells of it."""
     n_ends = progress.total_units - math.floor(progress.done_units)
     known_s = None
-    if prior is not None and prior.between_s is not None and prior.plan is not None:
-        known_s = prior.between_s.point / prior.plan.n_epochs
-    elif prior is not None and prior.method == "live" and prior.position is not None:
-        at = prior.position
-        each_s = (prior.duration_s.point - at.done_s) / max(1.0, at.total_units - at.done_units)
-        known_s = max(0.0, each_s - prior.seconds_per_unit(progress.total_units))
+    if prior is not None:
+        known_s = _end_of_earlier(prior, progress.total_units)
     if known_s is not None:
-        return n_ends * known_s * (1.0 + TOLD_SPREAD * rng.standard_normal(N)), True
+        return n_ends * known_s * factors(TOLD_SPREAD * rng.standard_normal(N)), True
     share = np.where(rng.random(N) < _HAS_ENDS, lognormal(_END_SHARE, _END_SPREAD, rng), 0.0)
     return n_ends * float(np.median(per_unit_s)) * share, False
 
 
+def _end_of_earlier(prior: Forecast, total_units: float) -> float | None:
+    """Return the time of what came at the end of an epoch of an earlier run; None where nothing tells of it."""
+    if prior.between_s is not None and prior.plan is not None:
+        return prior.between_s.point / prior.plan.n_epochs
+    at = prior.position
+    if at is None:
+        return None
+    each_s = (prior.duration_s.point - at.done_s) / max(1.0, at.total_units - at.done_units)
+    return max(0.0, each_s - prior.seconds_per_unit(total_units))
+
+
 def _gaps(known: list[tuple[float, float]], total_units: float, rng: np.random.Generator) -> Array | float:
     """Return draws of the time that comes with units that are not known yet, as with those that are."""
-    remaining = max(0.0, total_units - math.fsum(units for units, _ in known))
-    if remaining == 0 or not any(value for _, value in known):
+    remaining = total_units
+    has_some = False
+    for units, value in known:
+        remaining -= units
+        has_some = has_some or value > 0
+    if remaining <= 1e-9 or not has_some:  # else rounding
         return 0.0
     return np.maximum(0.0, remaining * _mean_to_come(known, remaining, rng))
 
 
 def _mean_to_come(known: Sequence[tuple[float, float]], remaining: float, rng: np.random.Generator) -> Array:
     """Return draws of the mean of a power or a gap over what remains, from (units, mean per unit) of what is done."""
-    units, sums = _joined(np.array([(units, units * mean) for units, mean in known])).T
-    return np.asarray(future_mean(units, sums / units, remaining, rng, may_be_cold=False)[0])
+    units, means = np.array(known).T
+    units, sums = _joined(np.column_stack([units, units * means])).T
+    draws = future_mean(units, sums / units, remaining, rng, may_be_cold=False)
+    return np.asarray(draws[0])
 
 
 def _energy(progress: Progress, total_s: Array, outside_s: float, level: float) -> Estimate | None:
@@ -374,24 +392,14 @@ def _energy(progress: Progress, total_s: Array, outside_s: float, level: float) 
 def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: float = LEVEL) -> Estimate:
     """Forecast the total of ``n_runs`` further runs like those that are done.
 
-    Where the interval reaches to nothing, its lower end lies as far below in proportion as the upper end above.
-
     Args:
         outcomes: what each run came to; at least one.
         n_runs: runs of the sweep.
         unit: of the outcomes.
         level: of the interval.
     """
-    n = len(outcomes)
-    probability = (1 + level) / 2
-    total = n_runs * float(np.mean(outcomes))
-    if n == 1:
-        reach = float(special.ndtri(probability)) * _SINGLE_SPREAD * total
-    else:
-        spread = float(np.std(outcomes, ddof=1))
-        reach = student_quantile(probability, n - 1) * spread * math.sqrt(n_runs**2 / n + n_runs)
-    lower = above_zero(max(0.0, total - reach), total, total + reach)
-    return Estimate(total, lower, total + reach, level, unit)
+    total = sum_to_come(n_runs, outcomes, _SINGLE_SPREAD, np.random.default_rng(_SEED))
+    return estimate_about(total, level, unit)
 
 
 def sweep_warnings(n_done: int) -> list[ForecastWarning]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from greenlove_tracker.extrapolation.draws import Array, N, estimate, lognormal
+from greenlove_tracker.extrapolation.draws import Array, N, estimate, factors, lognormal
 from greenlove_tracker.extrapolation.future_mean import future_mean
 from greenlove_tracker.text.format import duration, percent, plural
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, ForecastWarning, Progress, WarningCode
@@ -66,17 +66,24 @@ class PlannedPauses:
 
 def eval_ratios(phases: Sequence[Phase]) -> list[float]:
     """Return what an evaluation of each phase takes, in that of the first phase whose plan says its length."""
-    first = next((phase.eval_s for phase in phases if phase.eval_s is not None), None)
-    if first is None:
-        return [1.0] * len(phases)
-    return [1.0 if phase.eval_s is None else phase.eval_s / first for phase in phases]
+    first = None
+    ratios = []
+    for phase in phases:
+        first = first or phase.eval_s
+        if phase.eval_s is None or first is None:
+            ratios.append(1.0)
+        else:
+            ratios.append(phase.eval_s / first)
+    return ratios
 
 
 def _count(progress: Progress, begin: float, end: float) -> float:
     """Return the evaluations that follow the units from one to another, each by its ratio."""
     phases = progress.phases
-    each = zip(spans(phases), eval_ratios(phases), strict=True)
-    return sum(ratio * pauses_between(phases, max(a, begin), min(b, end), "eval") for (a, b), ratio in each)
+    count = 0.0
+    for (first, last), ratio in zip(spans(phases), eval_ratios(phases), strict=True):
+        count += ratio * pauses_between(phases, max(first, begin), min(last, end), "eval")
+    return count
 
 
 def _positions(progress: Progress) -> tuple[Array, Array]:
@@ -85,7 +92,10 @@ def _positions(progress: Progress) -> tuple[Array, Array]:
     Epochs are followed by their gap. A block of steps ends with its last step, and a pause behind that is in the next.
     """
     units = np.array([block.units for block in progress.blocks], dtype=float)
-    ends = progress.done_units - (0.5 if progress.is_in_steps else 0.0) - units.sum() + np.cumsum(units)
+    done = progress.done_units
+    if progress.is_in_steps:
+        done -= 0.5
+    ends = done - units.sum() + np.cumsum(units)
     return ends - units, ends
 
 
@@ -236,16 +246,27 @@ def planned_pauses(
 
 def _seen(progress: Progress) -> tuple[list[float], list[tuple[float, float]]]:
     """Return the lengths of evaluations that were seen, and the gaps without them by units."""
-    seen = [
-        (_count(progress, a, b), block.units, block.paused_s + (block.between_s or 0.0))
-        for a, b, block in zip(*_positions(progress), progress.blocks, strict=True)
-        if block.between_s is not None or block.paused_s
-    ]
-    free = [(units, gap / units) for n, units, gap in seen if not n]
-    usual_s = float(np.median([gap for _, gap in free])) if free else 0.0
-    excess = [(n, gap - usual_s * units) for n, units, gap in seen if n]
-    gaps = [(units, usual_s if n else gap / units) for n, units, gap in seen]
-    return [excess_s / n for n, excess_s in excess if excess_s > 0][-_MOST_SEEN:], gaps
+    seen = []
+    free = []
+    for begin, end, block in zip(*_positions(progress), progress.blocks, strict=True):
+        gap_s = block.paused_s + (block.between_s or 0.0)
+        if block.between_s is None and not block.paused_s:
+            continue
+        n = _count(progress, begin, end)
+        seen.append((n, block.units, gap_s))
+        if not n:
+            free.append(gap_s / block.units)
+    usual_s = float(np.median(free)) if free else 0.0
+    lengths_s = []
+    gaps = []
+    for n, units, gap_s in seen:
+        if n:
+            excess_s = gap_s - usual_s * units
+            gap_s = usual_s * units
+            if excess_s > 0:
+                lengths_s.append(excess_s / n)
+        gaps.append((units, gap_s / units))
+    return lengths_s[-_MOST_SEEN:], gaps
 
 
 def _told_length(progress: Progress, prior: Forecast | None) -> tuple[float, float] | None:
@@ -272,16 +293,16 @@ def _length(
     if told is None:
         return None
     point_s, spread = told
-    return point_s * (1.0 + spread * rng.standard_normal(N))
+    return point_s * factors(spread * rng.standard_normal(N))
 
 
 def _assumed_length(progress: Progress, unit_s: Sequence[float], done: float, rng: np.random.Generator) -> Array:
     """Return draws of the length of an evaluation of which nothing is known, from the training between two."""
-    between_s = next(
-        phase.eval_every * seconds
-        for (_, end), phase, seconds in zip(spans(progress.phases), progress.phases, unit_s, strict=True)
-        if phase.eval_every is not None and pauses_between(progress.phases, done, end, "eval")
-    )
+    between_s = 0.0
+    for (_, end), phase, seconds in zip(spans(progress.phases), progress.phases, unit_s, strict=True):
+        if phase.eval_every is not None and pauses_between(progress.phases, done, end, "eval"):
+            between_s = phase.eval_every * seconds
+            break
     return lognormal(between_s * _UNKNOWN_SHARE, _UNKNOWN_SPREAD, rng)
 
 
@@ -291,11 +312,9 @@ def pause_warnings(
     """Yield what is assumed of evaluations, and what is taken to come at the interval that a run shows."""
     unit = "step" if progress.is_in_steps else "epoch"
     if pauses is not None and pauses.n_future and not pauses.is_length_known:
-        first = next(
-            n
-            for n in range(int(progress.done_units), int(progress.total_units) + 1)
-            if pauses_between(progress.phases, n - 1, n, "eval")
-        )
+        first = int(progress.done_units)
+        while not pauses_between(progress.phases, first - 1, first, "eval"):
+            first += 1
         yield WarningCode.EVALUATION.warning(
             f"{plural(pauses.n_future, 'evaluation')} to come, from {unit} {first:,} on, and none was seen: each is "
             f"taken to be {percent(_UNKNOWN_SHARE)} of the training between two, or 2% to 130%",

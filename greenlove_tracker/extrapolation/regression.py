@@ -3,8 +3,11 @@
 A trial of m batches has the mean ``a + b (m - c)``, with a relative error of standard deviation σ, the same for all. c
 is the mean size by weight, which makes the two coefficients independent. statsmodels fits them; σ² has a scaled inverse
 χ² prior worth two trials (Gelman et al., Bayesian Data Analysis, 2013, §14.8), without which a handful of trials would
-hardly limit it. An epoch costs neither less than nothing for its start nor for a batch: so 0 ≤ b ≤ a/c. The run comes
-later than the trials, and differs from them by more than they do from each other.
+hardly limit it. An epoch costs neither less than nothing for its start nor for a batch: so 0 ≤ b ≤ a/c.
+
+σ² = τ² + v: v is the variance of a trial's mean by the noise of its epochs, which averages out over a run; τ² is left,
+the variance from trial to trial (a one-way model of random effects: Searle et al., Variance Components, 1992, §3.5).
+The run comes later than the trials, and differs from them by more than they do from each other: by τ √(1 + 1.5²).
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import numpy as np
 import statsmodels.api as sm
 from scipy import special, stats
 
-from greenlove_tracker.extrapolation.draws import NORMAL, SPREAD, Array, with_point
+from greenlove_tracker.extrapolation.draws import NORMAL, SPREAD, Array, factors, with_point
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import (
     LEAST_SIZES,
@@ -33,8 +36,9 @@ from greenlove_tracker.vocabulary.forecasting import (
 
 # Chosen on the recorded trainings of even number, and scored on the others (benchmarks/tables/forecasts.md).
 _PRIOR_TRIALS = 2.0  # the weight of the prior of σ², in trials
-SCATTER = 0.01  # the σ that it expects
-_RUN_TO_RUN = 1.5  # standard deviation of a run beside the trials, in σ
+SCATTER = 0.005  # the σ that it expects beside the noise within trials,
+_ALIKE = 1.5  # and how much of that noise's variance: of epochs with an autocorrelation of 0.2, which are alike
+_RUN_TO_RUN = 1.5  # standard deviation of a run beside the trials, in τ
 _POSSIBLE_FIXED_SHARE = 0.3  # of an epoch of the one size there is: a cost that does not grow with the data
 # Of cold epochs:
 _LEAST_EPOCHS = 4  # fewer cannot be told apart into cold and warm
@@ -82,6 +86,11 @@ class Observations:
     def n_sizes(self) -> int:
         """Different sizes."""
         return len(np.unique(self.m))
+
+    def run_variance(self, plan: TrainingPlan) -> float:
+        """Return the relative variance of a run's mean by the noise within it, which averages out over a long one."""
+        trial_batches = np.mean([m * len(epochs_s) for m, epochs_s in zip(self.m, self.warm_s, strict=True)])
+        return self.mean_variance * float(trial_batches) / (plan.n_epochs * self.epoch_of(plan))
 
     def epoch_of(self, plan: TrainingPlan) -> float:
         """Return the batches, or tokens, of one epoch of the plan.
@@ -247,28 +256,41 @@ class CostLine:
         return (plan.n_starts * self.per_epoch + plan.n_epochs * m * self.per_batch) * self.of_run
 
 
-def fit_line(m: Array, values: Array, mean_variance: float, scatter: float = SCATTER) -> CostLine:
+def fit_line(
+    m: Array, values: Array, mean_variance: float, run_variance: float = 0.0, scatter: float = SCATTER
+) -> CostLine:
     """Fit the line to the trials' means.
 
     Args:
         m: batches of each trial (or tokens); shape (n,).
         values: mean of each, in s or kWh; shape (n,).
         mean_variance: relative variance of a mean by the noise within its trial.
+        run_variance: of the run's mean, by the noise within the run.
         scatter: of the prior of σ; the default is that of time.
     """
     fit, centre = weighted_fit(m, values)
     rng = np.random.default_rng(0)  # the same draws always
     freedom = _PRIOR_TRIALS + fit.df_resid
-    squares = _PRIOR_TRIALS * (scatter**2 + mean_variance) + fit.ssr
-    sigma = with_point(np.sqrt(squares / special.chdtri(freedom, SPREAD)), math.sqrt(squares / freedom), rng)
+    squares = _PRIOR_TRIALS * (scatter**2 + _ALIKE * mean_variance) + fit.ssr
+    variance = with_point(squares / special.chdtri(freedom, SPREAD), squares / freedom, rng)
+    sigma = np.sqrt(variance)
+    middle = float(fit.params[0])
     errors = np.sqrt(np.diag(fit.normalized_cov_params))
-    at_centre = np.maximum(0.0, fit.params[0] + errors[0] * sigma * with_point(NORMAL, 0.0, rng))
+    at_centre = middle * factors(errors[0] / middle * sigma * with_point(NORMAL, 0.0, rng))
+    most_slope = at_centre / centre
     if len(errors) > 1:
-        slope = np.clip(fit.params[1] + errors[1] * sigma * with_point(NORMAL, 0.0, rng), 0.0, at_centre / centre)
+        slope = fit.params[1] + errors[1] * sigma * with_point(NORMAL, 0.0, rng)
+        slope = np.clip(slope, 0.0, most_slope)
     else:
-        slope = at_centre / centre * (1.0 - _POSSIBLE_FIXED_SHARE * with_point(SPREAD, 0.5, rng))
-    of_run = np.maximum(0.0, 1.0 + math.hypot(1.0, _RUN_TO_RUN) * sigma * with_point(NORMAL, 0.0, rng))
-    return CostLine(np.maximum(0.0, at_centre - slope * centre), slope, of_run, int(fit.df_resid))
+        slope = most_slope * (1.0 - _POSSIBLE_FIXED_SHARE * with_point(SPREAD, 0.5, rng))
+    between_trials = np.maximum(0.0, variance - mean_variance)
+    of_run = np.sqrt((1.0 + _RUN_TO_RUN**2) * between_trials + run_variance)
+    return CostLine(
+        per_epoch=np.maximum(0.0, at_centre - slope * centre),
+        per_batch=slope,
+        of_run=factors(of_run * with_point(NORMAL, 0.0, rng)),
+        degrees_of_freedom=int(fit.df_resid),
+    )
 
 
 def backtest(observations: Observations) -> tuple[float, float] | None:
@@ -285,7 +307,8 @@ def backtest(observations: Observations) -> tuple[float, float] | None:
     smaller = m[is_smaller]
     if len(np.unique(smaller)) < 2:
         return None
-    line = fit_line(smaller, mean_s[is_smaller], observations.mean_variance)
+    noise = observations.mean_variance
+    line = fit_line(smaller, mean_s[is_smaller], noise, noise)
     foreseen = line.mean(largest) * line.of_run
     measured = float(mean_s[~is_smaller].mean())
     ratio = float(foreseen[0]) / measured

@@ -50,8 +50,8 @@ class MeasurementError:
             sampling = self.after_1_s / math.sqrt(duration_s)
         else:
             sampling = 0.0
-        below = min(1.0, math.hypot(1 - self.lower, sampling))
-        return energy_kwh * below, energy_kwh * math.hypot(self.upper - 1, sampling)
+        least = 1 / (1 + math.hypot(1 / self.lower - 1, sampling))
+        return energy_kwh * (1 - least), energy_kwh * math.hypot(self.upper - 1, sampling)
 
 
 @cache

@@ -145,11 +145,7 @@ def with_meter_error(forecast: Estimate, run: Run, quantity: str) -> Estimate:
     measured = run_interval(run, quantity)
     if measured is None or measured.point <= 0:
         return forecast
-    scale = forecast.point / measured.point
-    point = forecast.point
-    below = math.hypot(point - forecast.lower, scale * (measured.point - measured.lower))
-    above = math.hypot(forecast.upper - point, scale * (measured.upper - measured.point))
-    return replace(forecast, lower=max(0.0, point - below), upper=point + above)
+    return forecast.with_error(measured.point / measured.lower - 1, measured.upper / measured.point - 1)
 
 
 def forecast_with_meter_error(forecast: Forecast, run: Run) -> Forecast:

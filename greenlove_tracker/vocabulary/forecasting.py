@@ -334,6 +334,21 @@ class Estimate:
         upper = max(ends)
         return Estimate(self.point * factor, lower, upper, self.level, unit, self.kind)
 
+    def with_error(self, below: float, above: float) -> Estimate:
+        """Return the same with a further error, independent of its own: their squares add up on either side.
+
+        Args:
+            below: the error alone would let the truth be as low as the point / (1 + below); no interval reaches 0 so.
+            above: and as high as the point * (1 + above).
+        """
+        if self.point <= 0:
+            return self
+        lower = self.lower
+        if lower > 0:
+            lower = self.point / (1 + math.hypot(self.point / lower - 1, below))
+        upper = self.point * (1 + math.hypot(self.upper / self.point - 1, above))
+        return replace(self, lower=lower, upper=upper)
+
     def total(self, used: float | None) -> float:
         """Return the point of a total, no less than what is used so far; what is paid for may come to less yet."""
         if used is None or self.point < 0:

@@ -211,14 +211,11 @@ def persistence_error(duration_s: float) -> float:
 def with_persistence_error(emissions: Estimate, elapsed_s: float, rest_s: float) -> Estimate:
     """Return the CO2e of a run with an interval that has what the intensity of the rest may be, in that so far.
 
-    Energy and intensity err independently of each other; each side of the interval is half a normal distribution, and
-    their widths add up as squares.
+    Energy and intensity err independently of each other.
     """
     if not (rest_s > 0 and emissions.has_interval and emissions.point > 0):
         return emissions
     log_ratio = persistence_error(elapsed_s + rest_s)
     rest_share = rest_s / (elapsed_s + rest_s)
-    below, above = (abs(math.expm1(sign * log_ratio)) * rest_share * emissions.point for sign in (-1, 1))
-    lower = emissions.point - math.hypot(emissions.point - emissions.lower, below)
-    upper = emissions.point + math.hypot(emissions.upper - emissions.point, above)
-    return replace(emissions, lower=max(0.0, lower), upper=upper)
+    least = 1 + rest_share * math.expm1(-log_ratio)
+    return emissions.with_error(1 / least - 1, rest_share * math.expm1(log_ratio))

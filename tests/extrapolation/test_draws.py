@@ -13,14 +13,19 @@ from scipy import stats
 from greenlove_tracker.extrapolation.draws import drawn
 
 
-def test_draws_of_a_mixture_are_distributed_as_it_is():
+def test_draws_of_a_mixture_are_distributed_as_it_is_and_none_is_below_zero():
     rng = np.random.default_rng(0)
     parts = [(0.5, 1.0, 0.1, 5.0), (0.4, 2.0, 0.3, math.inf), (0.1, 4.0, 0.1, 40.0)]
     draws = drawn(np.array(parts).T, rng)
     for probability in (0.025, 0.16, 0.5, 0.84, 0.975):
         value = float(np.quantile(draws, probability))
-        cdf = sum(w * stats.t.cdf(value, f, loc=m, scale=s) for w, m, s, f in parts)
+        # 1 / (1 + d) below the middle of a part stands for its 1 - d
+        cdf = sum(
+            w * stats.t.cdf(value if value > m else m * (2 - m / value), f, loc=m, scale=s) for w, m, s, f in parts
+        )
         assert cdf == pytest.approx(probability, abs=0.01)
+    wide = drawn(np.array([[1.0, 1.0, 1.0, 3.0]]).T, rng)
+    assert wide.min() > 0 and np.median(wide) == pytest.approx(1.0, abs=0.05)
 
 
 def test_a_live_forecast_loads_only_the_small_part_of_scipy():

@@ -123,7 +123,7 @@ def test_an_uncertain_stop_is_a_mixture_of_totals():
     assert forecast.energy_kwh.point == pytest.approx(20 * 2e-4 * 10, rel=0.05)
     assert forecast.duration_p99_s == pytest.approx(502.5, rel=width)
     assert [w.message for w in forecast.warnings if w.name is WarningCode.WIDE] == [
-        "early stopping may end it sooner or later: the interval is ±102% (a test)"
+        "early stopping may end it sooner or later: the interval is ±101% (a test)"
     ]
 
 

@@ -120,6 +120,29 @@ def test_the_95_percent_interval_keeps_its_word(cost):
     assert hits / replicates >= 0.95 - 3 * error
 
 
+@pytest.mark.parametrize("share", [0.3, 0.6, 1.0])
+def test_however_much_the_trials_differ_no_range_begins_near_nothing(share):
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        seen = []
+        for m in SIZES:
+            epochs_s = 1e-3 * m * np.exp(share * rng.standard_normal() + 0.1 * rng.standard_normal(8))
+            seen.append(Trial(m * BATCH, BATCH, tuple(epochs_s), energy_kwh=float(epochs_s.sum() * rng.uniform(1, 3))))
+        forecast = extrapolate(seen, EVALUATED, eval_durations_s=(0.1, 10.0))
+        for e in (forecast.duration_s, forecast.energy_kwh):
+            assert e.lower > 0.6 * e.point**2 / e.upper  # about as far below in proportion as above
+
+
+def test_noise_within_trials_averages_out_over_a_run():
+    rng = np.random.default_rng(20)
+    widths = []
+    for _ in range(20):
+        widths.append(extrapolate(trials(rng, noise=0.02, run_noise=0.0), PLAN).duration_s.relative_width)
+    assert np.mean(widths) < 0.05  # plain least squares: 0.034
+    between = trials(rng, noise=0.0, run_noise=0.02)
+    assert extrapolate(between, PLAN).duration_s.relative_width > 0.09
+
+
 def test_a_spike_that_is_no_cold_start_is_expected_to_come_on():
     m, durations = 8, exact()[0].epoch_durations_s
     spiky = Trial(m * BATCH, BATCH, (durations[0], 1.3 * durations[1], *durations[2:]))

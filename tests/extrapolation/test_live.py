@@ -33,6 +33,19 @@ def test_done_and_remaining_add_up_with_startup_and_gaps():
     assert forecast.duration_p99_s > forecast.duration_s.upper > forecast.duration_s.point
 
 
+@pytest.mark.parametrize("n", [2, 5, 10])
+def test_however_much_epochs_differ_what_is_left_takes_more_than_nothing(n):
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        seconds = np.exp(0.6 * rng.standard_normal(n)).tolist()
+        watts = (100 * np.exp(rng.standard_normal(n))).tolist()
+        used_kwh = float(np.dot(seconds, watts)) / 3.6e6
+        metered = tuple(zip(seconds, watts, strict=True))
+        forecast = forecast_run(progress(seconds, 100, startup_s=0.0, metered=metered, used_kwh=used_kwh))
+        for e, used in ((forecast.duration_s, sum(seconds)), (forecast.energy_kwh, used_kwh)):
+            assert e.lower - used > 0.05 * (e.point - used)
+
+
 def test_a_run_of_a_second_is_forecast_with_what_lies_outside_its_epochs():
     """Four epochs of 0.15 s behind a start of 4.8 s; saving the model takes 50 ms more."""
     short = progress([0.151, 0.150, 0.150], 4, [0.002, 0.002], startup_s=4.84, metered=((5.0, 72.0),), used_kwh=1e-4)

@@ -17,13 +17,14 @@ from greenlove_tracker.extrapolation.live import forecast_sweep, sweep_warnings
 def test_the_interval_is_that_of_a_sum_of_new_runs():
     total = forecast_sweep([9.0, 10.0, 11.0], 20, "s")
     reach = float(stats.t.ppf(0.975, 2)) * 1.0 * math.sqrt(20**2 / 3 + 20)
-    assert (total.point, total.lower, total.upper) == pytest.approx((200.0, 200 - reach, 200 + reach))
+    lower = 200 / (1 + reach / 200)  # as far below in proportion as above
+    assert (total.point, total.lower, total.upper) == pytest.approx((200.0, lower, 200 + reach), rel=1e-4)
 
 
 def test_runs_take_more_than_nothing_however_they_differ():
     total = forecast_sweep([0.1, 9.0], 10, "kgCO2e")
     assert total.upper > 2 * total.point
-    assert total.lower == pytest.approx(total.point**2 / total.upper)  # as far below in proportion as above
+    assert total.lower == pytest.approx(total.point**2 / total.upper, rel=1e-4)
 
 
 def test_what_is_not_known_of_every_run_is_named_and_null(make_run):
@@ -40,5 +41,5 @@ def test_what_is_not_known_of_every_run_is_named_and_null(make_run):
 
 def test_one_run_says_that_its_spread_is_assumed():
     total = forecast_sweep([100.0], 4, "s")
-    assert total.lower == pytest.approx(400 * (1 - 1.959964 * 0.25))
+    assert total.upper == pytest.approx(400 * (1 + 1.959964 * 0.25), rel=1e-4)
     assert [w.name for w in sweep_warnings(1)] == ["FEW"] and not sweep_warnings(2)

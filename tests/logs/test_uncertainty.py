@@ -22,7 +22,7 @@ def run_of(tmp_path: Path, energy: Energy, run_id: str = "20261121T034044-7f3a",
 
 def test_each_row_of_the_table_is_a_range_with_a_source() -> None:
     for error in measurement_errors():
-        assert 0 <= error.lower < 1 < error.upper and error.after_1_s >= 0
+        assert 0 < error.lower < 1 < error.upper and error.after_1_s >= 0
         assert error.basis in ("published", "computed", "assumed") and len(error.source) > 12
 
 
@@ -54,6 +54,9 @@ def test_a_forecast_of_energy_is_off_by_as_much_as_what_was_metered(tmp_path) ->
     assert (sure.lower / 0.3, sure.upper / 0.3) == pytest.approx((measured.lower / 0.1, measured.upper / 0.1))
     unsure = with_meter_error(Estimate(0.3, 0.2, 0.4, 0.95, "kWh"), run, "energy_kwh")
     assert unsure.upper - 0.3 == pytest.approx(math.hypot(0.1, sure.upper - 0.3)) and unsure.lower < sure.lower
+    # 4.23 Wh [2.5 – 6] by a meter that may count six times too much: not from 0 on
+    wide = with_meter_error(Estimate(4.23e-3, 2.5e-3, 6e-3, 0.95, "kWh"), run, "energy_kwh")
+    assert wide.lower == pytest.approx(4.23e-3 / (1 + math.hypot(4.23 / 2.5 - 1, 0.1 / measured.lower - 1)))
     seconds = Estimate(9.0, 8.0, 10.0, 0.95, "s")
     unknown = run_of(tmp_path, Energy(), "20260921T034044-7f3b")
     assert with_meter_error(seconds, unknown, "energy_kwh") == seconds  # nothing was metered
@@ -78,6 +81,8 @@ def test_a_sensor_that_sees_a_quarter_of_the_time_errs_more_in_short_runs(tmp_pa
     assert widths[1.0] == pytest.approx(math.hypot(0.05, 0.08))
     assert widths[100.0] == pytest.approx(math.hypot(0.05, 0.008))
     assert widths[1e6] == pytest.approx(0.05, rel=1e-3)
+    flash = run_interval(run_of(tmp_path, energy, "run-flash", fields=h100, duration_s=0.001))
+    assert flash.lower > 0.2  # of a sensor that all but missed it
 
 
 def test_an_energy_of_several_methods_has_the_error_of_the_worst(tmp_path) -> None:
