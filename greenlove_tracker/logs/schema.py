@@ -381,10 +381,10 @@ _MAY_BE_EMPTY = (str, _flags, _texts)
 _BY_LEAST: Mapping[float, Callable[[str], Any]] = {0.0: amount, 1.0: at_least_1, -math.inf: finite}
 
 
-_NUMBER = (
+PLAIN_NUMBER = (
     r"(?:0|[1-9]\d{0,15})(?:\.\d{1,25})?(?:[eE][+-]?\d{1,2})?"  # not all that ``amount`` takes, and none too large
 )
-_PLAIN_CELLS: Mapping[Any, str] = {amount: _NUMBER, finite: f"-?{_NUMBER}", count: r"0|[1-9]\d{0,15}"}
+_PLAIN_CELLS: Mapping[Any, str] = {amount: PLAIN_NUMBER, finite: f"-?{PLAIN_NUMBER}", count: r"0|[1-9]\d{0,15}"}
 _PLAIN_READERS: Mapping[Any, Callable[[str], Any]] = {amount: float, finite: float, count: int}
 
 
