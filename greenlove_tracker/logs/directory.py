@@ -145,9 +145,7 @@ def runs_and_problems(path: LogPath) -> Found:
     emissions = Emissions()
     logs = list[Path]()
     used = list[LogPath]()
-    for file in listed:
-        if not isinstance(file, Path):
-            continue
+    for file in (one for one in listed if isinstance(one, Path)):
         count = foreign[file.parent]
         if LOG_NAME.fullmatch(file.name):
             logs.append(file)

@@ -147,10 +147,9 @@ def _foreign_lines(aggregate: Aggregate) -> list[str]:
     for directory, count in aggregate.foreign.items():
         read = {"file": count["files"], "run": count["runs"], "row": count["rows"] + epochs[str(directory)]}
         left = {"file": count["files_left_out"], "row": count["rows_left_out"]}
-        lines.append(
-            f"Other tools' logs in {fmt.shortened(str(directory), 60)}: {', '.join(map(fmt.plural, read.values(), read))} "
-            f"read; {', '.join(fmt.plural(n, noun) for noun, n in left.items() if n) or 'none'} left out."
-        )
+        seen = ", ".join(map(fmt.plural, read.values(), read))
+        unseen = ", ".join(fmt.plural(n, noun) for noun, n in left.items() if n) or "none"
+        lines.append(f"Other tools' logs in {fmt.shortened(str(directory), 60)}: {seen} read; {unseen} left out.")
     return _first(lines, "And {:,} more directories with such logs.")
 
 

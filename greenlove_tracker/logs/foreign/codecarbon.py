@@ -81,6 +81,7 @@ class Header:
         self._places = {name: place for place, name in enumerate(names)}
         self._numbers = itemgetter(*map(self.place, _NUMBERS))
         self.missing = [name for name in _NEEDED if name not in names]
+        self.is_left_out = bool(names and self.missing)
         self.is_of_tasks = "task_name" in names
         self.run_column = "run_id" if "cpu_energy" in names else "experiment_id"  # of 1.x: one for each run
 
@@ -121,6 +122,8 @@ class Header:
         numbers = self._numbers(cells)
         if not _are_plain("\n".join((*numbers, ""))):
             numbers = tuple(map(self._plain, numbers))
+        if "\0" in line:  # blocks that a crash left unwritten
+            raise ValueError("NUL bytes")
         if not numbers[0] or self.missing:
             raise ValueError("no duration")
         return Reading(file, number, self, cells, numbers, (float(numbers[1] or 0.0), float(numbers[0])), is_whole)
@@ -271,9 +274,9 @@ class Emissions:
                 if next_header is not None:
                     header = next_header
                     header.tell(on_problem)
-                elif header.missing:
+                elif header.is_left_out:
                     count["rows_left_out"] += 1
-                elif line.strip(",;\t| \r\n"):
+                elif line.strip(",;\t| \r\n") and not line.startswith("sep="):  # which Excel writes first
                     told["left out"].append(f"line {number}: {str(error)[:120]}")
                 continue
             count["rows"] += 1
@@ -347,7 +350,7 @@ def _read(found: FoundRun, notes: ProblemLog) -> ForeignLog:
     cpu_kwh, gpu_kwh, ram_kwh = (None if kwh is None else kwh / pue for kwh in last.kwh)
     is_constant = ram_kwh is not None and not last.text("cpu_model").startswith("Apple")
     energy = Energy(cpu_kwh, gpu_kwh, ram_kwh, None, None, Method.CONSTANT if is_constant else None)
-    # an energy that is not known by component is no row's: then the run counts as a whole, where it ended
+    # an energy that is not known by component is no row's: then the run has no parts of days and months
     row_at = began_at if energy.is_known else ""
     meter = safe_text(f"CodeCarbon {last.text('codecarbon_version')}")
     texts = {name: safe_text(last.text(column)) for column, name in _TEXTS.items()}
