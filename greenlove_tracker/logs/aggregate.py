@@ -17,6 +17,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import KEYS, ReadRun, RunRow, read_rows
 from greenlove_tracker.logs.schema import frame
 from greenlove_tracker.logs.selection import DAY, MONTH, Chosen, Selection
+from greenlove_tracker.logs.storage import LogPath
 from greenlove_tracker.logs.uncertainty import QUANTITIES, interval
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate
@@ -278,6 +279,11 @@ class Aggregate:
         self.prepare()
         by_path = sorted(self._every, key=lambda found: found.path)
         return [*self._source.own_problems, *(problem for found in by_path for problem in found.problems)]
+
+    @property
+    def foreign(self) -> Mapping[LogPath, Mapping[str, int]]:
+        """What was read of other tools' logs, as ``Logs.foreign`` has it."""
+        return self._source.foreign
 
     @property
     def n_left_out(self) -> int:

@@ -5,6 +5,7 @@ Only the tables that come with the package, and offers in a file, are read below
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -97,20 +98,24 @@ def read_records(
             yield number, ["" if place is None else cells[place] for place in places]
 
 
-def read_lines(file: LogFile | Path | bytes, on_problem: OnProblem) -> Iterator[str]:
-    """Yield the lines; one that has no end is left out. str.splitlines would also cut at U+2028."""
+def read_lines(
+    file: LogFile | Path | bytes, on_problem: OnProblem, encoding: str = "utf-8-sig", *, keeps_last: bool = False
+) -> Iterator[str]:
+    """Yield the lines; one that has no end is left out unless ``keeps_last``. str.splitlines would cut at U+2028."""
     line = ""
     try:
         stream = io.BytesIO(file) if isinstance(file, bytes) else open_binary(file)
-        with io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="") as text:
+        with io.TextIOWrapper(stream, encoding, "replace", newline="") as text:
+            if encoding == _WINDOWS:
+                on_problem("is not UTF-8: read as Windows-1252")
             for line in iter(partial(text.readline, _LONGEST_LINE), ""):
                 if not line.endswith(("\n", "\r")):
-                    on_problem(
-                        "last line was cut off, and is left out"
-                        if len(line) < _LONGEST_LINE
-                        else "cannot be read: a line of over 1 MiB; it and what follows are left out"
-                    )
-                    return
+                    if len(line) >= _LONGEST_LINE:
+                        on_problem("cannot be read: a line of over 1 MiB; it and what follows are left out")
+                        return
+                    on_problem(f"last line was cut off, and is {'read as it is' if keeps_last else 'left out'}")
+                    if not keeps_last:
+                        return
                 if UNKNOWN in line:
                     on_problem(NOT_UTF_8)
                 yield line
@@ -122,10 +127,29 @@ def read_lines(file: LogFile | Path | bytes, on_problem: OnProblem) -> Iterator[
             on_problem("is empty")
 
 
-def split_line(line: str) -> list[str]:
-    """Return the cells of a line that is a record by itself; none where it is not CSV."""
+_WINDOWS = "cp1252"
+
+
+def encoding_of(head: bytes) -> str:
+    """Return how a file is encoded that another program may have saved, by its first bytes."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if b"\0" in head[:2]:
+        return "utf-16-be" if head[:1] == b"\0" else "utf-16-le"
     try:
-        return next(csv.reader([line], strict=True), [])
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # which may end within a character
+    except UnicodeDecodeError:
+        return _WINDOWS
+    return "utf-8-sig"
+
+
+def split_line(line: str, delimiter: str = ",") -> list[str]:
+    """Return the cells of a line that is a record by itself; none where it is not CSV."""
+    if '"' not in line:
+        text = line.rstrip("\r\n")
+        return text.split(delimiter) if text else []
+    try:
+        return next(csv.reader([line], delimiter=delimiter, strict=True), [])
     except csv.Error:
         return []
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from greenlove_tracker.logs.csvio import Problem, ProblemLog
 from greenlove_tracker.logs.foreign.base import ForeignRun
 from greenlove_tracker.logs.foreign.carbontracker import LOG_NAME, carbontracker_run
-from greenlove_tracker.logs.foreign.codecarbon import Reading, codecarbon_run, read_emissions
+from greenlove_tracker.logs.foreign.codecarbon import Emissions
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import CALIBRATION_FILE, CODECARBON_PREFIX, holds_run, records_frame
+from greenlove_tracker.logs.schema import CALIBRATION_FILE, holds_run, records_frame
 from greenlove_tracker.logs.storage import LogPath, entries, file_in, place
 from greenlove_tracker.vocabulary.errors import LogError, UsageError
 from greenlove_tracker.vocabulary.records import RunSummary
@@ -35,22 +35,27 @@ class Logs:
         self.path = path
 
     @cached_property
-    def _found(self) -> tuple[Sequence[Run], Sequence[Problem]]:
+    def _found(self) -> Found:
         if self.path.is_dir():
             itself = Run(self.path)
             if itself.is_run:
-                return [itself], []
+                return Found([itself])
         return runs_and_problems(self.path)
 
     @property
     def runs(self) -> Sequence[Run]:
         """Every run, the oldest first, interrupted ones and those of other tools too."""
-        return self._found[0]
+        return self._found.runs
 
     @property
     def own_problems(self) -> Sequence[Problem]:
         """Everything that is no run."""
-        return self._found[1]
+        return self._found.problems
+
+    @property
+    def foreign(self) -> Mapping[LogPath, Mapping[str, int]]:
+        """What was read of other tools' logs, as ``Found`` has it."""
+        return self._found.foreign
 
     @property
     def problems(self) -> list[Problem]:
@@ -105,8 +110,26 @@ def read_logs(log_dir: str | os.PathLike[str]) -> Logs:
 _OWN_NAME = re.compile(r"\d{8}T\d{6}-[0-9a-f]{10}")  # as new_run_id() gives it: no other needs to be looked into
 
 
-def runs_and_problems(path: LogPath) -> tuple[Sequence[Run], Sequence[Problem]]:
-    """Return every run under ``path``, or in it where it is a file, the oldest first, and what could not be read.
+class Found(NamedTuple):
+    """What a directory holds.
+
+    Attributes:
+        runs: the oldest first.
+        problems: what is no run.
+        foreign: by directory, of other tools' logs the ``files``, ``runs`` and ``rows`` that were read, the
+            ``files_left_out`` and the ``rows_left_out``; an epoch of carbontracker's is no row.
+    """
+
+    runs: Sequence[Run]
+    problems: Sequence[Problem] = ()
+    foreign: Mapping[LogPath, Mapping[str, int]] = MappingProxyType({})
+
+
+_TABLE_NAME = re.compile(r"emissions|.*\.([ct]sv|txt|bak|old)", re.IGNORECASE)
+
+
+def runs_and_problems(path: LogPath) -> Found:
+    """Return every run under ``path``, or in it where it is a file, and what could not be read.
 
     A directory that has the name of a run is taken for one: it is looked into when the run is read.
     """
@@ -118,19 +141,34 @@ def runs_and_problems(path: LogPath) -> tuple[Sequence[Run], Sequence[Problem]]:
     elif name := LOG_NAME.fullmatch(path.name):  # the other log of a run of carbontracker lies beside it
         stem = path.name.removesuffix(f"{name[2]}.log")
         listed = [file for kind in ("", "_output") if (file := path.with_name(f"{stem}{kind}.log")).exists()]
-    files = [file for file in listed if isinstance(file, Path)]
-    emissions = {file: list(read_emissions(file, notes)) for file in files if ".csv" in file.suffixes}
-    logs = [file for file in files if LOG_NAME.fullmatch(file.name)]
-    used = [*logs, *(file for file, found in emissions.items() if found)]
+    foreign: defaultdict[LogPath, Counter[str]] = defaultdict(Counter)
+    emissions = Emissions()
+    logs = list[Path]()
+    used = list[LogPath]()
+    for file in (one for one in listed if isinstance(one, Path)):
+        count = foreign[file.parent]
+        if LOG_NAME.fullmatch(file.name):
+            logs.append(file)
+            count["files"] += 1
+        elif _TABLE_NAME.match(file.name) and not file.is_dir():
+            is_read = emissions.read(file, notes, count)
+            if not is_read and (file.name.startswith("emissions") or file == path):
+                notes.add(file, "is not a run: it has no header of CodeCarbon's")
+                count["files_left_out"] += 1
+            elif is_read or file.suffix == ".csv":  # a table of something else
+                used.append(file)
     by_id = dict[str, Run]()
-    for run in [*ours, *_carbontracker_runs(logs, notes), *_codecarbon_runs(emissions)]:
+    for run in [*ours, *_carbontracker_runs(logs, notes), *emissions.runs()]:
         known = by_id.setdefault(_identity(run), run)
         if known is not run:
             notes.add(run.path, f"left out: the same run as in {known.path}")
+        elif isinstance(run, ForeignRun):
+            foreign[run.path.parent]["runs"] += 1
     here = f"{path}/"
     deeper = (run.path for run in ours if run.place != f"{here}{run.run_id}")
-    _tell_of_the_rest(path, listed, [*deeper, *used], notes)
-    return sorted(by_id.values(), key=lambda run: run.run_id), notes.problems
+    _tell_of_the_rest(path, listed, [*deeper, *logs, *used], notes)
+    runs = sorted(by_id.values(), key=lambda run: run.run_id)
+    return Found(runs, notes.problems, {place: count for place, count in foreign.items() if any(count.values())})
 
 
 def _search(root: LogPath, notes: ProblemLog) -> tuple[list[Run], list[LogPath]]:
@@ -181,16 +219,6 @@ def _carbontracker_runs(logs: Iterable[Path], notes: ProblemLog) -> Iterator[For
             yield carbontracker_run(file)
         elif not standard.exists():
             notes.add(file, "is not a run: its standard log is missing, which holds the epochs")
-
-
-def _codecarbon_runs(emissions: Mapping[Path, Iterable[tuple[str, Reading]]]) -> Iterator[ForeignRun]:
-    """Yield the runs, each with its rows of all files; not those of our runs, which hold them already."""
-    by_name: dict[str, list[Reading]] = defaultdict(list)
-    for name, reading in chain.from_iterable(emissions.values()):
-        by_name[name].append(reading)
-    for name, readings in by_name.items():
-        if not name.startswith(CODECARBON_PREFIX):
-            yield codecarbon_run(name, readings)
 
 
 def _identity(run: Run) -> str:

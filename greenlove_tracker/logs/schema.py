@@ -22,20 +22,19 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, lru_cache, partial
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
+from greenlove_tracker.logs.csvio import RUN_COLUMNS as RUN_COLUMNS
 from greenlove_tracker.logs.csvio import (
-    PLAIN,
     OnProblem,
     read_fields,
     read_records,
     read_small,
 )
-from greenlove_tracker.logs.csvio import RUN_COLUMNS as RUN_COLUMNS
 from greenlove_tracker.logs.storage import LogFile
 from greenlove_tracker.vocabulary.records import Energy, Field, MetricSummary, Row, RunSummary, sum_known
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, h_from_s
@@ -279,30 +278,12 @@ class LogTable(Generic[R]):
             if not (column.may_be_empty or column.read in _MAY_BE_EMPTY):
                 raise TypeError(f"{column.name}: older files lack it, so that it must be one that may be empty")
         self._readers = [(column.read, column.may_be_empty) for column in self.described]
-        self._plain_readers = [(_PLAIN_READERS.get(read, read), may_be_empty) for read, may_be_empty in self._readers]
         self._makers: list[tuple[slice, Callable[..., Any]]] = []
         begin = 0
         for _, part in self._parts:
             if part.make is not None:
                 self._makers.insert(0, (slice(begin, begin + len(part.columns)), part.make))  # the last first
             begin += len(part.columns)
-
-    @cached_property
-    def match_lines(self) -> Callable[[str], re.Match[str] | None]:
-        """Match a whole file of a line a column as we write it, without quotes, each cell what it should be."""
-        pattern = ",".join(RUN_COLUMNS)
-        for column in self.described:
-            text = _PLAIN_CELLS.get(column.read, PLAIN)
-            if column.may_be_empty:
-                text = f"{text}|"
-            line = f"\n{column.name},({text}),{PLAIN}"
-            pattern += f"(?:{line})?" if column in self._later else line
-        return re.compile(f"{pattern}\n", re.ASCII).fullmatch
-
-    def plain_values(self, match: re.Match[str]) -> dict[str, Any]:
-        """Return the values of what ``match_lines`` found, by column; raise ValueError where one is none."""
-        cells = zip(self.columns, self._plain_readers, match.groups(""), strict=True)
-        return {name: read(text) if text or not may_be_empty else None for name, (read, may_be_empty), text in cells}
 
     @property
     def title(self) -> str:
@@ -381,11 +362,9 @@ _MAY_BE_EMPTY = (str, _flags, _texts)
 _BY_LEAST: Mapping[float, Callable[[str], Any]] = {0.0: amount, 1.0: at_least_1, -math.inf: finite}
 
 
-_NUMBER = (
+PLAIN_NUMBER = (
     r"(?:0|[1-9]\d{0,15})(?:\.\d{1,25})?(?:[eE][+-]?\d{1,2})?"  # not all that ``amount`` takes, and none too large
 )
-_PLAIN_CELLS: Mapping[Any, str] = {amount: _NUMBER, finite: f"-?{_NUMBER}", count: r"0|[1-9]\d{0,15}"}
-_PLAIN_READERS: Mapping[Any, Callable[[str], Any]] = {amount: float, finite: float, count: int}
 
 
 def _part(name: str, hint: Any) -> Part | None:
@@ -493,8 +472,6 @@ def read_totals(file: LogFile | bytes, on_problem: OnProblem) -> dict[str, Any]:
         ValueError: where a field is missing or is not what it should be.
     """
     data = read_small(file, on_problem)
-    if match := SUMMARY.match_lines(data.decode("utf-8", "replace")):  # as nearly all are: in a third of the time
-        return SUMMARY.plain_values(match) | {"metrics": ()}
     texts = dict.fromkeys(SUMMARY.columns[len(SUMMARY.least) :], "")  # which older ones lack
     of_metrics: dict[str, dict[str, str]] = {}
     for name, (value, _) in read_fields(data, on_problem).items():

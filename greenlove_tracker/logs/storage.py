@@ -113,6 +113,16 @@ def read_bytes(file: LogFile | Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
         os.close(handle)
 
 
+def read_head(file: Path, n_bytes: int = 64 * 1024) -> bytes:
+    """Return the first bytes of a file.
+
+    Raises:
+        OSError: where it cannot be read, or is no plain file.
+    """
+    with open_binary(file) as stream:
+        return stream.read(n_bytes)
+
+
 def open_binary(file: LogFile | Path) -> BinaryIO:
     """Open a file of any size, to be read in pieces.
 

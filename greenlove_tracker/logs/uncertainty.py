@@ -17,6 +17,7 @@ from typing import Any
 
 from greenlove_tracker.logs.measurement_errors import LEVEL, Deviation, MeasurementError, error_of
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.schema import before_pue_kwh
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, Kind
 
 QUANTITIES = {"energy_kwh": "kWh", "emissions_kgco2e": "kgCO2e", "cost_usd": "USD"}
@@ -57,7 +58,7 @@ def energy_deviations(run: Run, values: Mapping[str, Any]) -> Deviations | None:
 
 def _parts(run: Run, values: Mapping[str, Any]) -> list[tuple[MeasurementError, float]] | None:
     """Return each error with the energy, before PUE, that it is of; None where one is not known, or a GPU missing."""
-    if values["energy_kwh"] is None or run.lacks_energy_of_gpu:
+    if before_pue_kwh(values) is None or run.lacks_energy_of_gpu:
         return None
     parts = (
         ("cpu", values["cpu_method"], values["cpu_kwh"]),

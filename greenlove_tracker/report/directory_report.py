@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import date, timedelta
 
@@ -23,7 +24,7 @@ from greenlove_tracker.vocabulary.records import RunStatus
 NEEDS = (DAY, MONTH, DETAILS)  # what a report asks of the rows
 _GROUPED = (MONTH, "user", "device", "kind")  # beside the project; a key that all runs share has no table
 _MAX_GROUPS = 12
-_MAX_PROBLEMS = 10
+_MAX_LINES = 10  # of problems, and of directories of other tools
 _MAX_FACTORS = 12
 _MOST_DAYS = 62  # of a chart by day
 _MOST_LAYERS = 4  # projects in a chart
@@ -120,7 +121,6 @@ def _notes(aggregate: Aggregate) -> list[doc.Block]:
     """Return what has to be known of the sums: what they lack or hold, the period, and what could not be read."""
     period = aggregate.selection.period
     n_cut = aggregate.total.n_cut
-    problems = aggregate.problems
     texts = wording.sum_notes(aggregate.total)
     if left := wording.left_out(aggregate.n_left_out):
         texts.append(f"{left}; --include-simulated counts {'it' if aggregate.n_left_out == 1 else 'them'}.")
@@ -130,9 +130,34 @@ def _notes(aggregate: Aggregate) -> list[doc.Block]:
         else:
             cross = ""
         texts.append(f"Period: {period.text}{cross}.")
-    texts += [f"! {fmt.shortened(str(problem), 400)}" for problem in problems[:_MAX_PROBLEMS]]
-    texts += [f"! and {len(problems) - _MAX_PROBLEMS:,} more problems"] if len(problems) > _MAX_PROBLEMS else []
+    texts += _foreign_lines(aggregate)
+    problems = aggregate.problems
+    first = {problem.path: problem for problem in reversed(problems)}
+    problems.sort(key=lambda problem: problem is not first[problem.path])  # no file hides another's
+    texts += _first([f"! {fmt.shortened(str(problem), 400)}" for problem in problems], "! and {:,} more problems")
     return [doc.Paragraph(text) for text in texts]
+
+
+def _foreign_lines(aggregate: Aggregate) -> list[str]:
+    """Return a line for each directory with logs of other tools: what was read of it, and what was left out."""
+    epochs: Counter[str] = Counter()  # of carbontracker, whose rows they are
+    for row in aggregate.total.rows:
+        epochs[row.path.rpartition("/")[0]] += row.epochs_done
+    lines = []
+    for directory, count in aggregate.foreign.items():
+        read = {"file": count["files"], "run": count["runs"], "row": count["rows"] + epochs[str(directory)]}
+        left = {"file": count["files_left_out"], "row": count["rows_left_out"]}
+        seen = ", ".join(map(fmt.plural, read.values(), read))
+        unseen = ", ".join(fmt.plural(n, noun) for noun, n in left.items() if n) or "none"
+        lines.append(f"Other tools' logs in {fmt.shortened(str(directory), 60)}: {seen} read; {unseen} left out.")
+    return _first(lines, "And {:,} more directories with such logs.")
+
+
+def _first(lines: list[str], more: str) -> list[str]:
+    """Return the first lines, and how many more there are."""
+    if len(lines) <= _MAX_LINES:
+        return lines
+    return [*lines[:_MAX_LINES], more.format(len(lines) - _MAX_LINES)]
 
 
 def _scope(aggregate: Aggregate) -> str:

@@ -27,6 +27,7 @@ class ForeignLog:
         factors: that it was counted with.
         rows: its epochs, or its one row.
         ending: how and when it ended.
+        stated: totals that it gives itself, by their names in ``RunSummary``: they count before those of the rows.
         output: of carbontracker alone, its output log; empty where there is none.
         devices: of carbontracker alone, by component.
         powers_w: of carbontracker alone, by component: of each epoch the power of each device; nothing was measured
@@ -39,6 +40,7 @@ class ForeignLog:
     factors: Sequence[Factor]
     rows: Sequence[Row]
     ending: Ending
+    stated: Mapping[str, float] = field(default_factory=dict)
     output: str = ""
     devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
     powers_w: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
@@ -96,7 +98,7 @@ class ForeignRun(Run):
     @cached_property
     def metered_summary(self) -> RunSummary:
         """The totals, added up from what was logged."""
-        summary = self.added_up()
+        summary = replace(self.added_up(), **self.log.stated)  # type: ignore[arg-type]
         known = (c for c in COMPONENTS if summary.energy.component_kwh(c) is not None)
         if not all(map(summary.energy.component_method, known)):
             return replace(summary, measured_kwh=None)  # how much of it hardware measured is not known

@@ -68,11 +68,9 @@ def test_rows_that_cannot_be_read_are_told_and_the_rest_is_kept(tmp_path):
     logs = read_logs(tmp_path)
     assert [run.run_id[-1] for run in logs.readable()] == ["a", "f"]
     assert [str(p).partition("emissions.csv: ")[2] for p in logs.problems] == [
-        "line 3 left out: 'long' is not an amount",
-        "line 4 left out: 4 cells instead of 9",
-        "line 5 left out: '-0.1' is not an amount",
-        "line 6 left out: unreadable cells instead of 9",
-        "line 7: energy_consumed is not the sum of its components; one of them is damaged",
+        "4 lines left out: line 3: 'long' is not an amount; line 4: 4 cells instead of 9; line 5: '-0.1' is not an "
+        "amount …",
+        "1 line without energy_consumed: line 7",
     ]
 
 
