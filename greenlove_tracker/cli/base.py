@@ -246,7 +246,7 @@ def _check_output(given: Mapping[str, Any]) -> None:
     page = given.get("page")
     path = page or given.get("output")
     if path:
-        from greenlove_tracker.machine.files import target_of
+        from greenlove_tracker.files.writing import target_of
         from greenlove_tracker.report.build import checked_suffix
 
         target_of(path)

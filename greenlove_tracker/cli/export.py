@@ -41,7 +41,7 @@ def export(log_dir: str | None, output: str) -> None:
     are in greenlove report --format ledger.
     """
     from greenlove_tracker.logs.aggregate import aggregate
-    from greenlove_tracker.machine.files import write_report
+    from greenlove_tracker.files.writing import write_report
 
     suffix = Path(output).suffix.lower()
     if suffix not in (".json", ".csv"):

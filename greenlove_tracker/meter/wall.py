@@ -15,7 +15,7 @@ from greenlove_tracker.logs.calibration import (
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE
 from greenlove_tracker.logs.storage import LogPath
-from greenlove_tracker.machine.files import write_atomically
+from greenlove_tracker.files.writing import write_atomically
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.records import Flag
 

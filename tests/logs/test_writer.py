@@ -25,7 +25,7 @@ from greenlove_tracker.logs.writer import (
     create_run_dir,
     new_run_id,
 )
-from greenlove_tracker.machine.files import write_atomically
+from greenlove_tracker.files.writing import write_atomically
 from greenlove_tracker.vocabulary.errors import LogDirError, UsageError
 from greenlove_tracker.vocabulary.records import Field, Row
 
