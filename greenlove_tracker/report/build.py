@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import Unpack
 
+from greenlove_tracker.files import writing
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.logs.directory import Logs, is_readable, read_logs
 from greenlove_tracker.logs.selection import Chosen
-from greenlove_tracker.files import writing
 from greenlove_tracker.rendering.document import Document
 from greenlove_tracker.report.directory_report import NEEDS, directory_document
 from greenlove_tracker.report.run_report import run_document

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from greenlove_tracker.files import writing
 from greenlove_tracker.integrations.exporters.scalars import require
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
-from greenlove_tracker.files import writing
 from greenlove_tracker.tracker.events import ExportedRun, ExportEvent, RowWritten, RunEnded
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.records import COMPONENTS, RunSummary
