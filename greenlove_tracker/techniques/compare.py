@@ -73,7 +73,7 @@ def compare(
     sleep: Callable[[float], object] = time.sleep,
     **settings: Any,
 ) -> Comparison:
-    """Measure what techniques save on this very training, in short trials, and leave no trace.
+    """Measure what techniques save on this very training, in short trials.
 
     ::
 
@@ -81,7 +81,8 @@ def compare(
         comparison.rows[0].energy_ratio
 
     Each technique is an arm beside the baseline: the task, called anew with the same random state. The arms' trials are
-    interleaved in blocks, as many as the budget holds.
+    interleaved in blocks, as many as the budget holds. Random states and torch's switches are put back; what else hangs
+    on the task is compared, and named where it has changed.
 
     Args:
         task: returns ``(model, optimizer, criterion, train_dataset)``, or a dict of those and of more arguments of
@@ -107,7 +108,7 @@ def compare(
     load_settings(given)  # a bad one is refused now
     began_s = (clock or SystemClock()).perf_s()
     try:
-        with preserved(()):
+        with preserved((), watched={"task": task}) as changed:
             parts = parts_of(task, seed)
             of_task = {name: parts[name] for name in setting_names() if name in parts}
             fields = [Field(COMPARED, ", ".join(technique.name for technique in named))]
@@ -118,7 +119,7 @@ def compare(
         error.add_note("raised by the training that greenlove_tracker compared; everything is as it was before")
         raise
     with run:
-        return run.concluded()
+        return run.concluded(tuple(changed))
 
 
 def techniques_of(given: str | Sequence[str | Technique]) -> list[Technique]:
@@ -184,8 +185,11 @@ class _ComparisonRun(TrialSession):
             self._arms.clear()
             free_memory()
 
-    def concluded(self) -> Comparison:
+    def concluded(self, left_changed: tuple[str, ...]) -> Comparison:
         """Return what was found, write it, and close the run.
+
+        Args:
+            left_changed: names of what the training changed outside of its parts.
 
         Raises:
             OSError: where it cannot be written.
@@ -211,6 +215,7 @@ class _ComparisonRun(TrialSession):
             residual_cv=None if self._time is None else self._time.residual_cv,
             energy_method=self._method,
             run_dir=self._session.run_dir,
+            left_changed=left_changed,
             notes=tuple(notes),
         )
         write_comparison(self._session.run_dir, comparison)
