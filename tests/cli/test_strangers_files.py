@@ -65,3 +65,69 @@ def test_no_escape_sequence_of_a_log_reaches_a_terminal(
     os.rename(sorted(log_dir.iterdir())[0], log_dir / f"20260101T000000-{ESCAPES}")
     code, output = said(words[0], log_dir, *words[1:])
     assert output and not {"\x1b", "\x07", "\x9b", "\u202e"} & set(output)
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def lost(path: Path) -> None:
+    path.unlink()
+
+
+def turned_to_zeros(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def turned_into_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def turned_into_a_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def turned_into_a_loop_of_links(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path)
+
+
+def nested_deep(path: Path) -> None:
+    path.write_text("[" * 100_000)
+
+
+def without_values(path: Path) -> None:
+    path.write_text(
+        "field,value,unit\n" + "".join(f"{line.split(',')[0]},,\n" for line in path.read_text().splitlines()[1:])
+    )
+
+
+DAMAGES = [emptied, lost, turned_to_zeros, turned_into_a_pipe, turned_into_a_directory, turned_into_a_loop_of_links]
+DAMAGES += [nested_deep, without_values]
+
+
+@pytest.mark.slow_cases
+@pytest.mark.parametrize("name", ["run.csv", "summary.csv", "epochs-0.csv", "metrics-0.csv"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_takes_no_report_away(log_dir: Path, damage: Any, name: str, tmp_path: Path) -> None:
+    broken = sorted(log_dir.iterdir())[0]
+    if name == "run.csv":
+        (broken / "epochs-0.csv").write_text("")
+        (broken / "summary.csv").unlink()
+    damage(broken / name)
+    for suffix in ("html", "pdf", "md"):
+        for what in (log_dir, broken):
+            page = tmp_path / f"{what.name}.{suffix}"
+            code, output = said("report", what, "-o", page)
+            assert code == 0 and page.stat().st_size > 1000, (what.name, output)
+    for words in (
+        ["report", "--text"],
+        ["report", "--format", "ledger", "--include-simulated"],
+        ["export", "-o", tmp_path / "e.csv"],
+    ):
+        code, output = said(words[0], log_dir, *words[1:])
+        assert code == 0, (words, output)
+    code, output = said("watch", log_dir, "--once")
+    assert code == 0
