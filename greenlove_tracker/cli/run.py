@@ -55,6 +55,7 @@ _settings_options = base.with_options(
     ),
     click.option("--start", metavar="best|TIME", help="wait for the cleanest start that meets --within, or a time"),
     click.option("--quiet", "verbose", flag_value=0, type=int, help="print only warnings"),
+    click.option("--verbose", "verbose", flag_value=2, type=int, help="say what the CO2e is as much as, too"),
     click.option("--max-energy", "max_energy_kwh", type=float, help="energy budget, kWh"),
     click.option("--max-co2e", "max_kgco2e", type=float, help="emissions budget, kg CO2e"),
     click.option("--hours", "max_hours", type=float, help="with --start best: what it takes, if no log says it"),

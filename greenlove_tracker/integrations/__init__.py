@@ -1,1 +1,1 @@
-"""Trackers for the loops of other libraries; each module needs its library, and nothing else imports them."""
+"""Track the training loops of other libraries. Each module needs its library; nothing else imports it."""

@@ -1,4 +1,4 @@
-"""Gives trainers that have callbacks ours by itself, under ``greenlove run``: Lightning's, and Hugging Face's.
+"""Add our callback to trainers of Lightning and Hugging Face under ``greenlove run``.
 
 Lightning asks other packages for callbacks, by entry points that this package's installation names: it gives some only
 under the runner. Hugging Face takes the callbacks of every trainer from a list, which ours is put into when the script
@@ -21,7 +21,7 @@ _active: AutomaticCallbacks | None = None
 
 
 class ImportWatcher(MetaPathFinder):
-    """Calls a function with a module, of a package on ``sys.path``, right after that has been executed.
+    """Call a function with a module right after that has been imported.
 
     Args:
         targets: the function of each module, by its full name.
@@ -31,18 +31,18 @@ class ImportWatcher(MetaPathFinder):
         self._targets = targets
 
     def start(self) -> None:
-        """Call the functions of modules that are there already, and wait for the others."""
+        """Call the functions of modules that are imported already, and wait for the others."""
         for name in [name for name in self._targets if name in sys.modules]:
             self._targets.pop(name)(sys.modules[name])
         sys.meta_path.insert(0, self)
 
     def stop(self) -> None:
-        """Wait for no module any more."""
+        """Stop waiting for modules."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        """Find a module that is waited for, and leave every other one to the other finders."""
+        """Find a module that is waited for; leave all others to the other finders."""
         act = self._targets.pop(fullname, None)
         if act is None:
             return None
@@ -61,10 +61,10 @@ class ImportWatcher(MetaPathFinder):
 
 
 class AutomaticCallbacks:
-    """``with``: the trainers that are made in this process get our callback.
+    """Add our callback to each trainer that is made within the ``with`` block.
 
     Args:
-        on_error: called with an error of ours; the trainer goes without a callback.
+        on_error: called with an error of ours; the trainer then gets no callback.
     """
 
     def __init__(self, on_error: Callable[[Exception], None]) -> None:
@@ -83,7 +83,7 @@ class AutomaticCallbacks:
         self._watcher.stop()
 
     def of_lightning(self) -> list[Any]:
-        """Return the callback of a trainer of Lightning's that is being made."""
+        """Return the callback for a Lightning trainer that is being made."""
         try:
             from greenlove_tracker.integrations.lightning import AutomaticLightningCallback
 
@@ -102,5 +102,5 @@ class AutomaticCallbacks:
 
 
 def lightning_callbacks() -> list[Any]:
-    """Return the callbacks that a new trainer of Lightning's gets; it asks by the entry point, and outside too."""
+    """Return the callbacks for a new Lightning trainer, which calls this; none outside ``greenlove run``."""
     return [] if _active is None else _active.of_lightning()

@@ -1,4 +1,4 @@
-"""The samples of each batch of a torch ``DataLoader``, known before the batch is made; nothing is imported for it."""
+"""Tell the number of samples of each batch of a torch ``DataLoader`` before it is made, without importing torch."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def samples_by_batch(loader: Any) -> Callable[[int], int | None]:
-    """Return what tells the samples of a batch by its number in the pass, as torch's own batch sampler makes them.
+    """Return a function from the number of a batch in its pass to its number of samples.
 
-    They are None where they are not known: of streams, and of batch samplers of the script's own.
+    The function returns None for streams and for the script's own batch samplers, where the number is unknown.
     """
     sampler_module = sys.modules.get("torch.utils.data.sampler")
     batch_sampler: Any = getattr(loader, "batch_sampler", None)

@@ -1,4 +1,4 @@
-"""Hugging Face's ``Trainer``: its epochs, steps, samples and tokens, by one callback.
+"""Track Hugging Face's ``Trainer`` with one callback: epochs, steps, samples and tokens.
 
 What the trainer does in one epoch, and what it calls: ``on_epoch_begin``; for each optimizer step ``on_step_begin``,
 ``on_substep_end`` after each accumulated batch but the last, ``on_step_end``, then evaluation and checkpoint if
@@ -72,7 +72,7 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
 
     @property
     def tracker(self) -> Tracker | None:
-        """The one of the current or last training; None before the first."""
+        """The tracker of the current or last training; None before the first."""
         return self._adapter.tracker
 
     # -- the trainer's events ------------------------------------------------------------------------------------
@@ -96,26 +96,26 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Begin an epoch, or go on with the one epoch of a training in steps."""
+        """Begin an epoch; in a training that counts in steps go on with its single epoch."""
         self._adapter.start_epoch()
 
     @harmless
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Go on after evaluation and checkpoint; the batches of this step have been loaded by now."""
+        """Go on after an evaluation or a checkpoint."""
         self._adapter.resume()
 
     @harmless
     def on_substep_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Count an accumulated batch; more are to come in this step."""
+        """Count a batch of a step that accumulates gradients."""
         self._n_substeps += 1
 
     @harmless
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Count a step; pause where the control asks for an evaluation or a checkpoint next."""
+        """Count a step; pause if an evaluation or a checkpoint follows."""
         if self._adapter.is_stopping:
             control.should_save = control.should_training_stop = True
         n_batches = self._n_substeps + 1
@@ -136,7 +136,7 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         logs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Log the training's loss, which the trainer logs on all ranks alike; the first one's is enough."""
+        """Log the training loss, on the first rank only, since all ranks log the same."""
         if state.is_world_process_zero and logs and "loss" in logs:
             self._adapter.log_metrics({"loss": logs["loss"]})
 
@@ -149,7 +149,7 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         metrics: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Log what an evaluation found; not its time, and not what it has of the plan."""
+        """Log the metrics of an evaluation, without its times and counters."""
         if state.is_world_process_zero and metrics:
             found = {n: v for n, v in metrics.items() if n != "epoch" and not n.endswith(_OF_TIME)}
             self._adapter.log_metrics(found)
@@ -158,7 +158,7 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """End the trainer's epoch; the one of a training in steps ends only with the training."""
+        """End the epoch; in a training that counts in steps it ends only with the training."""
         if self._by_epochs and not _is_cut_short(state, control):
             self._adapter.end_epoch()
         elif control.should_training_stop or control.should_evaluate or control.should_save:
@@ -168,13 +168,13 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """End the run; an epoch that was cut short stays open, so that it is written as unfinished."""
+        """End the run. An epoch that was cut short stays open, so that it is logged as unfinished."""
         if not self._by_epochs and not self._adapter.is_stopping:
             self._adapter.end_epoch()
         self._adapter.finish()
 
     def _new_tokens(self, args: TrainingArguments, state: TrainerState) -> int | None:
-        """Return this rank's part of the tokens since the last step; the trainer counts those of all ranks together."""
+        """Return this rank's share of the tokens since the last step, since the trainer counts all ranks together."""
         new = state.num_input_tokens_seen - self._tokens_seen
         self._tokens_seen = state.num_input_tokens_seen
         if not new:
@@ -190,7 +190,7 @@ def _counts_in_epochs(args: TrainingArguments) -> bool:
 
 
 def _plan(by_epochs: bool, state: TrainerState) -> dict[str, Any]:
-    """Return the plan: all of the training, and how much of it a run that resumes finds done."""
+    """Return the length of the training, and how much of it an earlier run did."""
     done = min(state.global_step, state.max_steps)
     if not by_epochs:
         return {"total_steps": state.max_steps or None, "first_step": done}
@@ -203,7 +203,7 @@ def _steps_per_epoch(state: TrainerState) -> int:
 
 
 def _is_cut_short(state: TrainerState, control: TrainerControl) -> bool:
-    """Return True where the training was stopped early in the middle of an epoch."""
+    """Return True if the training was stopped within an epoch."""
     is_early = control.should_training_stop and state.global_step < state.max_steps
     return is_early and not float(state.epoch or 0.0).is_integer()
 

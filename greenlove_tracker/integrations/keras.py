@@ -1,4 +1,4 @@
-"""Keras 3 on any of its backends: epochs, steps and samples of ``model.fit``, by one callback.
+"""Track Keras 3's ``model.fit`` on any backend with one callback: epochs, steps and samples.
 
 What ``fit`` calls: ``on_train_begin``; for each epoch ``on_epoch_begin``, then ``on_train_batch_begin`` and
 ``on_train_batch_end`` for each execution (of ``steps_per_execution`` batches, of which the first and the last are
@@ -66,14 +66,14 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
 
     @property
     def tracker(self) -> Tracker | None:
-        """The one of the current or last training; None before the first."""
+        """The tracker of the current or last training; None before the first."""
         return self._adapter.tracker
 
     # -- Keras's events ------------------------------------------------------------------------------------------
 
     @harmless
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Expect a training; which epoch it begins with is known only then."""
+        """Prepare for a training; its first epoch is known only when that begins."""
         self._is_begun = False
 
     @harmless
@@ -86,25 +86,25 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
 
     @harmless
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Count the batches before this one; where a budget stops the training, this execution is the last."""
+        """Count the batches before this one. If a budget stops the training, this execution is the last."""
         self._count(batch)
         self._adapter.resume()
         if self._adapter.is_stopping:
             self.model.stop_training = True
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Note the last batch of an execution; on another thread, and in any order."""
+        """Note the last batch of an execution. Keras may call this on another thread, in any order."""
         self._ended = max(self._ended, batch + 1)
 
     @harmless
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Pause for a validation, until a batch follows it or the epoch ends."""
+        """Pause for a validation, until the next batch or the end of the epoch."""
         self._count(self._ended)
         self._adapter.pause()
 
     @harmless
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """End an epoch, unless it was stopped in its middle."""
+        """End an epoch, unless it was cut short."""
         self._count(self._ended)
         self._adapter.log_metrics(logs or {})
         steps = self._steps_per_epoch
@@ -113,7 +113,7 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
 
     @harmless
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """End the run; an epoch that was cut short stays open, so that it is written as unfinished."""
+        """End the run. An epoch that was cut short stays open, so that it is logged as unfinished."""
         self._adapter.finish()
 
     # -- helpers -------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         self._adapter.begin(plan, steps_per_epoch=steps)
 
     def _count(self, ended: int) -> None:
-        """Tell the tracker of all batches of the epoch before this number, which is one too high in a cut execution."""
+        """Count the batches of the epoch before this number, which is one too high after a cut execution."""
         steps = self._steps_per_epoch
         if steps is not None:
             ended = min(ended, steps)

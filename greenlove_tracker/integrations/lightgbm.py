@@ -1,4 +1,4 @@
-"""LightGBM: each boosting round is a step, by two callbacks of which one is called before a round and one after it.
+"""Track LightGBM with two callbacks, before and after each boosting round; a round is a step.
 
 What LightGBM calls (4.x, ``lightgbm.engine.train``): for each round the callbacks whose ``before_iteration`` is true,
 the round itself, the evaluation of ``valid_sets``, the other callbacks in the order of their ``order``. An
@@ -68,7 +68,7 @@ class GreenloveCallbacks(list[Any]):
 
     @property
     def tracker(self) -> Tracker | None:
-        """The one of the current or last training; None before the first."""
+        """The tracker of the current or last training; None before the first."""
         return self._adapter.tracker
 
 
@@ -101,7 +101,7 @@ class _BoostedRounds:
 
     @harmless
     def end(self) -> None:
-        """End the run, after the last round or where LightGBM stops early."""
+        """End the run, after the last round or when LightGBM stops early."""
         global _under_way
         _under_way = None
         if self._is_in_round:  # a callback before ours stopped the training after the round
@@ -118,7 +118,7 @@ _make_early_stop = EarlyStopException.__init__
 
 @functools.wraps(_make_early_stop)
 def _end_early(self: EarlyStopException, *args: Any, **kwargs: Any) -> None:
-    """End the run where the exception is made that ends a training: nothing is called after one."""
+    """End the run when the exception that ends a training is made, since nothing is called after it."""
     _make_early_stop(self, *args, **kwargs)
     if _under_way is not None:
         _under_way.end()

@@ -1,4 +1,4 @@
-"""Lightning's ``Trainer``: its epochs, steps, batches and samples, by one callback.
+"""Track Lightning's ``Trainer`` with one callback: epochs, steps, batches and samples.
 
 What the trainer does in ``fit``, and what it calls: ``setup``; a checkpoint is loaded; the sanity check;
 ``on_train_start``; for each epoch ``on_train_epoch_start``, for each batch (it has been loaded by then)
@@ -75,7 +75,7 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
 
     @property
     def tracker(self) -> Tracker | None:
-        """The one of the current or last training; None before the first, and of a training in other processes."""
+        """The tracker of the current or last training; None before the first, and for a training in other processes."""
         return self._adapter.tracker
 
     # -- the trainer's events ------------------------------------------------------------------------------------
@@ -91,19 +91,19 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         self._adapter.note_kind(pl_module, is_mixed=str(trainer.precision) in ("bf16-mixed", "16-mixed"))
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin an epoch, or go on with the one epoch of a training in steps."""
+        """Begin an epoch; in a training that counts in steps go on with its single epoch."""
         self._start_epoch()
         trainer.should_stop |= self._adapter.is_stopping
 
     @harmless
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Begin an epoch that was resumed in its middle."""
+        """Begin an epoch that resumes within an epoch."""
         self._adapter.start_epoch()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Count a batch, and a step where one was made; end the epoch before its validation."""
+        """Count a batch, and a step if one was made; end the epoch before its validation."""
         self._count(trainer, batch_idx)
         trainer.should_stop |= self._adapter.is_stopping
 
@@ -114,27 +114,27 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
 
     @harmless
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log what the validation found, and go on with the epoch that it lies in."""
+        """Log the metrics of the validation, and go on with the epoch around it."""
         self._log_metrics(trainer)
         self._adapter.resume()
 
     @harmless
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log the metrics of the epoch; end one whose last batch was skipped; one that is cut short stays open."""
+        """Log the metrics of the epoch, and end it unless it was cut short."""
         self._log_metrics(trainer)
         if self._length.by_epochs and trainer.is_last_batch:
             self._adapter.end_epoch()
 
     @harmless
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """End the run; an epoch that was cut short stays open, so that it is written as unfinished."""
+        """End the run. An epoch that was cut short stays open, so that it is logged as unfinished."""
         if not self._length.by_epochs and not self._adapter.is_stopping:
             self._adapter.end_epoch()
         self._adapter.finish()
 
     @harmless
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """End the run as what it was ended by."""
+        """End the run with the status that the exception means."""
         self._adapter.finish(status_of(type(exception), exception)[0])
 
     @harmless
@@ -155,7 +155,7 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
             self._adapter.end_epoch()
 
     def _log_metrics(self, trainer: Trainer) -> None:
-        """Log the values of the module's metrics that are new, once for all ranks."""
+        """Log the new values of the module's metrics, on one rank for all."""
         if trainer.is_global_zero:
             values = {n: number_of(v) for n, v in trainer.callback_metrics.items()}
             self._adapter.log_metrics({n: v for n, v in values.items() if v != self._metrics.get(n)})
@@ -173,10 +173,10 @@ class _Length:
     """The length of a training, as far as the trainer knows it.
 
     Attributes:
-        plan: as ``Tracker`` takes it.
-        by_epochs: the trainer's epochs are the run's; else the training is one.
-        steps_per_epoch: optimizer steps of a whole epoch; None where that is not known.
-        last_step: the trainer's ``global_step`` at which a training in steps is over; infinite where it is not known.
+        plan: the length as ``Tracker`` takes it.
+        by_epochs: True if the run has the trainer's epochs; False if the whole training is one epoch.
+        steps_per_epoch: optimizer steps of a whole epoch; None if unknown.
+        last_step: the trainer's ``global_step`` at the end of a training in steps; infinite if unknown.
     """
 
     plan: dict[str, Any]
@@ -186,7 +186,7 @@ class _Length:
 
 
 def _planned_length(trainer: Trainer) -> _Length:
-    """Return the length of a training whose loaders and checkpoint have been loaded."""
+    """Return the length of a training, once its loaders and checkpoint are loaded."""
     is_counted = trainer.lightning_module.automatic_optimization  # one step of one optimizer at a time
     max_epochs: int = -1 if trainer.max_epochs is None else trainer.max_epochs
     max_steps: int = trainer.max_steps
@@ -214,7 +214,7 @@ def _planned_length(trainer: Trainer) -> _Length:
 
 
 def _steps_per_epoch(trainer: Trainer) -> int | None:
-    """Return the optimizer steps of an epoch; None of a loader without a length."""
+    """Return the optimizer steps of an epoch; None if the loader has no length."""
     n_batches: float = trainer.num_training_batches
     if math.isfinite(n_batches) and n_batches > 0:
         n_steps: int = math.ceil(n_batches / trainer.accumulate_grad_batches)

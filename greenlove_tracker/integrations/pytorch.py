@@ -1,4 +1,4 @@
-"""Hears what a plain PyTorch script does, without touching it: passes over its ``DataLoader``s, and optimizer steps.
+"""Watch a plain PyTorch script without changing it: passes over its ``DataLoader``s, and optimizer steps.
 
 Nothing is imported: the hooks are put in place while the script itself imports torch. Optimizers have hooks of their
 own for this. Data loaders have none: three methods of their iterators are replaced by ones that call them and tell of
@@ -25,14 +25,14 @@ _FOLLOWED = "_greenlove_followed"  # in a loader's iterator: its pass, and what 
 
 
 class PyTorchHooks:
-    """The hooks of this process; they are put in place when torch is imported, and do nothing in a child of it.
+    """The hooks of this process. They are set when torch is imported, and do nothing in child processes.
 
     Args:
-        detector: is told what happens.
-        on_error: called once with an error of ours; nothing is heard any more then.
+        detector: is called with passes, batches and steps.
+        on_error: called once with an error of ours, after which the hooks do nothing.
 
     Attributes:
-        has_torch: torch was imported.
+        has_torch: True once torch is imported.
     """
 
     def __init__(self, detector: LoopDetector, on_error: Callable[[Exception], None]) -> None:
@@ -81,7 +81,7 @@ class PyTorchHooks:
         self._restore.append(lambda: setattr(owner, name, before))
 
     def _iterator_begins(self, original: Callable[..., None]) -> Callable[..., None]:
-        """Follow an iterator that is made, or begun anew: persistent workers keep one for all passes."""
+        """Follow a new or restarted iterator: with persistent workers one iterator serves all passes."""
 
         @functools.wraps(original)
         def begin(iterator: Any, loader: Any, first_iter: bool = False) -> None:
@@ -123,7 +123,7 @@ class PyTorchHooks:
     # -- nothing of ours hurts the training ----------------------------------------------------------------------
 
     def _tell(self, hear: Callable[..., Any], *args: Any) -> Any:
-        """Call the detector; what it raises for the user's sake goes on, and an error of ours is the last."""
+        """Call the detector. Pass on what it raises for the user; stop after an error of ours."""
         if not self._is_on:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Finds the epochs of a script that marks none, in its own loops and in its trainers', and how many are to come."""
+"""Find the epochs of a script that marks none, in its own loops and its trainers', and how many will follow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ARGUMENT = re.compile(r"--(?:n|num|max|num[_-]train)?[_-]?(?:epochs?|niter)(?:=
 
 @contextlib.contextmanager
 def watched_loops(session: Session, epochs: int | None) -> Iterator[None]:
-    """Find epochs of the script's own loops and trainers, and say in the log whether there were any."""
+    """Find epochs of the script's own loops and trainers, and log whether there were any."""
     warn_once = session.state.warn_once
     detector = LoopDetector(session)
     detector.on_epoch = _LoopPlans(session, epochs).plan
@@ -54,7 +54,7 @@ def watched_loops(session: Session, epochs: int | None) -> Iterator[None]:
 
 
 class _LoopPlans:
-    """The planned length of each training of a script, one after the other."""
+    """The planned lengths of the trainings of a script, one after the other."""
 
     def __init__(self, session: Session, epochs: int | None) -> None:
         self._session = session
@@ -62,9 +62,9 @@ class _LoopPlans:
         self._planned_to = 0.0  # epochs of all trainings so far; infinite where no more is known
 
     def plan(self, loader: object) -> None:
-        """Plan a training before its first epoch, as ``--epochs`` says, its loop, or the script's own arguments.
+        """Set the length of a training before its first epoch: by ``--epochs``, its loop, or the script's arguments.
 
-        Where more epochs follow than were planned, another training has begun. Only its loop tells of its length.
+        If more epochs follow than were planned, another training has begun. Only its loop tells its length.
         """
         session = self._session
         done = self._session.recorder.epochs_done
@@ -95,7 +95,7 @@ class _LoopPlans:
 
 
 def length_by_arguments(arguments: Sequence[str]) -> LoopLength | None:
-    """Return the epochs that a script's own arguments say, as ``--epochs 2``; None where they do not."""
+    """Return the number of epochs in the script's own arguments, such as ``--epochs 2``; None if there is none."""
     for word, following in pairwise([*arguments, ""]):
         found = _ARGUMENT.fullmatch(word)
         if found:

@@ -1,7 +1,7 @@
-"""The tracker behind every framework's callback: one for each training, which it never hurts.
+"""Drive the tracker behind every framework's callback, one tracker for each training, without ever hurting it.
 
-A callback translates its framework's events into these calls, and holds nothing of the tracker itself. Calls out of
-order, which a framework that stops early makes, are harmless here: an epoch is ended only where one is open.
+A callback translates its framework's events into these calls. Calls out of order, as after an early stop, are
+harmless: an epoch is ended only if one is open.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLANNED = ("epochs", "total_steps", "first_epoch", "first_step")
 
 
 class TrainingAdapter:
-    """Drives a tracker for a framework's callback. A copy or a pickle has the plain settings, and tracks by itself.
+    """Drive a tracker for a framework's callback. A copy or a pickle has the settings alone, and a tracker of its own.
 
     Args:
         framework: its name, for warnings.
@@ -80,12 +80,12 @@ class TrainingAdapter:
         return TrainingAdapter, (self._framework, None, settings, self._stops, self.is_automatic)
 
     def begin(self, plan: Mapping[str, Any], *, steps_per_epoch: int | None = None, n_processes: int = 1) -> None:
-        """Begin a training, with no epoch open and no stop asked for from the last training.
+        """Begin a training. An epoch or a stop that the last training left is dropped.
 
         Args:
-            plan: of the training, as ``Tracker`` takes it; the user's own settings are stronger.
-            steps_per_epoch: optimizer steps of a whole epoch; forecasts then begin before the first one ends.
-            n_processes: that train together. They are not stopped: one that stops alone leaves the others waiting.
+            plan: the length of the training; the user's own settings go first.
+            steps_per_epoch: optimizer steps of a whole epoch, which allow forecasts within the first epoch.
+            n_processes: processes that train together. They are never stopped, since the others would wait forever.
         """
         self.is_stopping = False
         self._waiting = ()
@@ -112,7 +112,7 @@ class TrainingAdapter:
                 self._warn_once.warn("stop", message)
 
     def start_epoch(self) -> None:
-        """Begin an epoch, or go on with the one that is open."""
+        """Begin an epoch, or go on with the open one."""
         if self.is_epoch_open:
             self.resume()
         elif self.tracker is not None:
@@ -130,7 +130,7 @@ class TrainingAdapter:
     def step(
         self, n_samples: int | None = None, n_tokens: int | None = None, *, n_batches: int = 1, n_steps: int = 1
     ) -> None:
-        """Count an optimizer step of the open epoch, or several that were one call."""
+        """Count one or several optimizer steps of the open epoch."""
         if self.is_epoch_open and self.tracker is not None:
             self._is_paused = False
             self.tracker.step(n_samples=n_samples, n_tokens=n_tokens, n_batches=n_batches, n_steps=n_steps)
@@ -148,7 +148,7 @@ class TrainingAdapter:
             self.tracker.resume()
 
     def log_metrics(self, metrics: Mapping[str, Any], *, higher_is_better: bool | None = None) -> None:
-        """Log the values of metrics that are single numbers; what the run logs after its end is left out."""
+        """Log the metrics that are single numbers, unless the run is over."""
         tracker = self.tracker
         if tracker is None or tracker.summary is not None:
             return
@@ -158,9 +158,9 @@ class TrainingAdapter:
                 tracker.log_metric(name, number, higher_is_better=higher_is_better)
 
     def log_metrics_of_step(self, metrics: Sequence[tuple[str, Any, bool | None]]) -> None:
-        """Log metrics that each step has, as name, value and whether higher is better: some ten times a second.
+        """Log metrics of each step (name, value, whether higher is better), some ten times a second.
 
-        To write each value could cost more than the step. The last ones are always logged.
+        Writing each value could take longer than the step. The last values are always logged.
         """
         self._waiting = metrics
         if time.monotonic() >= self._log_at_s:
@@ -174,18 +174,18 @@ class TrainingAdapter:
             self.log_metrics({name: value}, higher_is_better=higher_is_better)
 
     def finish(self, status: RunStatus = RunStatus.FINISHED) -> None:
-        """End the training; an epoch that was cut short stays open, so that it is written as unfinished."""
+        """End the training. An epoch that was cut short stays open, so that it is logged as unfinished."""
         self._log_waiting()
         if self._makes_trackers and self.tracker is not None:
             self.is_epoch_open = False
             self.tracker.stop(status=RunStatus.STOPPED if self.is_stopping else status)
 
     def note_kind(self, model: Any, *, is_mixed: bool) -> None:
-        """Note precision and workload of the training that begins, where its model shows them.
+        """Note the precision and the workload of the training, as far as its model shows them.
 
         Args:
-            model: a module of torch.
-            is_mixed: it is trained under autocast to 16 bits.
+            model: a torch module.
+            is_mixed: True if it is trained under autocast to 16 bits.
         """
         from greenlove_tracker.machine.training_kind import precision_of, workload_of  # torch is loaded by now
 
@@ -198,7 +198,7 @@ class TrainingAdapter:
 
     @property
     def run(self) -> Session | None:
-        """The run that is open, of this training; None where nothing is tracked."""
+        """The open run of this training; None if nothing is tracked."""
         run = open_run()
         tracker = self.tracker
         if run is not None and tracker is not None and tracker.run_dir == run.run_dir:
@@ -206,7 +206,7 @@ class TrainingAdapter:
         return None
 
     def _is_tracked_otherwise(self) -> bool:
-        """Return True within a tracker or an exploration of the script's; a training of ours that raised is none."""
+        """Return True if the script tracks or explores by itself; a failed training of ours does not count."""
         run = open_run()
         ours = TrainingAdapter._latest_automatic
         if run is None:  # in a child that the script has forked, too
@@ -221,16 +221,16 @@ class TrainingAdapter:
         _log.debug("greenlove_tracker", exc_info=error)
 
     def stop_for(self, exceeded: BudgetExceeded) -> None:
-        """Note that the training is to end for a budget."""
+        """Note that a budget asks the training to end."""
         self.is_stopping = True
         _log.warning("greenlove: training stops %s: %s", self._stops, exceeded)
 
 
 def harmless(hook: Callable[..., None]) -> Callable[..., None]:
-    """Let a framework without what we read cost one warning and no training; note a budget's stop in ``_adapter``.
+    """Turn an error of ours in a callback's method into one warning, and note a budget's stop in ``_adapter``.
 
-    What else the tracker lets through is meant for the user: a bad argument, or what a hook of the user's raises. Of an
-    automatic callback, which nobody gave an argument or a hook, every error is a warning.
+    Errors for the user pass through: a bad argument, or what the user's own hook raises. An automatic callback has no
+    arguments or hooks of the user, so every error is a warning.
 
     Args:
         hook: a method of a callback that has its adapter in ``_adapter``.

@@ -1,4 +1,4 @@
-"""Finds the epochs of a training loop that nobody marked, from what passes: batches handed out and optimizer steps.
+"""Find the epochs of a training loop that marks none, from the batches that loaders hand out and the optimizer steps.
 
 It hears of any data loader that a pass over it has begun, that a batch was handed out and that the pass has ended; and
 of any optimizer that a step begins and has ended. It says when epochs begin and end, when they pause, and what was done
@@ -60,22 +60,22 @@ class LoaderPass:
 
     @property
     def is_over(self) -> bool:
-        """True where no batch is to come: the loader has no more, or the loop was left."""
+        """True if no batch will follow: the loader has no more, or the loop was left."""
         return self.is_exhausted or self.iterator() is None
 
 
 class LoopDetector:
-    """Turns batches and steps into epochs, pauses and counts. It may be called on several threads.
+    """Turn batches and steps into epochs, pauses and counts. It may be called on several threads.
 
     Args:
-        log: what is told.
-        clock: for how often to tell.
+        log: receives epochs, pauses and counts.
+        clock: the time in seconds, which limits how often the log is called.
 
     Attributes:
         n_epochs: epochs that were found.
         n_steps: optimizer steps that were counted.
-        takes_turns: loaders took turns, so that epochs cannot be told.
-        on_epoch: called before an epoch begins, with its loader or None.
+        takes_turns: True if loaders took turns, so that epochs cannot be told apart.
+        on_epoch: called before an epoch begins, with its loader, or None.
     """
 
     def __init__(self, log: Session, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -101,7 +101,7 @@ class LoopDetector:
     # -- what is heard -------------------------------------------------------------------------------------------
 
     def begin(self, loader: object) -> LoaderPass | None:
-        """Begin a pass over this loader; None: it is not watched."""
+        """Begin a pass over this loader; return None if it is not watched."""
         with self._lock:
             if self._log.is_elsewhere:
                 return None
@@ -116,7 +116,7 @@ class LoopDetector:
             return LoaderPass(loader, self._n_all_steps)
 
     def batch(self, handed: LoaderPass, n_samples: int | None) -> None:
-        """Note that a batch of so many samples was handed out."""
+        """Note that a batch with this number of samples was handed out."""
         with self._lock:
             handed.batches += 1
             handed.untold_batches += 1
@@ -129,7 +129,7 @@ class LoopDetector:
                     self._resume()
 
     def end(self, ended: LoaderPass) -> None:
-        """Note that the loader has no more batches; steps from some that were fetched ahead may be still to come."""
+        """Note that the loader has no more batches. Steps of batches that were fetched ahead may still follow."""
         with self._lock:
             ended.is_exhausted = True
             if ended is self._leader and not self._log.is_elsewhere:
@@ -139,11 +139,11 @@ class LoopDetector:
                     self._pause(at_once=True)
 
     def step_begins(self, optimizer: object, args: object = None, kwargs: object = None) -> None:
-        """``step()`` of an optimizer was called, with these arguments."""
+        """Note that ``step()`` of an optimizer was called with these arguments."""
         self._is_stepping = True
 
     def step_ended(self, optimizer: object) -> None:
-        """``step()`` of an optimizer has returned; that of one around another, or of its own, is no step more."""
+        """Note that ``step()`` of an optimizer has returned. A ``step()`` within another one is not counted again."""
         with self._lock:
             if not self._is_stepping:
                 return
@@ -164,7 +164,7 @@ class LoopDetector:
                 self._log.act_on_overruns()
 
     def finish(self) -> None:
-        """End the script: report an epoch that is complete."""
+        """End the last epoch if it is complete, since the script ends."""
         with self._lock:
             leader = self._leader
             if self._log.is_elsewhere:
@@ -190,7 +190,7 @@ class LoopDetector:
                 self._leader.steps += 1
 
     def _attribute(self) -> None:
-        """Find out what a step belongs to that is not simply the training loader's next."""
+        """Find the loader of a step that does not follow a batch of the training loader."""
         leader = self._leader
         latest = self._latest
         is_handed = latest is not None and latest.handed_at == self._n_all_steps  # since the last step
@@ -226,7 +226,7 @@ class LoopDetector:
         self._leader = new
 
     def _count_in_steps(self) -> None:
-        """Count in steps from here on, in the open epoch where there is one."""
+        """Count in steps from now on, in the open epoch if there is one."""
         self._tell()
         if self._leader is None and not self._counts_in_steps:
             self._start(None)
@@ -256,7 +256,7 @@ class LoopDetector:
         self._is_paused = False
 
     def _pause(self, *, at_once: bool = False) -> None:
-        """Pause the open epoch, unless pauses come so often that they would cost more than they tell."""
+        """Pause the open epoch, unless pauses come so often that they would slow the training down."""
         now_s = self._clock()
         if self._is_paused or (not at_once and now_s < self._paused_at_s + _PAUSED_EACH_S):
             return
@@ -284,7 +284,7 @@ class LoopDetector:
         self._log.step(done)
 
     def _add(self, trained: LoaderPass) -> None:
-        """Add the batches of a pass that were not told yet."""
+        """Add the batches of a pass that were not counted yet."""
         self._batches += trained.untold_batches
         self._samples = _added(self._samples, trained.untold_samples)
         trained.untold_batches = 0

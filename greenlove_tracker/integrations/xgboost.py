@@ -1,4 +1,4 @@
-"""XGBoost: each boosting round is a step, by one callback.
+"""Track XGBoost with one callback; a boosting round is a step.
 
 What XGBoost calls (3.x, ``xgboost.training.train``): ``before_training``; for each round ``before_iteration``, the
 round itself, the evaluation of ``evals``, ``after_iteration``; ``after_training``. A callback is not told the number of
@@ -57,7 +57,7 @@ class GreenloveCallback(TrainingCallback):  # type: ignore[misc]  # a class of a
 
     @property
     def tracker(self) -> Tracker | None:
-        """The one of the current or last training; None before the first."""
+        """The tracker of the current or last training; None before the first."""
         return self._adapter.tracker
 
     # -- XGBoost's events ----------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ class GreenloveCallback(TrainingCallback):  # type: ignore[misc]  # a class of a
         return False
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Count a round; return True where a budget stops the training."""
+        """Count a round; return True if a budget stops the training."""
         self._end_round()
         self._log(evals_log)
         return self._adapter.is_stopping

@@ -179,6 +179,7 @@ class RunFields:
     unmeasured = _text(
         "there, but not measured; a run without its GPUs' energy has no cost of electricity", setting="not measured"
     )
+    left_out = _text("components that `components` asks to leave out", setting="left out")
     gpu_doubt = _text("why these may not be the GPUs that it trained on", setting="not measured")
     gpu_note = _text("why GPUs could not be read, in the driver's words", setting="not measured")
     gpu_energies_kwh = RunField(

@@ -1,4 +1,4 @@
-"""The GPUs and the share of the machine that are ours, energy counters, and memory and synchronisation of GPUs."""
+"""Our GPUs and our share of the machine, CPU energy counters, and memory and synchronisation of GPUs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Gpu:
     """One GPU, as its driver shows it.
 
     Attributes:
-        n_other_processes: that compute on it, and are of this machine and not of this job.
-        slices: UUIDs of the MIG instances that it is cut into.
-        problem: why nothing can be asked of it, in the driver's words; empty where it answers.
+        n_other_processes: processes of other jobs on this machine that compute on it.
+        slices: UUIDs of its MIG instances.
+        problem: why it does not answer, in the driver's words; empty if it answers.
     """
 
     index: int
@@ -40,13 +40,13 @@ class Gpu:
 
     @property
     def label(self) -> str:
-        """Its number and name, for people."""
+        """Its number and name."""
         return f"GPU {self.index} ({self.name})" if self.name else f"GPU {self.index}"
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSelection:
-    """The GPUs that belong to the job on this node, and what is doubtful about that."""
+    """The GPUs of the job on this node, and doubts about them."""
 
     gpus: tuple[Gpu, ...]
     doubt: str = ""
@@ -57,11 +57,11 @@ class Share:
     """The share of the machine that this job may use, in 0..1.
 
     Attributes:
-        cpu: of its CPUs.
-        ram: of its memory.
+        cpu: the share of its CPUs.
+        ram: the share of its memory.
         source: what limits the job.
-        busy_s: returns the CPU seconds that were spent on our share so far; None where nothing limits us.
-        n_cpus: the CPUs that ``busy_s`` counts.
+        busy_s: returns the CPU seconds used on our share so far; None if nothing limits us.
+        n_cpus: the number of CPUs that ``busy_s`` covers.
     """
 
     cpu: float
@@ -72,7 +72,7 @@ class Share:
 
     @property
     def is_whole_machine(self) -> bool:
-        """True where nothing limits us."""
+        """True if nothing limits us."""
         return self.cpu == 1.0 and self.ram == 1.0
 
 
@@ -80,7 +80,7 @@ class NvmlGpus(tuple[Gpu, ...]):
     """All GPUs that NVML shows.
 
     Attributes:
-        problem: why it shows none, in its own words; empty without an NVIDIA driver.
+        problem: why NVML shows no GPU, in its own words; empty without an NVIDIA driver.
     """
 
     problem = ""
@@ -91,7 +91,7 @@ _ABSENT = (9, 12)
 
 
 def nvml_gpus() -> NvmlGpus:
-    """Return all GPUs that NVML shows, those too that do not answer; none where there is no NVIDIA driver."""
+    """Return all GPUs that NVML shows, even those that do not answer; none without an NVIDIA driver."""
     none = NvmlGpus()
     try:
         import pynvml
@@ -113,7 +113,7 @@ def nvml_gpus() -> NvmlGpus:
 
 
 def _gpu(nvml: Any, index: int) -> Gpu:
-    """Ask a GPU for what it is; what it does not answer is unknown."""
+    """Ask a GPU for its facts; what it does not answer is unknown."""
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
     except nvml.NVMLError as error:
@@ -122,7 +122,7 @@ def _gpu(nvml: Any, index: int) -> Gpu:
     def ask(function: str) -> Any:
         try:
             return getattr(nvml, function)(handle)
-        except (nvml.NVMLError, UnicodeDecodeError):  # not every board answers every question
+        except (nvml.NVMLError, UnicodeDecodeError):  # some boards do not answer every question
             return None
 
     limit_mw = ask("nvmlDeviceGetEnforcedPowerLimit")
@@ -132,7 +132,7 @@ def _gpu(nvml: Any, index: int) -> Gpu:
     return Gpu(
         index=index,
         uuid=ask("nvmlDeviceGetUUID") or "",
-        name=name.encode("utf-8", "replace").decode(),  # a driver's may be no UTF-8
+        name=name.encode("utf-8", "replace").decode(),  # a driver's name may not be UTF-8
         memory_gb=memory.total / BYTES_PER_GB if memory else None,
         power_limit_w=None if limit_mw is None else limit_mw / 1000,
         has_energy_counter=ask("nvmlDeviceGetTotalEnergyConsumption") is not None,
@@ -142,24 +142,24 @@ def _gpu(nvml: Any, index: int) -> Gpu:
 
 
 def _slices(nvml: Any, handle: Any) -> Iterator[str]:
-    """Yield the UUIDs of the MIG instances of a GPU; none where it has none."""
+    """Yield the UUIDs of the MIG instances of a GPU."""
     try:
         is_cut, _ = nvml.nvmlDeviceGetMigMode(handle)
         n_most = nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if is_cut else 0
     except nvml.NVMLError:
         return
     for number in range(n_most):
-        with suppress(nvml.NVMLError):  # there are fewer than there may be
+        with suppress(nvml.NVMLError):  # there are fewer instances than possible
             yield nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number))
 
 
-_MOST_PID = 2**31 - 1  # a driver may give what is no number of a process
+_MOST_PID = 2**31 - 1  # a driver may give a value that is not a process id
 
 
 def _n_of_other_jobs(pids: Sequence[int]) -> int:
-    """Return how many of these processes are not of this job: not our launcher, its other ranks, or our children.
+    """Return how many of these processes belong to other jobs: not to our launcher, its ranks or our children.
 
-    Numbers that no process here has are left out: in a container NVML may give those of the host, ours among them.
+    Ids without a process here are left out: within a container NVML may give ids of the host.
     """
     import psutil
 
@@ -169,10 +169,10 @@ def _n_of_other_jobs(pids: Sequence[int]) -> int:
 
 
 def power_limit_w(gpu_uuid: str) -> float:
-    """Return the power limit that a GPU is set to.
+    """Return the power limit of a GPU, in W.
 
     Raises:
-        UsageError: where NVML does not tell.
+        UsageError: if NVML does not tell it.
     """
     with _nvml_gpu(gpu_uuid) as (nvml, gpu):
         limit_mw: float = nvml.nvmlDeviceGetPowerManagementLimit(gpu)
@@ -180,16 +180,16 @@ def power_limit_w(gpu_uuid: str) -> float:
 
 
 def set_power_limit(gpu_uuid: str, limit_w: float) -> None:
-    """Set the power limit of a GPU, unless it is so already.
+    """Set the power limit of a GPU, unless it is set already.
 
     Raises:
-        UsageError: where the GPU cannot have it, or NVML refuses it: most often, it is not permitted.
+        UsageError: if the limit is out of range, or NVML refuses it, mostly for lack of permission.
     """
     with _nvml_gpu(gpu_uuid) as (nvml, gpu):
         limit_mw = round(limit_w * 1000)
         if limit_mw == nvml.nvmlDeviceGetPowerManagementLimit(gpu):
             return
-        with suppress(nvml.NVMLError):  # not every board tells its range
+        with suppress(nvml.NVMLError):  # some boards do not tell their range
             least_mw, most_mw = nvml.nvmlDeviceGetPowerManagementLimitConstraints(gpu)
             if not least_mw <= limit_mw <= most_mw:
                 least_w = least_mw / 1000
@@ -202,7 +202,7 @@ def set_power_limit(gpu_uuid: str, limit_w: float) -> None:
 
 @contextmanager
 def _nvml_gpu(uuid: str) -> Iterator[tuple[Any, Any]]:
-    """Give NVML and its handle of a GPU; what it refuses within the block is a ``UsageError``."""
+    """Yield NVML and its handle of a GPU; turn NVML's errors within the block into ``UsageError``."""
     import pynvml
 
     try:
@@ -220,9 +220,9 @@ def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: i
     """Return the GPUs that the job uses on this node.
 
     ``CUDA_VISIBLE_DEVICES`` may hold indices, UUIDs, prefixes of UUIDs or MIG names; an empty value or -1 hides
-    all. Where a launcher gives each rank its own GPU, the local ranks together use more than this process sees.
+    all. If a launcher gives each rank its own GPU, the local ranks use more GPUs than this process sees.
     """
-    if not gpus:  # the names may be those of AMD's
+    if not gpus:  # the names may be of AMD GPUs
         return GpuSelection(())
     chosen, doubt = _visible(gpus, env.get("CUDA_VISIBLE_DEVICES"), "CUDA_VISIBLE_DEVICES")
     doubts = [doubt]
@@ -244,9 +244,9 @@ def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: i
 
 
 def visible_amd_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int = 1) -> list[Gpu]:
-    """Return the GPUs of AMD's that the job uses on this node; all where each rank is given its own.
+    """Return the AMD GPUs that the job uses on this node; all if each rank has its own.
 
-    ``HIP_VISIBLE_DEVICES``, or ``CUDA_VISIBLE_DEVICES`` in its place, counts in what ``ROCR_VISIBLE_DEVICES`` leaves.
+    ``HIP_VISIBLE_DEVICES``, else ``CUDA_VISIBLE_DEVICES``, numbers the GPUs that ``ROCR_VISIBLE_DEVICES`` leaves.
     """
     left, _ = _visible(gpus, env.get("ROCR_VISIBLE_DEVICES"), "ROCR_VISIBLE_DEVICES")
     listed = env.get("HIP_VISIBLE_DEVICES", env.get("CUDA_VISIBLE_DEVICES"))
@@ -257,14 +257,14 @@ def visible_amd_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_si
 
 
 def _is_by_other_numbers(gpus: Sequence[Gpu], chosen: Sequence[Gpu], env: Mapping[str, str]) -> bool:
-    """Return True where CUDA may mean other GPUs by the numbers that it is given than NVML does."""
+    """Return True if CUDA may number GPUs in another order than NVML."""
     is_by_number = any(name.strip().isdigit() for name in env.get("CUDA_VISIBLE_DEVICES", "").split(","))
     is_mixed = len({gpu.name for gpu in gpus}) > 1
     return is_by_number and is_mixed and len(chosen) < len(gpus) and env.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
 
 
 def _visible(gpus: Sequence[Gpu], listed: str | None, variable: str) -> tuple[list[Gpu], str]:
-    """Return the GPUs that a list of a launcher's names, and what is doubtful about that."""
+    """Return the GPUs that a launcher's list names, and doubts about them."""
     if listed is None:
         return list(gpus), ""
     chosen: list[Gpu] = []
@@ -272,7 +272,7 @@ def _visible(gpus: Sequence[Gpu], listed: str | None, variable: str) -> tuple[li
     for name in (part.strip() for part in listed.split(",")):
         found = _named(gpus, name)
         if found is None:
-            # CUDA stops at the first name that it does not know, and so do we
+            # like CUDA, stop at the first unknown name
             if name not in ("", "-1"):
                 doubt = f"{variable} names {name!r}, which the driver does not know"
             return chosen, doubt
@@ -284,7 +284,7 @@ def _visible(gpus: Sequence[Gpu], listed: str | None, variable: str) -> tuple[li
 
 
 def _named(gpus: Sequence[Gpu], name: str) -> Gpu | None:
-    """Return the GPU of an index, a UUID, the beginning of one, or a slice; None where there is no such one."""
+    """Return the GPU with this index, UUID, prefix of a UUID, or MIG instance; None if there is none."""
     if name.isdigit():
         return gpus[int(name)] if int(name) < len(gpus) else None
     of_slice = [gpu for gpu in gpus if name in gpu.slices]
@@ -296,12 +296,12 @@ def _named(gpus: Sequence[Gpu], name: str) -> Gpu | None:
 
 
 def machine_share(env: Mapping[str, str], local_world_size: int = 1, *, root: Path = Path("/")) -> Share:
-    """Return the share of CPUs and memory that cgroup limits (v2), CPU affinity or Slurm leave to this job.
+    """Return the share of CPUs and memory that cgroups (v2), CPU affinity or Slurm leave to this job.
 
     Args:
         env: the environment, for ``SLURM_*``.
-        local_world_size: processes of the job on this node; a launcher may bind each to CPUs of its own.
-        root: where ``proc`` and ``sys`` lie; tests pass their own.
+        local_world_size: processes of the job on this node, which a launcher may bind to CPUs of their own.
+        root: the directory of ``proc`` and ``sys``; tests pass their own.
     """
     import psutil
 
@@ -311,8 +311,8 @@ def machine_share(env: Mapping[str, str], local_world_size: int = 1, *, root: Pa
         ours = frozenset[int]()
     cgroup_cpus, cgroup = _cgroup_cpus(root)
     slurm_cpus = _number(env, "SLURM_CPUS_ON_NODE")
-    # What limits the CPUs of the job, and how busy which CPUs are then. Ranks that are bound have as many each, and as
-    # much to do; of a Slurm job that nothing confines, the busy time of all CPUs is an upper bound.
+    # What limits the CPUs of the job, and which CPUs' busy time then counts. Bound ranks are assumed to be alike. If
+    # nothing confines a Slurm job, the busy time of all CPUs is an upper bound.
     limits = [
         (cgroup_cpus, "cgroup", partial(_cgroup_busy_s, cgroup), cgroup_cpus),
         (float(len(ours) * local_world_size), "affinity", partial(_busy_s, ours), float(len(ours))),
@@ -340,7 +340,7 @@ def _number(env: Mapping[str, str], name: str) -> float | None:
 
 
 def _slurm_bytes(env: Mapping[str, str]) -> float | None:
-    """Return the memory of the job on this node; Slurm counts in MB, and 0 means all of it."""
+    """Return the memory of the job on this node, in bytes. Slurm counts in MB, and 0 means all of it."""
     per_node = _number(env, "SLURM_MEM_PER_NODE")
     per_cpu = _number(env, "SLURM_MEM_PER_CPU")
     cpus = _number(env, "SLURM_CPUS_ON_NODE")
@@ -379,7 +379,7 @@ def _cgroup_busy_s(directory: Path) -> float:
 
 
 def _busy_s(cpus: frozenset[int]) -> float:
-    """Return the CPU seconds that these CPUs, by number, were not idle since the machine started; none are all."""
+    """Return the busy CPU seconds of these CPUs since the machine started; of all CPUs if none are given."""
     import psutil
 
     each = psutil.cpu_times(percpu=True)
@@ -387,16 +387,16 @@ def _busy_s(cpus: frozenset[int]) -> float:
     return float(sum(value for times in chosen for name, value in times.items() if name not in _NOT_BUSY))
 
 
-_NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")  # guests are in user and nice already
+_NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")  # user and nice include guests
 
 
 class ShareLoad:
-    """Measures how busy the CPUs of a share are, from one reading to the next.
+    """Measure the load of our share of the CPUs between two readings.
 
-    CodeCarbon's own meter looks at the whole machine: four of 64 CPUs that are busy are a load of 6% to it.
+    CodeCarbon's own meter covers the whole machine: 4 busy CPUs of 64 are a load of 6%.
 
     Args:
-        share: of the machine, whose busy time can be read.
+        share: our share of the machine, with its busy time.
     """
 
     def __init__(self, share: Share) -> None:
@@ -405,7 +405,7 @@ class ShareLoad:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew: the next reading is of the time since now."""
+        """Start again: the next reading covers the time from now on."""
         self._last_s = time.perf_counter()
         self._last_busy_s = self._busy_s()
 
@@ -425,7 +425,7 @@ class ShareLoad:
             if self._share.busy_s is None:
                 return None
             return self._share.busy_s()
-        except (OSError, KeyError):  # the cgroup went, as at the end of a job: the last load stays
+        except (OSError, KeyError):  # the cgroup is gone, as at the end of a job: keep the last load
             return None
 
 
@@ -442,7 +442,7 @@ def _read(path: Path) -> str:
 
 
 class CounterState(StrEnum):
-    """The state of the CPU's energy counter; the value is for people."""
+    """The state of the CPU's energy counter, with a text for people as its value."""
 
     READABLE = "an energy counter"
     LOCKED = "RAPL is there, readable by root only"
@@ -470,9 +470,9 @@ def cpu_counter_state(*, rapl_dir: Path = RAPL_DIR, root: Path = Path("/")) -> C
 
 
 def synchronise() -> None:
-    """Wait until CUDA has done what torch gave it; does nothing where torch or CUDA is not in use.
+    """Wait until CUDA has finished torch's work; do nothing if torch or CUDA is not in use.
 
-    torch is looked up, never imported: a program that has not loaded it has nothing to wait for.
+    torch is never imported here: a program that has not imported it has nothing to wait for.
     """
     cuda = _started_cuda()
     if cuda is not None:
@@ -480,7 +480,7 @@ def synchronise() -> None:
 
 
 def has_cuda_started() -> bool:
-    """Return True once torch has a CUDA context: which GPUs it sees is settled then, whatever the environment says."""
+    """Return True once torch has a CUDA context. Later changes of the environment do not change its GPUs."""
     return _started_cuda() is not None
 
 
@@ -492,7 +492,7 @@ def _started_cuda() -> Any:
 
 
 def peak_gpu_memory_gb() -> float | None:
-    """Return the most memory that torch's tensors took on one GPU; None where torch or CUDA is not in use."""
+    """Return the peak memory of torch's tensors on one GPU, in GiB; None if torch or CUDA is not in use."""
     cuda = _started_cuda()
     if cuda is None:
         return None
@@ -500,7 +500,7 @@ def peak_gpu_memory_gb() -> float | None:
 
 
 def reset_peak_gpu_memory() -> None:
-    """Reset the peak of GPU memory; does nothing where torch or CUDA is not in use."""
+    """Reset the peak of GPU memory; do nothing if torch or CUDA is not in use."""
     cuda = _started_cuda()
     if cuda is not None:
         for i in range(cuda.device_count()):
@@ -508,7 +508,7 @@ def reset_peak_gpu_memory() -> None:
 
 
 def peak_memory_gb() -> float | None:
-    """Return the memory of a training in GiB: the peak on one GPU; without one, that of this process so far."""
+    """Return the peak memory of a training, in GiB: on one GPU, else of this process."""
     on_gpu_gb = peak_gpu_memory_gb()
     if on_gpu_gb:
         return on_gpu_gb

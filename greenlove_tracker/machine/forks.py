@@ -1,4 +1,4 @@
-"""Forks of a training wait while threads of ours load libraries.
+"""Make forks of a training wait while threads of ours import libraries.
 
 A child that is forked in the middle of an import has that module's lock held by a thread that does not exist there: its
 own import of the same library would wait for ever. So a fork waits until nothing is being loaded; for some seconds at
@@ -22,7 +22,7 @@ LONGEST_WAIT_S = 5.0  # CodeCarbon loads in 1 to 3 s
 
 
 class _ForksWait:
-    """``with forks_wait:`` around what loads libraries beside a training, on any thread; it can be nested."""
+    """``with forks_wait:`` around imports beside a training, on any thread; it can be nested."""
 
     def __init__(self) -> None:
         self._reset()
@@ -30,7 +30,7 @@ class _ForksWait:
     def _reset(self) -> None:
         self._changed = threading.Condition(threading.RLock())
         self._inside = Counter[int]()  # by thread
-        self._is_late = False  # a fork has waited in vain for those that are inside; no other does
+        self._is_late = False  # a fork has waited in vain for these imports; later forks do not wait for them
 
     def __enter__(self) -> None:
         with self._changed:
@@ -46,22 +46,22 @@ class _ForksWait:
             self._changed.notify_all()
 
     def _others(self) -> bool:
-        """Return whether another thread loads; the one that forks, as some libraries do, does not wait for itself."""
+        """Return True if another thread imports. A thread that forks during its own import does not wait for itself."""
         own = threading.get_ident()
         return any(n > 0 for thread, n in self._inside.items() if thread != own)
 
     def before_fork(self) -> None:
-        """Wait, and let nobody begin to load until the process is forked."""
+        """Wait for the imports, and let no other begin until the process is forked."""
         self._changed.acquire()
         if not self._is_late:
             self._is_late = not self._changed.wait_for(lambda: not self._others(), LONGEST_WAIT_S)
 
     def after_fork_in_parent(self) -> None:
-        """Let others load again."""
+        """Let imports begin again."""
         self._changed.release()
 
     def after_fork_in_child(self) -> None:
-        """Begin anew: the threads that were loading are not here."""
+        """Start again, since the child has no importing threads."""
         self._reset()
 
 
@@ -77,7 +77,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def start_thread(name: str, work: Callable[[], None]) -> RuntimeError | None:
-    """Start a daemon thread; return the error where there is none to be had."""
+    """Start a daemon thread; return the error if it cannot be started."""
     try:
         threading.Thread(target=work, name=name, daemon=True).start()
     except RuntimeError as error:

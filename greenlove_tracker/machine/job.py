@@ -19,22 +19,22 @@ RUN_DIR_VARIABLE = "GREENLOVE_RUN_DIR"  # set by `greenlove run` for processes t
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The place of this process among those of one training."""
+    """The rank of this process among the processes of one training."""
 
     rank: int = 0
     local_rank: int = 0
-    world_size: int = 1  # 0: not known yet, of a process that was spawned and has not joined its group
+    world_size: int = 1  # 0: unknown until a spawned process has joined its group
     local_world_size: int = 1
-    launch_key: str = ""  # the same for all ranks of one launch, another for the next; empty for a single process
+    launch_key: str = ""  # the same for all ranks of a launch, unique to it; empty for a single process
 
     @property
     def carries_meter(self) -> bool:
-        """One process a node measures it; the others would count the node again."""
+        """True if this process measures its node: only one does, else the node would be counted twice."""
         return self.local_rank == 0
 
 
 _Variables = tuple[tuple[str, ...], tuple[str, ...]]
-# By launcher: the variables of rank, local rank, size and local size, and those that tell one launch from another.
+# By launcher: the variables for rank, local rank, size and local size, and those that identify a launch.
 _TORCHRUN: _Variables = (
     ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID"),
@@ -44,7 +44,7 @@ _OTHERS: Mapping[str, _Variables] = {
         tuple(f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "LOCAL_RANK", "SIZE", "LOCAL_SIZE")),
         ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "SLURM_STEP_ID"),
     ),
-    "SLURM_STEP_NUM_TASKS": (  # only inside srun: a batch script is one process, whatever it asked for
+    "SLURM_STEP_NUM_TASKS": (  # only within srun: a batch script is a single process
         ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"),
         ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT", "SLURM_ARRAY_TASK_ID"),
     ),
@@ -56,7 +56,7 @@ _OTHERS: Mapping[str, _Variables] = {
 
 
 def find_ranks(env: Mapping[str, str]) -> Ranks:
-    """Return the ranks that torchrun (accelerate, deepspeed), Slurm's srun, Open MPI, MPICH or Intel MPI set."""
+    """Return the ranks as set by torchrun (accelerate, deepspeed), Slurm's srun, Open MPI, MPICH or Intel MPI."""
     if "LOCAL_RANK" in env and "WORLD_SIZE" in env:
         env = {"RANK": _rank_of_node(env), **env}
         names, key = _TORCHRUN
@@ -70,7 +70,7 @@ def find_ranks(env: Mapping[str, str]) -> Ranks:
     if world_size == 1 and local_rank == 0:
         return Ranks()
     parts = [env.get(k, "") for k in key]
-    if local_world_size == world_size:  # one node: the launcher's own process tells launches apart
+    if local_world_size == world_size:  # on one node the launcher's process id identifies the launch
         parts += [socket.gethostname(), str(os.getppid())]
     return Ranks(rank, local_rank, world_size, local_world_size, _digest(parts))
 
@@ -78,9 +78,9 @@ def find_ranks(env: Mapping[str, str]) -> Ranks:
 def ranks_of_process(env: Mapping[str, str]) -> Ranks:
     """Return the ranks of this process: as a launcher set them, else as torch tells.
 
-    Under ``torch.multiprocessing.spawn``, and so under Lightning's ``ddp_spawn``, no variable tells the ranks. Once the
-    process group is initialised it tells rank and world size. Before that, torch's own spawn has given each process its
-    index. Any other process of ``multiprocessing`` trains for itself.
+    Under ``torch.multiprocessing.spawn``, and so under Lightning's ``ddp_spawn``, no variable tells the ranks. An
+    initialised process group tells rank and world size. Before that, torch's spawn has given each process its index.
+    Any other process of ``multiprocessing`` trains by itself.
     """
     ranks = find_ranks(env)
     if ranks.launch_key:
@@ -99,7 +99,7 @@ def ranks_of_process(env: Mapping[str, str]) -> Ranks:
 
 
 def torch_group() -> tuple[int, int]:
-    """Return rank and size of torch's process group; of size 0 where there is none, or torch is not in use."""
+    """Return rank and size of torch's process group; size 0 if there is none."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return 0, 0
@@ -107,7 +107,7 @@ def torch_group() -> tuple[int, int]:
 
 
 def _spawned() -> tuple[int | None, int | None]:
-    """Return the parent of a process of ``multiprocessing``, and its index where torch's spawn gave one."""
+    """Return the parent of a process of ``multiprocessing``, and its index if torch's spawn gave one."""
     processes = sys.modules.get("multiprocessing.process")
     parent = processes.parent_process() if processes is not None else None
     if processes is None or parent is None:
@@ -120,7 +120,7 @@ def _spawned() -> tuple[int | None, int | None]:
 
 
 def is_worker() -> bool:
-    """Return True where no run may begin: in a worker of torch's DataLoader, and while multiprocessing sets up one.
+    """Return True if no run may begin: in a worker of torch's DataLoader, and while multiprocessing starts a process.
 
     A process that ``multiprocessing`` starts by spawn or forkserver, or joblib's loky, imports the script again, and
     what stands at its top is done once more. ``_inheriting`` is set as long as that takes, and no longer: behind it a
@@ -140,14 +140,14 @@ def _digest(parts: Sequence[str]) -> str:
 
 
 def _rank_of_node(env: Mapping[str, str]) -> str:
-    """Return the rank where a launcher gives only node and local rank, as Lightning's own does."""
+    """Return the rank if a launcher gives only node and local rank, as Lightning's does."""
     local = _leading_int(env.get("LOCAL_WORLD_SIZE", "")) or _leading_int(env["WORLD_SIZE"])
     node = _leading_int(env.get("NODE_RANK") or env.get("GROUP_RANK") or "0")
     return str(node * local + _leading_int(env["LOCAL_RANK"]))
 
 
 def _leading_int(text: str) -> int:
-    """Return the number that a text begins with: Slurm writes ``4(x2)`` for four tasks on each of two nodes."""
+    """Return the number at the start of a text: Slurm writes ``4(x2)`` for four tasks on each of two nodes."""
     digits = text.split("(")[0].split(",")[0]
     return int(digits) if digits.isdigit() else 0
 
@@ -163,13 +163,13 @@ _JOB_VARIABLES = {
 
 
 def job_fields(env: Mapping[str, str]) -> list[Field]:
-    """Return job id, array and its task, account, partition and cluster, as far as they are known."""
+    """Return job id, array and task, account, partition and cluster, as far as known."""
     found = {name: next((env[v] for v in variables if env.get(v)), "") for name, variables in _JOB_VARIABLES.items()}
     return [Field(name, value) for name, value in found.items() if value]
 
 
 def git_commit() -> str:
-    """Return the commit that the working directory is at; empty outside a repository or without git."""
+    """Return the git commit of the working directory; empty outside a repository or without git."""
     try:
         done = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=_GIT_TIMEOUT_S, check=True
@@ -187,6 +187,6 @@ def user_name() -> str:
 
 
 def outer_run_dir() -> Path | None:
-    """Return the directory of the run that another process leads, of which this process is a part."""
+    """Return the directory of the run that another process leads and this one is part of; None if there is none."""
     text = os.environ.get(RUN_DIR_VARIABLE, "")
     return Path(text) if text and Path(text).is_dir() else None

@@ -1,7 +1,7 @@
-"""The precision that a model computes in and its class of workload, as its modules and its calls show them.
+"""Detect the precision that a model computes in and its class of workload, from its modules and calls.
 
-Both are guesses for a comparison with other GPUs: what is not clear stays empty. This imports torch: only who knows
-that the training has done so imports this.
+Both are guesses for a comparison with other GPUs; what is unclear stays empty. This module imports torch, so import it
+only after the training has imported torch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WORKLOAD_OF_INPUT = {
 
 @contextmanager
 def autocast_logged(model: nn.Module) -> Iterator[list[bool]]:
-    """Log which calls of the model inside the block ran under autocast to 16 bits, by a hook that is gone after it."""
+    """Yield a list that gets, for each call of the model within the block, whether it ran under autocast to 16 bits."""
     calls: list[bool] = []
     device = _device(model).type
 
@@ -54,17 +54,17 @@ def autocast_logged(model: nn.Module) -> Iterator[list[bool]]:
 
 
 def is_mostly_under_autocast(calls: Sequence[bool]) -> bool | None:
-    """Return True where most calls ran under autocast; None without any."""
+    """Return True if most calls ran under autocast; None without calls."""
     return 2 * sum(calls) > len(calls) if calls else None
 
 
 def precision_of(model: nn.Module, *, is_under_autocast: bool | None = None) -> Seen:
-    """Return the precision that a model computes in; empty where that was not seen.
+    """Return the precision that a model computes in; empty if it is unclear.
 
     Args:
-        model: on the device that it trains on.
-        is_under_autocast: whether it is trained under autocast to 16 bits; None where that is not known: the precision
-            of a model with weights in 32 bits is not known then.
+        model: the model, on the device that it trains on.
+        is_under_autocast: whether it is trained under autocast to 16 bits. None: unknown, and then so is the precision
+            of a model with 32-bit weights.
     """
     if _computes_in_fp8(model):
         return Seen("fp8", "layers in FP8")
@@ -84,7 +84,7 @@ def precision_of(model: nn.Module, *, is_under_autocast: bool | None = None) -> 
 
 
 def _in_32_bits(model: nn.Module) -> Seen:
-    """Return ``tf32`` or ``fp32``, by the device and the switches of torch."""
+    """Return ``tf32`` or ``fp32``, by the device and torch's settings."""
     device = _device(model)
     if device.type not in ("cpu", "cuda", "mps"):
         return Seen()  # as Intel's GPUs, which have a TF32 and switches of their own
@@ -105,7 +105,7 @@ def _in_32_bits(model: nn.Module) -> Seen:
 
 
 def _computes_in_fp8(model: nn.Module) -> bool:
-    """Return True with layers of torchao in FP8, or of Transformer Engine that were called under its autocast."""
+    """Return True if the model has FP8 layers of torchao, or of Transformer Engine under its autocast."""
     return any(
         type(part).__name__ == _FROM_TORCHAO
         or (type(part).__module__.startswith("transformer_engine.") and getattr(part, "fp8_initialized", False))
@@ -114,7 +114,7 @@ def _computes_in_fp8(model: nn.Module) -> bool:
 
 
 def _is_convolutional(model: nn.Module) -> bool:
-    """Return True with more convolutions than linear layers, which are little work behind them."""
+    """Return True if the model has more convolutions than linear layers."""
     n_convolutions = sum(isinstance(part, _CONVOLUTIONS) for part in model.modules())
     n_products = sum(isinstance(part, nn.Linear) for part in model.modules())
     return n_convolutions > n_products
@@ -125,7 +125,7 @@ def _device(module: nn.Module) -> torch.device:
 
 
 def workload_of(model: nn.Module) -> Seen:
-    """Return the class of workload that a model's layers tell of; empty where they leave it open."""
+    """Return the class of workload that a model's layers show; empty if they leave it open."""
     parts = list(model.modules())
     images = [part for part in parts if isinstance(part, _IMAGE_CONVOLUTIONS)]
     embeddings = [part for part in parts if isinstance(part, nn.Embedding)]
@@ -152,13 +152,13 @@ def workload_of(model: nn.Module) -> Seen:
 
 
 def _has_tokens(parts: Iterable[nn.Module], embeddings: Sequence[nn.Embedding]) -> bool:
-    """Return True with an embedding of tokens: a large one, or one of as many as an output."""
+    """Return True if the model embeds tokens: it has a large embedding, or one of the size of an output."""
     outputs = {part.out_features for part in parts if isinstance(part, nn.Linear)}
     return any(e.num_embeddings >= _LEAST_VOCABULARY or e.num_embeddings in outputs for e in embeddings)
 
 
 def _n_attention(model: nn.Module) -> int:
-    """Count the layers of attention; what holds one is none itself."""
+    """Count the attention layers, innermost modules only."""
     if isinstance(model, nn.MultiheadAttention):
         return 1
     within = sum(_n_attention(part) for part in model.children())

@@ -1,4 +1,4 @@
-"""Signals while the main thread is in C, where Python calls no handler: a thread hears of them all the same."""
+"""Notice signals while the main thread is in C code, where Python calls no handler."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from greenlove_tracker.machine.forks import start_thread
 
 
 class SignalListener:
-    """Hears, on a thread of its own, of each signal that has a handler of Python's.
+    """Notice, on a thread of its own, each signal that has a Python handler.
 
-    Python writes the number of a signal to the wake-up descriptor at once. Where somebody else uses that, as an event
-    loop may, and outside Linux, nothing is heard. All methods are for the main thread.
+    Python writes the number of a signal to the wake-up descriptor at once. If an event loop uses the descriptor, or
+    outside Linux, this does nothing. Call all methods on the main thread.
 
     Args:
-        heard: called on the thread, with the number.
+        heard: called on the thread with the number of the signal.
     """
 
     def __init__(self, heard: Callable[[int], None]) -> None:
@@ -28,7 +28,7 @@ class SignalListener:
         self._pid = 0
 
     def start(self) -> None:
-        """Begin, where that is possible."""
+        """Begin, if that is possible."""
         used = signal.set_wakeup_fd(-1)
         signal.set_wakeup_fd(used)
         if used != -1 or not hasattr(socket, "SO_PASSCRED"):
@@ -45,7 +45,7 @@ class SignalListener:
             self._sockets = (reader, writer)
 
     def stop(self) -> None:
-        """End, and give the descriptor back; in a forked child, too, where the thread is not."""
+        """End, and restore the descriptor; also in a forked child, which does not have the thread."""
         if self._sockets is None:
             return
         reader, writer = self._sockets
@@ -60,7 +60,7 @@ class SignalListener:
     def _listen(self, reader: socket.socket) -> None:
         """Listen until the other end is closed.
 
-        A child that was forked a moment ago has the descriptor still: a signal to it is none to this process.
+        A child forked a moment ago still shares the descriptor; its signals are ignored here.
         """
         sender = self._pid.to_bytes(4, sys.byteorder)
         with reader:
@@ -73,6 +73,6 @@ class SignalListener:
 
 
 def end_process_by(number: int) -> None:
-    """End the process by a signal's default, from any thread: Python lets only the main thread change handlers."""
+    """End the process by the default action of a signal, from any thread, though only the main thread sets handlers."""
     ctypes.pythonapi.PyOS_setsig(number, None)
     os.kill(os.getpid(), number)

@@ -1,27 +1,27 @@
-"""The meter that a tracker needs, as a protocol, and those that need no hardware."""
+"""The protocol of an energy meter, and the meters that need no hardware."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from greenlove_tracker.machine.devices import Gpu
-from greenlove_tracker.vocabulary.errors import MeterError
+from greenlove_tracker.vocabulary.errors import MeterError, UsageError
 from greenlove_tracker.vocabulary.records import COMPONENTS, UNKNOWN_ENERGY, Clock, Energy, Field, Method, sum_energies
 from greenlove_tracker.vocabulary.units import kwh_from_w_s
 
 
 @dataclass(frozen=True, slots=True)
 class GpuEnergy:
-    """What was read of one GPU so far.
+    """The energy of one GPU so far.
 
     Attributes:
-        gpu: that was read.
-        kwh: its energy; None where nothing was read.
-        is_read: it is in the last reading.
-        problem: why it was not in a reading, the last time; empty where it was in all.
+        gpu: the GPU.
+        kwh: its energy; None if it was never read.
+        is_read: True if the last reading includes it.
+        problem: why the latest failed reading failed; empty if none did.
         method: how its energy is obtained right now.
     """
 
@@ -37,9 +37,9 @@ class MeterInfo:
     """The hardware that a meter found.
 
     Attributes:
-        fields: lines for ``run.csv``.
-        gpu_count: GPUs that are ours.
-        gpus: returns what was read of each GPU so far; nothing where the meter does not tell them apart.
+        fields: fields for ``run.csv``.
+        gpu_count: the number of our GPUs.
+        gpus: returns the energy of each GPU so far; nothing if the meter does not tell GPUs apart.
     """
 
     fields: tuple[Field, ...]
@@ -51,8 +51,8 @@ class Meter(Protocol):
     """Measures the energy of this node, before PUE.
 
     Attributes:
-        starts_at_once: ``start()`` takes no time worth a thread of its own.
-        resolution_s: an energy over less time than this is noise.
+        starts_at_once: True if ``start()`` is quick enough for the training's thread.
+        resolution_s: the least time for a meaningful energy.
     """
 
     starts_at_once: bool
@@ -62,14 +62,14 @@ class Meter(Protocol):
         """Find the hardware and begin.
 
         Raises:
-            MeterError: where nothing can be measured, with the reason.
+            MeterError: if nothing can be measured, with the reason.
         """
 
     def read(self) -> Energy:
         """Return the energy since the last ``read()``, or since ``start()``.
 
         Raises:
-            MeterError: where it could not be read.
+            MeterError: if it could not be read.
         """
 
     def stop(self) -> None:
@@ -77,7 +77,7 @@ class Meter(Protocol):
 
 
 class NullMeter:
-    """Measures nothing, for the reason that it gives: energies stay unknown."""
+    """Measures nothing: energies stay unknown."""
 
     starts_at_once = True
     resolution_s = 0.0
@@ -98,7 +98,7 @@ class NullMeter:
 
 
 class SimulatedMeter:
-    """Hardware that is given instead of measured: a CPU by its TDP and load, GPUs by their power and load.
+    """Simulated hardware: a CPU by its TDP and load, GPUs by their power and load.
 
     Args:
         clock: the clock whose time the energy is integrated over.
@@ -170,8 +170,54 @@ class SimulatedMeter:
         """Do nothing: there is no hardware."""
 
 
+class MeterOfSome:
+    """A meter that counts only some components.
+
+    Args:
+        meter: the meter of all components.
+        components: the components to count, separated by commas.
+
+    Raises:
+        UsageError: if a component does not exist.
+    """
+
+    def __init__(self, meter: Meter, components: str) -> None:
+        counted = {name.strip().lower() for name in components.split(",")}
+        if not counted <= set(COMPONENTS):
+            raise UsageError(f"{{argument}} are {', '.join(COMPONENTS)}, not {components!r}", argument="components")
+        self._meter = meter
+        self._left_out = [component for component in COMPONENTS if component not in counted]
+        self.starts_at_once = meter.starts_at_once
+        self.resolution_s = meter.resolution_s
+
+    def start(self) -> MeterInfo:
+        """Begin, and name what is left out."""
+        info = self._meter.start()
+        fields = (*info.fields, Field("left_out", " ".join(self._left_out)))
+        if "gpu" in self._left_out:
+            return replace(info, fields=fields, gpus=tuple)
+        return replace(info, fields=fields)
+
+    def read(self) -> Energy:
+        """Return the energy of the other components since the last read."""
+        return without(self._meter.read(), self._left_out)
+
+    def stop(self) -> None:
+        """Release the hardware."""
+        self._meter.stop()
+
+
+def without(energy: Energy, components: Iterable[str]) -> Energy:
+    """Return the energy with these components unknown."""
+    unknown: dict[str, None] = {}
+    for component in components:
+        unknown[f"{component}_kwh"] = None
+        unknown[f"{component}_method"] = None
+    return replace(energy, **unknown)
+
+
 def checked_reading(energy: Energy) -> Energy:
-    """Return the reading; raise MeterError where it cannot be one."""
+    """Return the reading; raise MeterError if it is negative, infinite or NaN."""
     for energy_kwh in (energy.cpu_kwh, energy.gpu_kwh, energy.ram_kwh):
         if energy_kwh is not None and not 0 <= energy_kwh < math.inf:
             raise MeterError(f"the meter gave {energy_kwh} kWh")
@@ -179,10 +225,6 @@ def checked_reading(energy: Energy) -> Energy:
 
 
 def sum_of_readings(a: Energy, b: Energy) -> Energy:
-    """Return the sum; a component that one of them lacks is unknown, and so is a sum with what is."""
-    whole = sum_energies((a, b))
-    for component in COMPONENTS:
-        if a.component_kwh(component) is None or b.component_kwh(component) is None:
-            lacking: dict[str, None] = {f"{component}_kwh": None, f"{component}_method": None}
-            whole = replace(whole, **lacking)
-    return whole
+    """Return the sum of two energies. A component that one of them lacks is unknown in the sum."""
+    lacking = [c for c in COMPONENTS if a.component_kwh(c) is None or b.component_kwh(c) is None]
+    return without(sum_energies((a, b)), lacking)

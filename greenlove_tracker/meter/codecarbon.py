@@ -1,7 +1,7 @@
-"""CodeCarbon as a meter: one offline tracker a run, read by flush deltas, with no network and no files of its own.
+"""CodeCarbon as a meter: one offline tracker a run, read by the deltas of ``flush()``, without network and files.
 
-The meter goes by CodeCarbon's public interface; all that it uses of the rest stands at the end, and the version is
-pinned.
+The meter uses CodeCarbon's public interface. The private parts that it needs stand at the end of this file, and the
+version is pinned.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from greenlove_tracker.machine.devices import (
 )
 from greenlove_tracker.machine.forks import forks_wait
 from greenlove_tracker.machine.job import Ranks
-from greenlove_tracker.meter.base import Meter, MeterInfo, NullMeter, SimulatedMeter
+from greenlove_tracker.meter.base import Meter, MeterInfo, MeterOfSome, NullMeter, SimulatedMeter
 from greenlove_tracker.meter.gpus import GpuReaders, gpu_readers
 from greenlove_tracker.settings.config import Settings
 from greenlove_tracker.vocabulary.errors import MeterError, UsageError
@@ -45,9 +45,9 @@ from greenlove_tracker.vocabulary.records import (
     joined_methods,
 )
 
-# Only our reads may measure: CodeCarbon takes deltas without a lock against its own periodic thread.
+# Only our own readings may measure: CodeCarbon's periodic thread takes deltas without a lock.
 _MEASURE_BY_ITSELF_S = 86400.0
-# Each of these in CodeCarbon's hands would break a sum of ours: PUE twice, foreign GPUs, readings that overlap.
+# Options that would break our sums: PUE counted twice, foreign GPUs, overlapping readings.
 _OURS = {
     "pue",
     "gpu_ids",
@@ -59,7 +59,7 @@ _OURS = {
 }
 
 _codecarbon_log = logging.getLogger("codecarbon")
-_one_starts = threading.Lock()  # what is replaced in CodeCarbon meanwhile is of one meter
+_one_starts = threading.Lock()  # one meter at a time replaces parts of CodeCarbon
 
 
 class CodeCarbonMeter:
@@ -80,7 +80,7 @@ class CodeCarbonMeter:
 
     starts_at_once = False
     resolution_s = 0.1
-    _running: ClassVar[set[CodeCarbonMeter]] = set()  # while there is any, CodeCarbon's log is silent
+    _running: ClassVar[set[CodeCarbonMeter]] = set()  # CodeCarbon's log is silent while there are any
 
     def __init__(
         self,
@@ -107,22 +107,22 @@ class CodeCarbonMeter:
         self._deltas: list[Any] = []
         self._readers = GpuReaders(())
         self._share = Share(1.0, 1.0, "whole machine")
-        self._cpu_factor = 1.0  # what a modelled energy of the whole machine is multiplied with
-        self._doubt = ""  # which GPUs are ours
+        self._cpu_factor = 1.0  # our share of a modelled energy of the whole machine
+        self._doubt = ""  # doubt about which GPUs are ours
         self._driver_problem = ""
 
     def start(self) -> MeterInfo:
         """Import CodeCarbon, let it find the hardware, and begin; takes one to several seconds.
 
         Raises:
-            MeterError: where CodeCarbon is missing, fails or finds no hardware.
+            MeterError: if CodeCarbon is missing, fails or finds no hardware.
         """
         with forks_wait:
             self._share = machine_share(self._env, self._local_world_size)
             present = nvml_gpus()
             selected = select_gpus(present, self._env, self._local_world_size)
             self._doubt = selected.doubt
-            if self._env.get("CUDA_VISIBLE_DEVICES") not in ("", "-1"):  # which hide all
+            if self._env.get("CUDA_VISIBLE_DEVICES") not in ("", "-1"):  # these hide all GPUs
                 self._driver_problem = present.problem
             self._running.add(self)
             with _one_starts, _last_record() as said:
@@ -154,7 +154,7 @@ class CodeCarbonMeter:
             def out(self, total: Any, delta: Any) -> None:
                 deltas.append(delta)
 
-        # Every parameter is explicit: what is not, a ~/.codecarbon.config or CODECARBON_* may set.
+        # All parameters are given: others could come from ~/.codecarbon.config or CODECARBON_*.
         arguments: dict[str, Any] = {
             "project_name": "greenlove",
             "measure_power_secs": _MEASURE_BY_ITSELF_S,
@@ -162,10 +162,10 @@ class CodeCarbonMeter:
             "output_methods": [],
             "api_call_interval": -1,
             "allow_multiple_runs": True,
-            "log_level": _codecarbon_log.level,  # as it is
+            "log_level": _codecarbon_log.level,  # unchanged
             "logger_preamble": "",
             "gpu_ids": list(range(self._readers.device_count)) or None,
-            "country_iso_code": self._country_iso3 or "USA",  # it needs one, see below
+            "country_iso_code": self._country_iso3 or "USA",  # it needs one; see _name_no_country
             "region": None,
             "cloud_provider": None,
             "cloud_region": None,
@@ -196,15 +196,15 @@ class CodeCarbonMeter:
         tracker = OfflineEmissionsTracker(**arguments)
         if not self._country_iso3 and "country_iso_code" not in self._options:
             _name_no_country(tracker)
-        if isinstance(tracker.run_id, UUID):  # else its API gave it
-            tracker.run_id = f"{CODECARBON_PREFIX}{tracker.run_id}"  # its rows are known for those of this run
+        if isinstance(tracker.run_id, UUID):  # else its API gave the id
+            tracker.run_id = f"{CODECARBON_PREFIX}{tracker.run_id}"  # so that its rows are recognised as this run's
         return tracker
 
     def read(self) -> Energy:
         """Return the energy since the last read.
 
         Raises:
-            MeterError: where CodeCarbon's flush failed; it swallows its exceptions and returns None.
+            MeterError: if CodeCarbon's ``flush()`` failed: it hides its exceptions and returns None.
         """
         if self._tracker.flush() is None or not self._deltas:
             raise MeterError("CodeCarbon's flush failed")
@@ -232,7 +232,7 @@ class CodeCarbonMeter:
             _codecarbon_log.disabled = bool(self._running)
 
     def _methods(self) -> dict[str, str]:
-        """Return the method of each component that is measured right now."""
+        """Return the present method of each measured component."""
         parts = [part for part in _hardware(self._tracker) if type(part).__name__ != "GPU"]
         methods: dict[str, str] = dict(map(_method, parts))
         of_gpus = joined_methods(self._readers.methods)
@@ -278,7 +278,7 @@ class CodeCarbonMeter:
         if limits_w:
             fields.append(Field("gpu_power_limit_w", f"{sum(limits_w):g}", "W"))
         memories_gb = {g.memory_gb for g in gpus}
-        if len(memories_gb) == 1 and (memory_gb := memories_gb.pop()) is not None:  # else it is not that of any one
+        if len(memories_gb) == 1 and (memory_gb := memories_gb.pop()) is not None:  # else they differ
             fields.append(Field("gpu_memory_gb", f"{memory_gb:.4g}", "GiB"))
         return MeterInfo(tuple(fields), gpu_count, self._readers.energies)
 
@@ -291,11 +291,16 @@ def choose_meter(
     country_iso3: str,
     options: Mapping[str, Any] | None,
 ) -> Meter:
-    """Return the meter of this process: none on further ranks of a node, given hardware, else CodeCarbon."""
+    """Return the meter of this process: none on further ranks of a node, given hardware, else CodeCarbon.
+
+    Raises:
+        UsageError: if the settings name a component that does not exist.
+    """
+    meter: Meter
     if not ranks.carries_meter:
         return NullMeter(f"local rank 0 measures this node; this is local rank {ranks.local_rank}")
     if settings.is_simulated:
-        return SimulatedMeter(
+        meter = SimulatedMeter(
             clock,
             cpu_tdp_w=settings.sim_cpu_tdp_w,
             cpu_util=settings.sim_cpu_util,
@@ -304,19 +309,23 @@ def choose_meter(
             gpu_count=settings.sim_gpu_count,
             ram_w=settings.ram_w,
         )
-    return CodeCarbonMeter(
-        os.environ,
-        local_world_size=ranks.local_world_size,
-        cpu_tdp_w=settings.cpu_tdp_w,
-        ram_w=settings.ram_w,
-        carbon_intensity_gco2e_per_kwh=carbon_intensity_gco2e_per_kwh,
-        country_iso3=country_iso3,
-        options=options,
-    )
+    else:
+        meter = CodeCarbonMeter(
+            os.environ,
+            local_world_size=ranks.local_world_size,
+            cpu_tdp_w=settings.cpu_tdp_w,
+            ram_w=settings.ram_w,
+            carbon_intensity_gco2e_per_kwh=carbon_intensity_gco2e_per_kwh,
+            country_iso3=country_iso3,
+            options=options,
+        )
+    if settings.components:
+        return MeterOfSome(meter, settings.components)
+    return meter
 
 
 class _LastRecord(logging.Filter):
-    """Keeps CodeCarbon's last warning, and lets none pass."""
+    """Keep CodeCarbon's last warning, and let no record pass."""
 
     quoted = ""
 
@@ -329,7 +338,7 @@ class _LastRecord(logging.Filter):
 
 @contextmanager
 def _last_record() -> Iterator[_LastRecord]:
-    """Keep CodeCarbon's last warning within the block; its log is silent there and behind it."""
+    """Keep CodeCarbon's last warning within the block; its log is silent within and after the block."""
     last = _LastRecord()
     _codecarbon_log.addFilter(last)
     try:
@@ -340,7 +349,7 @@ def _last_record() -> Iterator[_LastRecord]:
 
 
 def _sum(deltas: Iterable[float]) -> float | None:
-    """Return the sum; None where a total fell, which it does when CodeCarbon's own threads disturb a reading."""
+    """Return the sum; None if a total fell, as when CodeCarbon's own threads disturb a reading."""
     values = list(deltas)
     return sum(values) if all(v >= 0 for v in values) else None
 
@@ -357,12 +366,12 @@ _CPU_METHODS = {
 
 
 def _hardware(tracker: Any) -> list[Any]:
-    """Return its parts: RAM, CPU and GPU, or Apple's and Raspberry's chips."""
+    """Return CodeCarbon's hardware objects: RAM, CPU and GPU, or chips of Apple or Raspberry."""
     return list(getattr(tracker, "_hardware", []))
 
 
 def _method(part: Any) -> tuple[str, Method]:
-    """Return the component of a part and its method right now; NVIDIA's and AMD's GPUs have their readers."""
+    """Return the component of a hardware object and its present method. GPUs have readers of their own."""
     match type(part).__name__:
         case "CPU":
             return "cpu", _CPU_METHODS.get(part._mode, Method.TDP_MODEL)
@@ -372,53 +381,53 @@ def _method(part: Any) -> tuple[str, Method]:
 
 
 def _rated_w(cpu: Any) -> float | None:
-    """Return the rated power behind the model of a CPU."""
+    """Return the rated power of a modelled CPU."""
     return getattr(cpu, "_tdp", None)
 
 
 def _model_share_alone(tracker: Any, share: Share) -> bool:
-    """Let CodeCarbon model our share of the CPUs alone: rated power and load of what we may use; True where it does.
+    """Let CodeCarbon model only our share of the CPUs, by its rated power and load; return True if it does.
 
-    Its model is cubic in the load, so that of the whole machine would charge a busy share as if it were idle.
+    Its model is cubic in the load, so the load of the whole machine would charge a busy share as if it were idle.
     """
     cpus = [part for part in _hardware(tracker) if getattr(part, "_mode", "") == "cpu_load"]
     for cpu in cpus if share.busy_s is not None else ():
         cpu._cpu_load_meter = ShareLoad(share)
         cpu._tdp *= share.cpu
-        cpu.start()  # forgets what was sampled of the whole machine
+        cpu.start()  # drops samples of the whole machine
     return bool(cpus) and share.busy_s is not None
 
 
 def _keep_ram_power(tracker: Any) -> None:
-    """Keep the power of the memory, which is a constant by its size; CodeCarbon asks for that size at each reading."""
+    """Fix the power of the memory, so that CodeCarbon does not ask for its size at each reading."""
     for part in _hardware(tracker):
         if type(part).__name__ == "RAM":
             part._force_ram_power = part.total_power().W
 
 
 def _name_no_country(tracker: Any) -> None:
-    """Have its outputs name no place that nobody named."""
+    """Keep CodeCarbon's outputs from naming a place that the user did not name."""
     tracker._country_iso_code = tracker._country_name = ""
 
 
 def _import_without_slurm() -> str:
     """Import CodeCarbon without its calls of ``scontrol``; return its version."""
-    warnings.filterwarnings("ignore", module="codecarbon")  # nothing that the training's user could mend
+    warnings.filterwarnings("ignore", module="codecarbon")  # the user cannot mend them
     try:
         import codecarbon
         import codecarbon.core.util
         import codecarbon.external.ram
     except ImportError as error:
         raise MeterError(f"CodeCarbon cannot be imported ({error}): pip install codecarbon") from error
-    # In a Slurm job it asks scontrol for the job's size: a burden to the cluster, and without scontrol it measures
-    # nothing. We take our share from cgroup and SLURM_* instead; the environment itself is left as it is.
+    # In a Slurm job it asks scontrol for the job's size: that burdens the cluster, and without scontrol it measures
+    # nothing. We take our share from cgroups and SLURM_* instead, and leave the environment as it is.
     codecarbon.core.util.SLURM_JOB_ID = codecarbon.external.ram.SLURM_JOB_ID = None
     return str(codecarbon.__version__)
 
 
 @contextmanager
 def _quick_detection(readers: GpuReaders) -> Iterator[None]:
-    """Let CodeCarbon find what it finds by itself, with our GPUs, and without child processes of Python and pandas.
+    """Let CodeCarbon find the hardware, with our GPUs, and without child processes and pandas.
 
     It asks py-cpuinfo for the CPU's name, which runs ten commands and a second Python, and loads pandas to look into
     two tables: together over 1 s of a core, beside a training that may take no longer. What is found is the same.
@@ -470,7 +479,7 @@ def _quick_detection(readers: GpuReaders) -> Iterator[None]:
 
 
 def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
-    """Return the name of the CPU as py-cpuinfo finds it on Linux with x86; None elsewhere: it is asked then."""
+    """Return the name of the CPU as py-cpuinfo would on Linux with x86; None elsewhere, where py-cpuinfo is asked."""
     try:
         found = re.search(r"^model name\s*:\s*(\S.*)$", cpuinfo.read_text("utf-8", "replace"), re.MULTILINE)
     except OSError:

@@ -1,7 +1,7 @@
-"""The GPUs that CodeCarbon reads for us: each is read and judged for itself, so that one that fails is unknown, alone.
+"""The GPUs that CodeCarbon reads for us, each on its own, so that a failing GPU is unknown alone.
 
-CodeCarbon's own list of devices ends with the first error of any GPU, and takes CPU and memory with it. ``GpuReaders``
-stands in its place and holds CodeCarbon's devices, which measure: by the counter, or by the power where there is none.
+CodeCarbon's own list of devices fails at the first error of any GPU, and takes CPU and memory with it. ``GpuReaders``
+replaces the list. CodeCarbon's devices still measure: by the energy counter, or by power if there is none.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from greenlove_tracker.vocabulary.records import Method
 
 # NVML's counters move each 20 to 100 ms (Yang et al. 2024, arXiv:2312.02741): one that stands still longer is stuck.
 _STILL_S = 0.2
-_LIMIT_MARGIN = 1.5  # of the power limit, which a board keeps on average over about a second
-_MOST_W = 2_000.0  # of a board whose limit is unknown; the most in data/gpu_specs.csv is GB300's 1,400 W
+_LIMIT_MARGIN = 1.5  # times the power limit, which a board keeps on average over about a second
+_MOST_W = 2_000.0  # for a board of unknown limit; the highest in data/gpu_specs.csv is GB300's 1,400 W
 
 _Check = Callable[[float | None], float | None]
 
 
 class GpuReader:
-    """Reads one GPU through CodeCarbon's device.
+    """Read one GPU through CodeCarbon's device.
 
     Args:
-        gpu: that is read.
-        make_device: makes CodeCarbon's device, which passes each reading of its counter (mJ) through the check.
+        gpu: the GPU.
+        make_device: makes CodeCarbon's device from a function that checks each reading of the counter (mJ).
 
     Attributes:
-        device: CodeCarbon's.
-        is_read: its last reading is one.
-        problem: why a reading was none, the last time; empty where all were.
-        total_kwh: all that was read; None before the first reading.
+        device: CodeCarbon's device.
+        is_read: True if the last reading was good.
+        problem: why the latest failed reading failed; empty if none did.
+        total_kwh: the energy so far; None before the first reading.
     """
 
     def __init__(self, gpu: Gpu, make_device: Callable[[_Check], Any]) -> None:
@@ -53,13 +53,13 @@ class GpuReader:
 
     @property
     def method(self) -> Method:
-        """The way in which its energy is obtained right now."""
+        """How its energy is obtained right now."""
         if self.device._use_power_fallback:
             return Method.SAMPLED_POWER
         return Method.COUNTER
 
     def read(self, duration: Any) -> float:
-        """Let CodeCarbon's device measure; return the energy in kWh, 0 where it is unknown."""
+        """Let CodeCarbon's device measure; return the energy in kWh, 0 if unknown."""
         problem = ""
         kwh = 0.0
         try:
@@ -81,15 +81,15 @@ class GpuReader:
         return kwh
 
     def take(self) -> float | None:
-        """Return the energy since the last take, in kWh; None where some of it could not be read."""
+        """Return the energy since the last call, in kWh; None if some of it could not be read."""
         kwh = self._untaken_kwh
         self._untaken_kwh = 0.0
         return kwh if self.is_read else None
 
     def _checked(self, counter_mj: float | None) -> float | None:
-        """Return a reading of the counter; None where it cannot be one, or stands still for too long.
+        """Return a reading of the counter; None if it is impossible, or the counter stands still for too long.
 
-        CodeCarbon counts by the power where there is no reading, and deducts that when the counter moves again.
+        Without a reading CodeCarbon counts by power, and deducts that when the counter moves again.
         """
         if counter_mj is None or (counter_mj == 0 and self._counter_mj):
             return None
@@ -103,16 +103,16 @@ class GpuReader:
         return counter_mj
 
     def _begin_anew(self) -> None:
-        """Count by the power until the counter's next reading: its step up to there is of a time that was not read."""
+        """Count by power until the counter's next reading, since its next step covers time that was not read."""
         self.device.last_energy = None
         self.device._use_power_fallback = True
 
     def _may_be_zero(self) -> bool:
-        """Return True for a second chip of an AMD board, and for a counter that is about to move."""
+        """Return True for the second chip of an AMD board, and for a counter that is about to move."""
         return self.method is Method.COUNTER or self.device._reports_zero_power_by_design()
 
     def _reason(self) -> str:
-        """Return why no energy was read, in the driver's words where it has some."""
+        """Return why no energy was read, in the driver's words if it gave any."""
         try:
             power_w = self.device._get_power_usage()
         except Exception as error:
@@ -121,15 +121,15 @@ class GpuReader:
 
 
 class GpuReaders:
-    """The GPUs that are ours, in the place of CodeCarbon's ``AllGPUDevices``.
+    """Our GPUs, in place of CodeCarbon's ``AllGPUDevices``.
 
     Args:
-        readers: of those that answer.
-        silent: the others, which do not, with the reason.
+        readers: readers of the GPUs that answer.
+        silent: the GPUs that do not answer, with the reason.
 
     Attributes:
-        gpus: all of them.
-        devices: CodeCarbon's.
+        gpus: all our GPUs.
+        devices: CodeCarbon's devices.
         device_count: the number of devices.
     """
 
@@ -143,23 +143,23 @@ class GpuReaders:
 
     @property
     def methods(self) -> frozenset[Method]:
-        """The ways in which the energy of those that are read is obtained right now."""
+        """How the energy of the GPUs that are read is obtained right now."""
         return frozenset(reader.method for reader in self.readers if reader.is_read)
 
     def energies(self) -> tuple[GpuEnergy, ...]:
-        """Return what was read of each GPU so far."""
+        """Return the energy of each GPU so far."""
         read = [GpuEnergy(one.gpu, one.total_kwh, one.is_read, one.problem, one.method) for one in self.readers]
         return (*read, *self._silent)
 
     def begin(self) -> None:
-        """Forget what was read so far."""
+        """Drop the energy that was read so far."""
         for reader in self.readers:
             reader.take()
             reader.total_kwh = None
             reader.problem = ""
 
     def take(self) -> float | None:
-        """Return the energy of those that were read since the last take, in kWh; None where none was."""
+        """Return the energy of the GPUs that were read since the last call, in kWh; None if none was."""
         taken = [reader.take() for reader in self.readers]
         known = [kwh for kwh in taken if kwh is not None]
         return math.fsum(known) if known else None
@@ -172,13 +172,13 @@ class GpuReaders:
             device.start()
 
     def get_gpu_static_info(self) -> list[dict[str, Any]]:
-        """Return what does not change of each GPU."""
+        """Return the constant facts of each GPU."""
         return [device.get_static_details() for device in self.devices]
 
-    get_gpu_details = get_gpu_static_info  # it is asked for names alone
+    get_gpu_details = get_gpu_static_info  # used for names only
 
     def get_delta(self, last_duration: Any) -> list[dict[str, Any]]:
-        """Return energy and power of each GPU since the last call; zero where they are unknown."""
+        """Return energy and power of each GPU since the last call; zero if unknown."""
         from codecarbon.core.units import Energy, Power
 
         found = []
@@ -189,20 +189,20 @@ class GpuReaders:
         return found
 
     def sample_power(self, gpu_ids: object = None) -> None:
-        """Note the power of GPUs that have no counter; CodeCarbon calls this each second, on a new thread."""
+        """Sample the power of GPUs without a counter. CodeCarbon calls this each second, on a new thread."""
         with self._idle_devices() as devices:
             for device in devices:
                 device.sample_power()
 
     def get_gpu_utilization_list(self) -> list[dict[str, Any]]:
-        """Return how busy each GPU is, for CodeCarbon's own outputs; called each second, on a new thread."""
-        with self._idle_devices() as devices, suppress(Exception):  # not every board tells
+        """Return the load of each GPU for CodeCarbon's own outputs. Called each second, on a new thread."""
+        with self._idle_devices() as devices, suppress(Exception):  # not every board tells it
             return [device.get_gpu_utilization_lightweight() for device in devices]
         return []
 
     @contextmanager
     def _idle_devices(self) -> Iterator[list[Any]]:
-        """Give the devices; none while another thread hangs with them: then one thread hangs, and not one a second."""
+        """Yield the devices; none while another thread uses them, so that a hanging driver blocks only one thread."""
         if not self._is_watching.acquire(blocking=False):
             yield []
             return
@@ -213,7 +213,7 @@ class GpuReaders:
 
 
 def gpu_readers(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int) -> GpuReaders:
-    """Return readers of these GPUs of NVIDIA's, and of those of AMD's that the ranks of this node use."""
+    """Return readers of these NVIDIA GPUs, and of the AMD GPUs that the ranks of this node use."""
     makers: list[tuple[Gpu, Callable[..., Any]]] = [(gpu, _nvidia_device) for gpu in gpus]
     makers += [(gpu, partial(_amd_device, handle)) for gpu, handle in _amd_gpus(env, local_world_size)]
     readers: list[GpuReader] = []
@@ -231,7 +231,7 @@ def gpu_readers(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: i
 
 
 def _nvidia_device(gpu: Gpu, position: int, check: _Check) -> Any:
-    """Return CodeCarbon's device of a GPU; its name, limit and memory are known, and not asked for again."""
+    """Return CodeCarbon's device for a GPU, without asking again for its name, power limit and memory."""
     from codecarbon.core import gpu_nvidia
 
     class CheckedNvidiaDevice(gpu_nvidia.NvidiaGPUDevice):  # type: ignore[misc]  # CodeCarbon has no types
@@ -248,7 +248,7 @@ def _nvidia_device(gpu: Gpu, position: int, check: _Check) -> Any:
 
 
 def _amd_gpus(env: Mapping[str, str], local_world_size: int) -> list[tuple[Gpu, Any]]:
-    """Return AMD's GPUs that are ours, with their handles; none without its library. Never tried on one."""
+    """Return our AMD GPUs with their handles; none without AMD's library. Not tried on an AMD GPU."""
     from codecarbon.core import gpu_amd
 
     if not gpu_amd.AMDSMI_AVAILABLE:
@@ -265,7 +265,7 @@ def _amd_gpus(env: Mapping[str, str], local_world_size: int) -> list[tuple[Gpu, 
 
 
 def _amd_device(handle: Any, gpu: Gpu, _position: int, check: _Check) -> Any:
-    """Return CodeCarbon's device of a GPU, under its own number: which chip of a board it is, hangs on that."""
+    """Return CodeCarbon's device for a GPU, by its number, which tells the chips of a board apart."""
     from codecarbon.core import gpu_amd
 
     class CheckedAmdDevice(gpu_amd.AMDGPUDevice):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""A meter at the wall: what it saw of a run, and the file of a log directory that calibrates machines by it."""
+"""A wall meter: its measurement of a run, and the file of a log directory that calibrates machines by it."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from greenlove_tracker.vocabulary.records import Flag
 def measured_at_the_wall(
     run: Run, wall_kwh: float, *, meter_error: float, source: str, added_at: str
 ) -> WallMeasurement:
-    """Return the measurement of a run that has ended.
+    """Return the wall meter's measurement of a finished run.
 
     Args:
-        run: of one host.
-        wall_kwh: the energy from its beginning to its end.
-        meter_error: of the wall's meter, as a share.
-        source: which meter that is.
-        added_at: the time now, in UTC.
+        run: a run on one host.
+        wall_kwh: the energy from the beginning of the run to its end.
+        meter_error: the error of the wall meter, as a share.
+        source: the name of the wall meter.
+        added_at: the present time, in UTC.
 
     Raises:
-        UsageError: where the run was of several hosts, goes on, or metered nothing; or the energies cannot be.
+        UsageError: if the run had several hosts, still goes on or measured nothing, or the energies are impossible.
     """
     summary = run.metered_summary
     hosts = sorted(run.hosts)
@@ -48,7 +48,7 @@ def measured_at_the_wall(
         "had a share of its machine: the wall's meter sees the whole machine": run.text("cpu_share")
         not in ("", "1", "1.0"),
         f"has counters that alone measured {measured_kwh:.3g} kWh, and the wall saw {wall_kwh:.3g} kWh. Is it "
-        "the same machine and time?": 0 < wall_kwh < 0.9 * measured_kwh,  # counters are not off by more than that
+        "the same machine and time?": 0 < wall_kwh < 0.9 * measured_kwh,  # the largest error of a counter
     }
     for why, holds in refusals.items():
         if holds:
@@ -68,17 +68,17 @@ def measured_at_the_wall(
 
 
 def add_measurement(directory: LogPath, measurement: WallMeasurement) -> Calibration:
-    """Add a measurement to the file of a log directory, in place of an earlier one of the same run.
+    """Add a measurement to the file of a log directory. It replaces an earlier one of the same run.
 
     Args:
         directory: the log directory.
-        measurement: of one of its runs.
+        measurement: the measurement of one of its runs.
 
     Returns:
-        The calibration of other runs of that machine, with it.
+        The calibration of that machine, with this measurement.
 
     Raises:
-        UsageError: where the directory is remote, or the file cannot be read or written.
+        UsageError: if the directory is remote, or the file cannot be read or written.
     """
     if not isinstance(directory, Path):
         raise UsageError(f"{directory}: a calibration is written to a local directory; copy {CALIBRATION_FILE} there")

@@ -1,4 +1,4 @@
-"""A meter that is waited for only so long: hardware that hangs must not hold a training up."""
+"""A meter with a time-out: hanging hardware must not hold a training up."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ TIMEOUT_S = 5.0  # CodeCarbon's reading takes a millisecond; a driver that reset
 
 
 class WatchedMeter:
-    """Calls a meter on a thread of its own, and gives up on an answer that does not come.
+    """Call a meter on a thread of its own, and give up on an answer that does not come.
 
-    A call that hangs in a driver cannot be interrupted, only left behind. Until its answer has come at last, which
-    belongs to no row any more, every further reading fails at once. The thread ends once the meter has been stopped.
+    A call that hangs in a driver cannot be interrupted. Until it returns, every further reading fails at once, and its
+    late answer is dropped. The thread ends once the meter has been stopped.
 
     Args:
-        meter: measures.
+        meter: the meter.
     """
 
     starts_at_once = False
@@ -29,15 +29,16 @@ class WatchedMeter:
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self.resolution_s = meter.resolution_s
-        self._asked: SimpleQueue[tuple[SimpleQueue[Any], Callable[[], Any]] | None] = SimpleQueue()  # None: the end
-        self._awaited: SimpleQueue[Any] | None = None  # where the answer comes that did not come in time
+        # Calls to make, each with the queue for its answer; None ends the thread.
+        self._asked: SimpleQueue[tuple[SimpleQueue[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._awaited: SimpleQueue[Any] | None = None  # where a late answer will arrive
         self._is_stopped = False
 
     def start(self) -> MeterInfo:
         """Start the meter, however long that takes.
 
         Raises:
-            MeterError: where nothing can be measured, with the reason.
+            MeterError: if nothing can be measured, with the reason.
         """
         threading.Thread(target=self._work, name="greenlove-meter-reader", daemon=True).start()
         info: MeterInfo = self._ask(self._meter.start, None)
@@ -47,7 +48,7 @@ class WatchedMeter:
         """Return the energy since the last ``read()``, or since ``start()``.
 
         Raises:
-            MeterError: where it could not be read, or not in time.
+            MeterError: if it could not be read in time.
         """
         if self._is_stopped or (self._awaited is not None and self._awaited.empty()):
             raise MeterError("the meter was stopped" if self._is_stopped else "the meter hangs still")
@@ -55,10 +56,10 @@ class WatchedMeter:
         return energy
 
     def stop(self) -> None:
-        """Release the hardware; where it hangs, as soon as it answers.
+        """Release the hardware; if it hangs, as soon as it answers.
 
         Raises:
-            MeterError: where that takes too long.
+            MeterError: if that takes too long.
         """
         if not self._is_stopped:
             self._is_stopped = True
@@ -84,6 +85,6 @@ class WatchedMeter:
             answer, action = asked
             try:
                 answer.put((action(), None))
-            except BaseException as error:  # sys.exit() of a foreign library too, on a thread that is ours
+            except BaseException as error:  # even sys.exit() of a foreign library
                 answer.put((None, error))
-            del asked, answer, action  # while it waits, it holds nothing
+            del asked, answer, action  # holds no reference while it waits

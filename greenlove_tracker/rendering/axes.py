@@ -1,4 +1,4 @@
-"""The geometry of charts, whatever draws them: ticks, shapes in shares of the plot, and lines thinned to what shows."""
+"""The geometry of charts for every format: ticks, shapes in shares of the plot, and thinned lines."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from operator import itemgetter
 from greenlove_tracker.rendering.document import Chart, ColumnChart, LineChart, MarkChart
 
 MAX_POINTS = 500
-_N_LOOKS = 5  # of lines, and of layers, that differ without colour; further ones begin anew
+_N_LOOKS = 5  # styles that differ without colour; further lines or layers use them again
 _MOST_LABELS = 8  # below columns
-# Size of a mark's label, as shares of the axes: of two that are nearer, the lower one moves down.
+# Size of a mark's label, as shares of the axes. If two labels are nearer, the lower one moves down.
 _LABEL_HEIGHT = 0.09
 _LABEL_WIDTH = 0.3
-_FARTHEST = 1.6  # times the largest point: what a range reaches beyond is cut off
+_FARTHEST = 1.6  # times the largest point: longer ranges are cut off
 
 Points = tuple[tuple[float, float], ...]
 
@@ -26,9 +26,9 @@ class Shape:
 
     Attributes:
         kind: ``area``, ``line``, ``dot`` or ``text``.
-        look: its style, by name.
-        points: of an area its corners.
-        text: of a text what it says; of a dot its tooltip.
+        look: the name of its style.
+        points: its points; the corners of an area.
+        text: the words of a text, or the tooltip of a dot.
     """
 
     kind: str
@@ -63,7 +63,7 @@ class _Axis:
 
     @property
     def labels(self) -> list[tuple[float, str]]:
-        """Each tick's place and its number, with the decimals that their distance needs."""
+        """The place of each tick, and its number with as many decimals as needed."""
         if len(self.ticks) > 1:
             step = self.ticks[1] - self.ticks[0]
         else:
@@ -229,7 +229,7 @@ def _covering(values: Sequence[float], *, is_from_0: bool = True) -> _Axis:
 
 
 def thinned(points: Sequence[tuple[float, float]], limit: int = MAX_POINTS) -> Points:
-    """Return at most ``limit`` points: of each stretch its lowest and its highest, so that no spike is lost."""
+    """Return at most ``limit`` points. The lowest and the highest of each stretch stay, so that no spike is lost."""
     if len(points) <= limit:
         return tuple(points)
     inner = points[1:-1]

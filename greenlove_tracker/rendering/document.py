@@ -1,4 +1,4 @@
-"""The parts of a document, without a style. Every text in them is data: whoever draws them escapes it."""
+"""The parts of a document, without style. Every text in them is data, which a renderer escapes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WHOLE = re.compile(rf"{_AMOUNT}|\[[^][]{{1,40}}\]")
 
 
 def unbroken(text: str) -> str:
-    """Join what no line should part, such as an amount with its unit or an interval, by no-break spaces."""
+    """Put no-break spaces within an amount and its unit, and within an interval."""
     return _WHOLE.sub(lambda found: found[0].replace(" ", NO_BREAK), text)
 
 
@@ -34,14 +34,14 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class KeyFigure:
-    """A figure, as a tile of its own.
+    """A key figure, shown as a tile.
 
     Attributes:
-        label: what it is.
-        value: as it is printed.
-        note: how it is known, in a word or two; of one that is "unknown" why.
-        range: both ends of its interval, as it is printed; empty: none is known.
-        at: where the value lies between them, 0..1.
+        label: the quantity.
+        value: the printed value.
+        note: how it is known, in a word or two; why it is unknown.
+        range: the printed interval; empty if there is none.
+        at: where the value lies in the interval, 0 to 1.
     """
 
     label: str
@@ -52,7 +52,7 @@ class KeyFigure:
 
     @property
     def is_modelled(self) -> bool:
-        """True where no hardware measured it, for the accent of models."""
+        """True if no hardware measured it, so that it is marked as modelled."""
         return self.note in ("modelled", "simulated", "forecast")
 
     @property
@@ -87,8 +87,8 @@ class Table:
     """A table; without titles it has no head.
 
     Attributes:
-        has_total: the last row is the sum of the others.
-        is_whole: the brief screen of a terminal shows all rows too.
+        has_total: True if the last row is the sum of the others.
+        is_whole: True if the brief screen of a terminal shows all rows.
     """
 
     columns: tuple[Column, ...]
@@ -99,7 +99,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a chart, with its name in the legend; one alone needs none."""
+    """A line of a chart, with its name in the legend; a single line needs no name."""
 
     name: str
     points: tuple[tuple[float, float], ...]
@@ -107,7 +107,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class ShadedSpan:
-    """A stretch of a chart's x axis that is shaded, with a name or without."""
+    """A shaded stretch of a chart's x axis, with or without a name."""
 
     begin: float
     end: float
@@ -139,13 +139,13 @@ class LineChart:
 
     @property
     def is_by_number(self) -> bool:
-        """True where x is the number of an epoch or of a trial."""
+        """True if x is the number of an epoch or a trial."""
         return self.x_label.partition(" ")[0] in ("epoch", "trial")
 
 
 @dataclass(frozen=True, slots=True)
 class MarkedPoint:
-    """A point with the ranges of both its values; one that is the choice, or this machine, stands out by its name."""
+    """A point with the ranges of both values. The chosen point and this machine are shown with their names."""
 
     name: str
     x: float
@@ -157,7 +157,7 @@ class MarkedPoint:
 
     @property
     def label(self) -> str:
-        """Its name with what it is, for a table."""
+        """Its name and kind, for a table."""
         if self.is_here and self.name != "here":
             return f"{self.name} (here)"
         return self.name
@@ -165,7 +165,7 @@ class MarkedPoint:
 
 @dataclass(frozen=True, slots=True)
 class MarkChart:
-    """Points by two quantities, both from 0 on unless ``is_from_0`` is False, of the y axis."""
+    """Points by two quantities. Both axes begin at 0; with ``is_from_0=False`` the y axis does not."""
 
     title: str
     x_label: str
@@ -221,5 +221,5 @@ class Document:
 
     @property
     def brief_blocks(self) -> tuple[Block, ...]:
-        """What stands before the first heading: the answer, without what is behind it."""
+        """The blocks before the first heading, which hold the answer."""
         return tuple(itertools.takewhile(lambda block: not isinstance(block, Heading), self.blocks))

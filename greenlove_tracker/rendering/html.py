@@ -37,12 +37,12 @@ def render(document: Document) -> str:
 
 
 def fill(template: str, **values: Any) -> str:
-    """Return a template of plain text with these values."""
+    """Fill a template of plain text with these values."""
     return _environment(is_page=False).get_template(template).render(values).rstrip()
 
 
 class _Section(NamedTuple):
-    """A heading with the blocks up to the next one; those before the first have none, and no id."""
+    """A heading with its blocks. The blocks before the first heading have no heading and no id."""
 
     heading: Heading | None
     blocks: list[Block]
@@ -62,7 +62,7 @@ def _sections(document: Document) -> list[_Section]:
 
 @cache
 def _environment(*, is_page: bool) -> Environment:
-    """Return Jinja2 for pages, which cleans and escapes every text, or for plain text."""
+    """Return Jinja2's environment for pages, which cleans and escapes every text, or for plain text."""
     environment = Environment(
         loader=PackageLoader("greenlove_tracker.rendering"),
         autoescape=is_page,  # noqa: S701  # plain text has no markup to escape
@@ -94,7 +94,7 @@ def _finalized(value: Any) -> Any:
 
 
 def _running(text: str) -> Markup:
-    """Return running text in which the name of an option, and an interval, stays on one line."""
+    """Return running text in which names of options and intervals are not broken across lines."""
     return Markup(_WHOLE.sub(r'<span class="whole">\g<0></span>', str(escape(_finalized(text)))))  # noqa: S704  # escaped
 
 

@@ -1,4 +1,4 @@
-"""Renders a document as Markdown: the same content, its charts as the figures they show."""
+"""Render a document as Markdown; charts become tables of their figures."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _figure(value: float) -> str:
 
 
 def _line_figures(chart: doc.LineChart) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Return the head and the rows of the lines of a chart, thinned out."""
+    """Return the head and the rows of a chart's lines, thinned out."""
     heads = [chart.x_label]
     lines = []
     xs = set[float]()

@@ -1,4 +1,4 @@
-"""Renders a document as PDF. The same logs give the same bytes: nothing in it is of the time of writing."""
+"""Render a document as PDF. The same logs give the same bytes: the time of writing is not in it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _STAMP_PT = 110.0  # the largest size of its letters
 
 
 def render(document: doc.Document, *, page_size: str = PAGE_SIZES[0]) -> bytes:
-    """Return the PDF of a document, laid out twice: the first time its pages are counted."""
+    """Return the PDF of a document. It is laid out twice, first to count the pages."""
     size_pt = _PAGE_SIZES_PT[page_size]
     _, n_pages = _laid_out(document, size_pt, 0)
     content, _ = _laid_out(document, size_pt, n_pages)
@@ -52,12 +52,12 @@ def render(document: doc.Document, *, page_size: str = PAGE_SIZES[0]) -> bytes:
 
 
 def _text(text: str, look: ParagraphStyle) -> Text:
-    """Set a text of the document, in which nothing is markup."""
+    """Set a text of the document without any markup."""
     return Text(style.markup(text), look)
 
 
 class HeadingText(Text):
-    """The title of a section, which viewers list beside the pages."""
+    """The title of a section, also listed in the outline."""
 
     def __init__(self, title: str) -> None:
         super().__init__(style.markup(title), style.HEADING)
@@ -65,7 +65,7 @@ class HeadingText(Text):
 
 
 class _Template(SimpleDocTemplate):
-    """Puts each heading into the outline that viewers show beside the pages."""
+    """Put each heading into the outline that viewers show beside the pages."""
 
     n_headings = 0
 
@@ -172,7 +172,7 @@ def _is_short(table: doc.Table) -> bool:
 
 
 def _stays_with(block: doc.Block, following: doc.Block | None) -> bool:
-    """Return True where no page may end between two blocks: after a heading, and before the note on a short table."""
+    """Return True if no page may end between two blocks: after a heading, or between a short table and its note."""
     if isinstance(block, doc.Heading):
         return True
     has_note = isinstance(following, doc.Paragraph) and following.is_note
@@ -225,7 +225,7 @@ def _chart_row(block: doc.ChartRow, width_pt: float) -> Grid:
 
 
 def _share_pt(width_pt: float, n_cells: int, gap_pt: float) -> float:
-    """Return the width of each of several cells that stand side by side."""
+    """Return the width of each of several cells side by side."""
     return (width_pt - gap_pt * (n_cells - 1)) / n_cells
 
 
@@ -290,12 +290,12 @@ def _table(block: doc.Table, width_pt: float) -> Grid:
 
 
 def _row(texts: Sequence[str], block: doc.Table, styles: Mapping[bool, ParagraphStyle]) -> list[Text]:
-    """Set a row; ``styles`` are those of a text and of a number."""
+    """Set a row; ``styles`` are the styles by whether a cell is a number."""
     return [_text(text, styles[column.is_number]) for text, column in zip(texts, block.columns, strict=True)]
 
 
 def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
-    """Return the widths of columns in which no word and no number is split, where there is room; the rest by weight."""
+    """Return the widths of columns. No word or number is split if there is room; spare width goes by weight."""
     least_pt = list[float]()
     whole_pt = list[float]()
     for i, column in enumerate(block.columns):
@@ -322,7 +322,7 @@ def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
 
 
 def _needed_pt(texts: Sequence[str], heads: Sequence[str]) -> float:
-    """Return the width of a column in which none of these is split; of the texts the longest are measured."""
+    """Return the width of a column in which none of these texts is split. Only the longest are measured."""
     longest = sorted(dict.fromkeys(texts), key=len)[-_MEASURED_TEXTS:]
     widths_pt = (style.text_width_pt(text, style.BOLD, style.CELL_PT) for text in (*longest, *heads))
     return max(widths_pt, default=0.0) + _CELL_PADDING_PT
@@ -416,7 +416,7 @@ def _chart(drawn: doc.Chart, width_pt: float) -> Drawing:
 
 
 def _shape(shape: Shape, spots: Sequence[tuple[float, float]]) -> Polygon | PolyLine | Circle | Group:
-    """Draw a shape whose points lie there."""
+    """Draw a shape at these points."""
     if shape.kind == "area":
         return _area(spots, shape.look)
     if shape.kind == "line":

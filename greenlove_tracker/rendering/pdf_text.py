@@ -33,7 +33,7 @@ _ASIAN = (("STSong-Light", "gbk"), ("HeiseiMin-W3", "shift_jis"), ("HYSMyeongJo-
 
 @cache
 def register_fonts() -> None:
-    """Make all fonts known to reportlab: three from files that come with the package, the others by name."""
+    """Register all fonts with reportlab: three from files of the package, the others by name."""
     folder = Path(__file__).parents[1] / "data" / "fonts"
     for name in (REGULAR, BOLD, _FURTHER):
         pdfmetrics.registerFont(TTFont(name, str(folder / f"{name}.ttf")))
@@ -53,7 +53,7 @@ class Span(NamedTuple):
 
 
 def spans(text: str) -> list[Span]:
-    """Split ``text``, in one line, by font: each character in one that has it, or spelt."""
+    """Split a line of text by font, so that each character is in a font that has it, else spelt as its code point."""
     flat = (c if c == NO_BREAK or c.isprintable() else " " for c in text)
     found = []
     for font, characters in groupby(flat, _font_for):
@@ -105,7 +105,7 @@ STAMP = HexColor("#f0e3e1")  # pale: the text above it is read as easily as else
 
 
 def markup(text: str) -> str:
-    """Return ``text`` as the content of a reportlab paragraph, in which no tag and no entity of its own is one."""
+    """Return ``text`` as the content of a reportlab paragraph, with its tags and entities escaped."""
     marked = ""
     for part, font in spans(unbroken(text)):
         if font is None:

@@ -1,8 +1,7 @@
-"""Renders a document as plain text for a terminal, within 100 columns.
+"""Render a document as plain text for a terminal, within 100 columns.
 
-What a verb prints is the document that the HTML and the PDF show too, without its charts.
-
-In the brief screen notes are left out, key figures stand in one line, and a table ends after some rows.
+It is the document that HTML and PDF show, without its charts. The brief screen leaves notes out, puts key figures in
+one line, and cuts long tables.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _TOLD_BY_UNIT = frozenset({"time", "energy", "cost"})  # figures that need no la
 
 
 def columns() -> int:
-    """Return how wide a screen may be: as the terminal, where there is one, and at most ``WIDTH``."""
+    """Return the width of a screen: that of the terminal, at most ``WIDTH``."""
     return min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
 
 
@@ -37,7 +36,7 @@ def render(document: doc.Document, *, brief: bool = True, width: int | None = No
 
     Args:
         document: the document.
-        brief: only the verdict, what stands before the first heading, and what to do next.
+        brief: only the verdict, the blocks before the first heading, and the next steps.
         width: columns; None: as ``columns`` says.
     """
     width = width or columns()
@@ -80,7 +79,7 @@ def _block(block: doc.Block, *, brief: bool, width: int) -> list[str]:
 
 
 def _figures(block: doc.KeyFigures, *, brief: bool, width: int) -> list[str]:
-    """Write figures below each other, each with how it was obtained; in the brief screen, in one line."""
+    """Write each key figure in a line with how it was obtained; in the brief screen all in one line."""
     rows = []
     texts = []
     for figure in block.figures:
@@ -99,7 +98,7 @@ def _figures(block: doc.KeyFigures, *, brief: bool, width: int) -> list[str]:
 
 
 def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
-    """Lay out a table; the widest texts are wrapped where they do not fit, numbers never."""
+    """Lay out a table. If it does not fit, the widest texts are wrapped, numbers never."""
     heads = tuple(column.title for column in block.columns)
     n_body = len(block.rows) - block.has_total
     rows = [*block.rows[: min(n_body, most_rows)], *block.rows[n_body:]]
@@ -140,7 +139,7 @@ def _columns_of(block: doc.Table, chosen: Sequence[int]) -> doc.Table:
 
 
 def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[tuple[str, ...]]:
-    """Return the lines of a row of which some cells are too long for their columns."""
+    """Return the lines of a row, with long cells wrapped to their columns."""
     cells = []
     for cell, width in zip(row, widths, strict=True):
         needed = display_width(cell)
@@ -152,7 +151,7 @@ def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[tuple[str, ...]]
 
 
 def _next_lines(steps: Sequence[str], width: int) -> list[str]:
-    """Write what to do next: in one line, where it fits."""
+    """Write the next steps, in one line if they fit."""
     if not steps:
         return []
     joined = f"{MARGIN}next  {'        '.join(steps)}"
@@ -168,14 +167,14 @@ def _next_lines(steps: Sequence[str], width: int) -> list[str]:
 def wrap(
     text: str, first: str = "", further: str = "", *, breaks_hyphens: bool = True, width: int = WIDTH
 ) -> list[str]:
-    """Break a text into lines that fit; an amount, such as 1 h 2 min, and an interval stay in one line.
+    """Break a text into lines. Amounts, such as 1 h 2 min, and intervals are not broken.
 
     Args:
-        text: the text; one without a word gives no line.
-        first: stands before the first line.
-        further: stands before every other line.
-        breaks_hyphens: whether a line may end within a hyphenated word; not where names and paths are copied.
-        width: columns of a line.
+        text: the text; a blank text gives no line.
+        first: the indentation of the first line.
+        further: the indentation of the other lines.
+        breaks_hyphens: whether a line may end at a hyphen; not for names and paths that people copy.
+        width: the columns of a line.
     """
     text = doc.unbroken(text)
     lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=further, break_on_hyphens=breaks_hyphens)
@@ -199,10 +198,10 @@ def table(
     """Lay out a table.
 
     Args:
-        rows: cells, those of the head too.
+        rows: the cells, including the head.
         alignment: ``<`` or ``>`` for each column.
-        widths: of the first columns; longer cells are cut in the middle. The others are as wide as their cells.
-        gap: between columns.
+        widths: the widths of the first columns, whose longer cells are cut. Other columns are as wide as their cells.
+        gap: the text between columns.
     """
     needed = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
     widths = [*widths, *needed[len(widths) :]]
@@ -214,7 +213,7 @@ def table(
 
 
 def _cell(text: str, width: int, side: str) -> str:
-    """Cut a cell to its column, and fill it up."""
+    """Cut or pad a cell to the width of its column."""
     length = width
     cut = text
     while display_width(cut) > width and length > 0:

@@ -105,7 +105,9 @@ def _explored(run: Run, own: Sequence[Block]) -> tuple[str, tuple[Block, ...]]:
     return verdict, (*blocks, Heading("What the exploration itself took"), *own, *elsewhere_blocks(run))
 
 
-def end_screen(run: Run, *, exit_code: int | None, wrote: Sequence[str] = (), next_command: str = "") -> str:
+def end_screen(
+    run: Run, *, exit_code: int | None, wrote: Sequence[str] = (), next_command: str = "", is_verbose: bool = False
+) -> str:
     """Return the screen that a tracked run ends with.
 
     Args:
@@ -113,12 +115,15 @@ def end_screen(run: Run, *, exit_code: int | None, wrote: Sequence[str] = (), ne
         exit_code: of the script; None where there is none.
         wrote: the paths written, never shortened.
         next_command: what to type next.
+        is_verbose: say what the CO2e is as much as, too.
     """
     ending = f"{fmt.shortened(run.summary.status, 16)} · {wording.progress(run)}"
     if exit_code:
         ending += f" · exit {exit_code}"
     room = terminal.columns() - len(ending) - len("greenlove   · ")
     texts = [wording.loops_sentence(run), *_said_of(run), checkpoints_sentence(run)]
+    if is_verbose and run.emissions_kgco2e:
+        texts.append(wording.as_much_as(run.emissions_kgco2e))
     screen = Document(f"greenlove  {run.title(room)} · {ending}", "", "", _figures_and_notes(run, texts, is_end=True))
     lines = [terminal.render(screen)]
     if wrote or next_command:
@@ -206,9 +211,13 @@ def run_scope(run: Run) -> str:
     market_kg = market_kgco2e(contract, run.summary.energy_kwh)
     if market_kg is not None and contract is not None:
         market = f"Market-based: {fmt.mass(market_kg)} ({fmt.shortened(contract.source, 60)})."
-    location = f"CO2e is location-based: {fmt.mass(run.emissions_kgco2e)}."
+    emissions = run.emissions_kgco2e
+    location = f"CO2e is location-based: {fmt.mass(emissions)}."
+    as_much = ""
+    if emissions:
+        as_much = sentence(f"that is {wording.as_much_as(emissions, has_sources=True)}")
     scope = wording.scope_sentence(is_rented=run.text("is_rented") == "yes", coverage=run.carbon_intensity.coverage)
-    return " ".join(filter(None, (period, place, scope, location, market)))
+    return " ".join(filter(None, (period, place, scope, location, as_much, market)))
 
 
 def _said_of(run: Run) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import SIMULATED_METERS, Run
 from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, TRAINING
 from greenlove_tracker.rendering.document import Column, KeyFigure, Table
+from greenlove_tracker.tables.equivalents import equivalents
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.records import COMPONENTS, Factor, Flag, Method, RunStatus, RunSummary
@@ -27,6 +28,7 @@ TILDE = "~"
 AT_LEAST = "≥ "
 _LONGEST = 1000  # of a sentence, in characters
 STAMP = "SIMULATED"
+_EVERYDAY = ("car_eu_new_2024_km", "phone_charge")
 
 _METHODS: Mapping[str, str] = {
     Method.COUNTER: "counter",
@@ -325,19 +327,23 @@ def measured_sentence(run: Run) -> str:
         if _ended_too_soon(run):
             doctor = ""
         return f"no energy was measured: {why_no_energy(run)}{doctor}"
-    missing = [c for c in run.text("unmeasured").split() if c in COMPONENTS]
+    chosen = [c for c in run.text("left_out").split() if c in COMPONENTS]
+    missing = [c for c in run.text("unmeasured").split() if c in COMPONENTS and c not in chosen]
     left_out = ""
     if missing:
         left_out = f"; {joined(missing)} could not be measured"
+    asked = ""
+    if chosen:
+        asked = f"; {joined(chosen)} left out, as asked"
     if share == 0:
         modelled = f"~ Energy is modelled{left_out}"
         if note:
             modelled += f": {note}"
-        return f"{modelled}{doctor}"
+        return f"{modelled}{asked}{doctor}"
     measured = f"{fmt.percent(share)} of the energy"
     if run.summary.pue != 1:
         measured += " before PUE"
-    return f"{measured} was measured{left_out}"
+    return f"{measured} was measured{left_out}{asked}"
 
 
 def node_text(run: Run) -> str:
@@ -485,6 +491,18 @@ def took(
     if cost_usd is not None:
         known.append(fmt.money(cost_usd))
     return joined(known)
+
+
+def as_much_as(kgco2e: float, *, has_sources: bool = False) -> str:
+    """Say which everyday amounts emit as much: ``as much CO2e as 12 km by new EU car or 103 smartphone charges``."""
+    amounts = []
+    for everyday in equivalents():
+        if everyday.key in _EVERYDAY:
+            amount = f"{fmt.significant(kgco2e / everyday.kgco2e_per_unit)} {everyday.label}"
+            if has_sources:
+                amount += f" ({everyday.source})"
+            amounts.append(amount)
+    return f"as much CO2e as {' or '.join(amounts)}"
 
 
 def gpu_hours(value_h: float | None) -> str:

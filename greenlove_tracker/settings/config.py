@@ -156,7 +156,7 @@ class Settings:
     )
     verbose: int = _setting(
         1,
-        "0 says nothing but warnings; 1 the status line and the final screen too.",
+        "0 says nothing but warnings; 1 the status line and the final screen too; 2 what the CO2e is as much as.",
     )
     phases: tuple[Phase, ...] = _setting(
         (),
@@ -209,6 +209,10 @@ class Settings:
     )
     continues: str = _setting(
         "", "the run id that this run resumes; its speed is expected of this run until it says more."
+    )
+    components: str = _setting(
+        "",
+        "what of the machine is counted: `gpu`, `cpu`, `ram` or several of them, separated by commas; empty: all.",
     )
     cpu_tdp_w: float | None = _setting(
         None, "rated power of the CPU where it is not recognised; fed to the load model.", must=_POSITIVE

@@ -1,4 +1,4 @@
-"""The only user of rich. Only the screens of watch, plan and compare go to stdout: it is a script's own."""
+"""Print to the terminal; the only user of rich. Only watch, plan and compare use stdout, which is the script's."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def _styled(text: Text, styles: Mapping[str, str]) -> Text:
 
 
 def say_above_bars(text: str) -> None:
-    """Print a line on stderr beside a training's own: above its bars of tqdm; those of rich see to it by themselves.
+    """Print a line on stderr, above open progress bars of tqdm; rich handles its own bars.
 
-    It loads no library: it is called while the training runs.
+    It imports nothing, since it is called while the training runs.
     """
     stream = sys.stderr
     text = printable(text)
@@ -72,13 +72,13 @@ def say_above_bars(text: str) -> None:
 
 
 def can_draw() -> bool:
-    """Return True where stdout is a terminal that can be drawn over."""
+    """Return True if stdout is a terminal that can be redrawn."""
     return is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb"
 
 
 @contextlib.contextmanager
 def live_screen() -> Iterator[Callable[[str], None]]:
-    """Give what draws a picture that fills the terminal of stdout, over the one before; the last one stays."""
+    """Yield a function that draws a full-screen picture on stdout, over the one before. The last picture stays."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -99,10 +99,10 @@ def live_screen() -> Iterator[Callable[[str], None]]:
 
 
 class StatusLine:
-    """One line that is drawn over itself while nothing else is printed; nothing where stderr is not a terminal.
+    """A line on stderr that is redrawn in place; nothing is drawn if stderr is not a terminal.
 
     Attributes:
-        is_seen: stderr is one.
+        is_seen: True if stderr is a terminal.
     """
 
     def __init__(self) -> None:
@@ -125,23 +125,23 @@ class StatusLine:
 
 
 def fitting(text: str, width: int) -> str:
-    """Return as many of a line's parts as fit, each whole."""
+    """Return as many whole parts of a line as fit."""
     while len(text) > width and _JOINT in text:
         text = text.rpartition(_JOINT)[0]
     return text[:width]
 
 
 def can_ask() -> bool:
-    """Return True where there is a terminal to ask on."""
+    """Return True if there is a terminal to ask on."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
 def confirm(question: str, default: bool | None = None) -> bool | None:
-    """Ask on the terminal; None where there is none to ask on.
+    """Ask a yes-or-no question on the terminal; return None if there is none.
 
     Args:
-        question: without the choice, which is added.
-        default: what an empty answer means; None: it is asked again.
+        question: the question; the choice is added.
+        default: the meaning of an empty answer; None: ask again.
     """
     choice = "[y/n]"
     if default is True:
@@ -163,7 +163,7 @@ def confirm(question: str, default: bool | None = None) -> bool | None:
 
 
 def open_page(uri: str) -> bool:
-    """Open a page in a browser, where there is a terminal and a window for it; return True where it was opened."""
+    """Open a page in a browser if there is a terminal and a display; return True if it was opened."""
     if not is_terminal(sys.stderr):
         return False
     if sys.platform not in ("win32", "darwin") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
@@ -174,18 +174,18 @@ def open_page(uri: str) -> bool:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Return True where the stream is a terminal."""
+    """Return True if the stream is a terminal."""
     return stream is not None and not stream.closed and stream.isatty()
 
 
 def is_interactive() -> bool:
-    """Return True where cells or lines are typed in by hand and may be interrupted and run again."""
+    """Return True in a notebook or an interactive interpreter, where cells may be interrupted and run again."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(sys, "ps1") or shell is not None
 
 
 def print_any_sign() -> None:
-    """Have stdout and stderr print ``?`` for what their encoding lacks, as Windows' cp1252 does, instead of failing."""
+    """Make stdout and stderr print ``?`` for characters that their encoding lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

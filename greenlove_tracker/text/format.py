@@ -1,4 +1,4 @@
-"""The only rules by which numbers become text. Units adapt: 0.200 Wh, not 0.000200 kWh; None is "unknown"."""
+"""All rules for writing numbers. Units adapt: 0.200 Wh, not 0.000200 kWh; None is "unknown"."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def duration(value_s: float | None) -> str:
 
 
 def brief_duration(value_s: float | None) -> str:
-    """Write a duration in s where there is little room: without seconds from 10 min on."""
+    """Write a duration in s in little room: from 10 min on without seconds."""
     if value_s is None or not math.isfinite(value_s) or abs(value_s) < _SECONDS_TOLD_S:
         return duration(value_s)
     return duration(value_s if abs(value_s) > SECONDS_PER_DAY else round(value_s / 60) * 60)
@@ -166,14 +166,14 @@ def _ends(estimate: Estimate, text: Text) -> tuple[str, str]:
 def interval(estimate: Estimate, text: Text) -> str:
     """Write an estimate with its interval: ``40 min 51 s [39 min 38 s – 42 min 6 s]``, ``$18 [$12–$26]``.
 
-    The dash stands alone where an end is of several words, and close to them where each is one.
+    The dash has spaces if an end has several words.
     """
     ends = _ends(estimate, text)
     return f"{text(estimate.point)} [{bounds(estimate, text, ' – ' if ' ' in ends[0] + ends[1] else '–')}]"
 
 
 def clock_time(utc_s: float, now_utc_s: float) -> str:
-    """Write a moment as local time: Sat 12:03, or with its date where it is a week away or more."""
+    """Write a moment as local time: Sat 12:03, or with its date if it is a week away or more."""
     try:
         local = datetime.fromtimestamp(utc_s).astimezone()
     except (OverflowError, OSError, ValueError):  # beyond the calendar
@@ -185,7 +185,7 @@ def clock_time(utc_s: float, now_utc_s: float) -> str:
 
 
 def end_time(left_s: Estimate, now_utc_s: float) -> str:
-    """Write when something ends that takes so long still: ``18:42 [18:35–18:55]``; with seconds where that is soon."""
+    """Write when something with this time left ends: ``18:42 [18:35–18:55]``; with seconds if that is soon."""
     clock = "%H:%M:%S" if left_s.upper < _SECONDS_TOLD_S else "%H:%M"
 
     def text(value_s: float | None) -> str:
@@ -207,7 +207,7 @@ def slurm_time(value_s: float) -> str:
 
 
 def percent(share: float | None, digits: int = 0) -> str:
-    """Write a share in 0..1 as a percentage; a share that is not quite all or nothing is never rounded to it."""
+    """Write a share in 0..1 as a percentage. A share is never rounded to 0% or 100%."""
     if share is None or not math.isfinite(share):
         return UNKNOWN
     text = f"{share * 100:.{digits}f}%"
@@ -219,7 +219,7 @@ def percent(share: float | None, digits: int = 0) -> str:
 
 
 def chance(probability: float) -> str:
-    """Write a probability in whole percent; one that an interval cannot tell from certainty is never called so."""
+    """Write a probability in whole percent, never as 0% or 100%."""
     if probability > _MOST_TOLD:
         return f"over {_MOST_TOLD:.0%}"
     if probability < 1 - _MOST_TOLD:
@@ -297,7 +297,7 @@ def expected_stop(stop: Estimate, most_epochs: int) -> str:
 
 
 def phase_name(phase: Phase) -> str:
-    """Write a phase by its name, or by the work of a step: ``262,144 tokens``; empty where it has neither."""
+    """Write a phase by its name, or by the work of a step: ``262,144 tokens``; empty if it has neither."""
     if phase.name or phase.measure is None:
         return phase.name or ""
     if phase.data_share is not None:
@@ -307,7 +307,7 @@ def phase_name(phase: Phase) -> str:
 
 
 def error(share: float) -> str:
-    """Write a relative error with its sign; what rounds to nothing has none."""
+    """Write a relative error with its sign; an error that rounds to 0 has no sign."""
     text = f"{share:+.1%}"
     if text in ("+0.0%", "-0.0%"):
         return "0.0%"
@@ -339,7 +339,7 @@ def printable(text: str, lines: str = "\n\N{NO-BREAK SPACE}") -> str:
 
 
 def escape_formula(text: str) -> str:
-    """Write ``text`` in one line so that a spreadsheet shows it: one like a formula would be run."""
+    """Write ``text`` in one line, marked so that a spreadsheet does not run it as a formula."""
     line = printable(text, lines="").strip()
     if line.startswith(("=", "+", "-", "@")):
         return f"'{line}"
@@ -359,7 +359,7 @@ def shortened(text: str, width: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A unit and the number of decimals that its reference was printed with."""
+    """A unit, and the number of decimals that its reference value was printed with."""
 
     unit: str
     per_canonical: float
@@ -370,7 +370,7 @@ class Scale:
         return canonical * self.per_canonical
 
     def text(self, canonical: float) -> str:
-        """Write the number without its unit; what the decimals would round to nothing gets as many as it needs."""
+        """Write the number without its unit, with more decimals if it would round to 0."""
         scaled = self.value(canonical)
         text = f"{scaled:,.{self.decimals}f}"
         if scaled and not float(text.replace(",", "")):
@@ -389,7 +389,7 @@ power_scale = partial(_scale, power, _POWER_STEPS)
 
 
 def time_scale(reference_s: float) -> Scale:
-    """Return the unit for an axis of time that goes up to this duration."""
+    """Return the unit for a time axis up to this duration."""
     if reference_s < 180:
         return Scale("s", 1.0, 1)
     if reference_s < 3 * SECONDS_PER_HOUR:
@@ -398,11 +398,11 @@ def time_scale(reference_s: float) -> Scale:
 
 
 def in_one_unit(quantity: str, reference: float) -> tuple[str, Text]:
-    """Return the unit for the head of a column, and the text of its numbers without it.
+    """Return the unit for the head of a column, and a function that writes its numbers without the unit.
 
     Args:
         quantity: a field of `QUANTITIES`.
-        reference: a value of the column, whose unit is that of all.
+        reference: a value of the column, which decides the unit.
     """
     if quantity == "cost_usd":
         return "$", lambda value: money(value).replace("$", "")

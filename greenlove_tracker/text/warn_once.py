@@ -1,4 +1,4 @@
-"""``WarnOnce``: a training is warned of each kind of trouble once, and goes on."""
+"""Warn of each kind of trouble once, and let the training go on."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class WarnOnce:
         self._kinds: set[str] = set()
 
     def warn(self, kind: str, message: str, error: Exception | None = None) -> None:
-        """Log a warning, where none of its kind was logged before.
+        """Log a warning, unless one of its kind was logged before.
 
         Args:
-            kind: of warning.
-            message: to be logged.
-            error: that it is of. One that a signal handler of the training's raised is none of ours, and goes on.
+            kind: the kind of warning.
+            message: the message.
+            error: the error behind it. An error of the training's own signal handler is raised again.
         """
         if error is not None:
             pass_on_from_handler(error)
@@ -41,19 +41,19 @@ class WarnOnce:
                 console.say(f"greenlove: {message} (a logging handler failed: {error!r})")
 
     def internal_error(self, kind: str, error: Exception) -> None:
-        """Warn of an error that should not have been."""
+        """Warn of an error of ours."""
         self.warn(kind, f"an error of greenlove_tracker's own, training goes on: {error!r}", error)
         _log.debug("greenlove_tracker", exc_info=error)
 
     def misuse(self, kind: str, message: str) -> None:
-        """Warn of a call out of order: an error would end a training for the sake of its log."""
+        """Warn of a call out of order, which must not end the training."""
         self.warn(f"misuse {kind}", f"{message}. Training goes on")
 
     def of_setting(self, settings: Settings, name: str, instead: str, make: Callable[[], _Made]) -> _Made | None:
-        """Return what a setting names; None, with a warning, where that cannot be.
+        """Return what a setting names; None, with a warning, if the setting is bad.
 
         Raises:
-            UsageError: then, where an argument of the script says it.
+            UsageError: if an argument of the script gave the bad setting.
         """
         try:
             return make()

@@ -1,4 +1,4 @@
-"""What is written beside rows: the commit, who told the carbon intensity, metrics; and rows are brought to the disk."""
+"""Write the git commit, the sources of the carbon intensity and the metrics, and sync rows to the disk."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TICK_S = 1.0  # rows are brought to the disk this often
 
 
 class LogKeeper(RunPart):
-    """Writes the commit that the script is at and what has been open for a minute, and brings rows to the disk."""
+    """Write the script's git commit, write a long open epoch in segments, and sync rows to the disk."""
 
     def started(self) -> None:
-        """Ask git, on a thread: it may take its time to tell."""
+        """Ask git for the commit on a thread of its own, since git can be slow."""
         if self._state.in_background:
             self._run.beside("greenlove-git", self._write_commit)
 
@@ -29,7 +29,7 @@ class LogKeeper(RunPart):
                 self._writer.write_fields([Field("git_commit", commit)])
 
     def tick(self) -> None:
-        """Do so."""
+        """Write a segment of an epoch that has been open for a minute, and sync the rows."""
         recorder = self._recorder
         with self._state.lock:
             if recorder.open_for_s() >= SEGMENT_S and not self._state.is_finished:
@@ -39,30 +39,30 @@ class LogKeeper(RunPart):
 
 
 class IntensityWatch(RunPart):
-    """The services of one run are asked from its start to its end."""
+    """Ask the carbon-intensity services from the start of a run to its end."""
 
     def started(self) -> None:
-        """Ask now, and from time to time."""
+        """Ask the services for the first time."""
         self.tick()
 
     def tick(self) -> None:
-        """Ask where it is time to."""
+        """Ask the services again where the last answer is old."""
         live = self._state.rates_in_force.intensity
         if live is not None:
             live.tick(self._run.beside)
 
     def ending(self) -> None:
-        """Write who answered."""
+        """Write which services answered."""
         if self._state.rates_in_force.intensity is not None:
             sources = sources_text(sources_of(self._state.row_totals.sources))
             self._writer.write_fields([Field("intensity_sources", sources)])
 
 
 class MetricLog(RunPart):
-    """The metrics of one run.
+    """Log the metrics of one run.
 
     Args:
-        run: that it is a part of.
+        run: the parts of the run.
     """
 
     def __init__(self, run: RunParts) -> None:
@@ -70,7 +70,10 @@ class MetricLog(RunPart):
         self.totals = metrics.MetricTotals()
 
     def log(self, name: object, value: object, number: float | None, higher_is_better: bool | None) -> None:
-        """Log a value; one that is no number, and one too many, is warned of and left out; the lock is held."""
+        """Log a value, with the run's lock held.
+
+        Leave out, with a warning, what is not a number and names beyond the maximum.
+        """
         misuse = self._state.warn_once.misuse
         recorder = self._recorder
         known_as = metrics.metric_name(name) if isinstance(name, str) else ""
@@ -84,7 +87,7 @@ class MetricLog(RunPart):
             recorder.steps_done,
             known_as,
             number,
-            None if higher_is_better is None else bool(higher_is_better),  # NumPy's is none that the log knows
+            None if higher_is_better is None else bool(higher_is_better),  # a NumPy bool is not written as ours is
         )
         if self.totals.add(record):
             self._writer.write(METRICS, record)

@@ -1,4 +1,4 @@
-"""The part of a run that watches its budgets; the first rank does so for all."""
+"""Watch the budgets of a run; the first rank watches them for all ranks."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from greenlove_tracker.tracker.state import RunState
 from greenlove_tracker.vocabulary.forecasting import Estimate, WarningCode
 from greenlove_tracker.vocabulary.records import Row
 
-_READ_S = 5.0  # what is used is known this often where there is a budget to hold
+_READ_S = 5.0  # with a budget, the meter is read at least this often
 
 
 class BudgetMonitor(RunPart):
-    """Compares what is used, and the latest forecast, with the budgets of one run.
+    """Compare the budgets of one run with what it has used and with its latest forecast.
 
     Args:
-        run: that it is a part of.
+        run: the parts of the run.
     """
 
     def __init__(self, run: RunParts) -> None:
         super().__init__(run)
-        self._found = set[str]()  # quantities that are warned of
+        self._found = set[str]()  # quantities that a warning was given for
         self._to_act_on: list[Overrun] = []
 
     def tick(self) -> None:
-        """Read the meter where that is long ago, and check."""
+        """Read the meter if its last reading is old, and check the budgets."""
         state = self._state
         recorder = self._recorder
         with state.lock:
@@ -40,7 +40,7 @@ class BudgetMonitor(RunPart):
             self._check()
 
     def row(self, row: Row) -> None:
-        """Check, where an epoch is over or goes on."""
+        """Check the budgets after each row of an epoch."""
         if row.epoch is not None:
             self._check()
 
@@ -48,14 +48,14 @@ class BudgetMonitor(RunPart):
         """Call the user's code for every overrun that was found.
 
         Raises:
-            BudgetExceeded: where a budget is overrun and the training is to stop then.
+            BudgetExceeded: if a budget is overrun and the settings ask to stop.
         """
         state = self._state
         while self._to_act_on:
             state.budget_actions.act(self._to_act_on.pop(0), stops=state.settings.on_overrun == "stop")
 
     def ending(self) -> None:
-        """Warn of the budgets that the run exceeded, where forecasts count no more, and of those that are unknown."""
+        """Warn of budgets that the finished run exceeded, and of those whose quantity is unknown."""
         state = self._state
         if not state.is_first_rank:
             return
@@ -79,14 +79,14 @@ class BudgetMonitor(RunPart):
 
 
 def budget_outlooks(state: RunState, metered_kwh: float | None) -> Iterator[Overrun]:
-    """Give each budget of a run of which anything is known, by what is used and by the latest forecast."""
+    """Yield each budget whose use or forecast is known."""
     if not state.limits:
         return
     forecast = state.forecast
     elapsed_s = state.elapsed_s
     used = replace(state.consumption(metered_kwh), duration_s=elapsed_s + state.lost_s)
     if forecast is not None and any(warning.name == WarningCode.FEW for warning in forecast.warnings):
-        forecast = None  # from so little that it may be a cold start
+        forecast = None  # it stands on so few epochs that they may be a cold start
     if state.time_limit is None:
         source = TimeLimitSource.DEADLINE
     else:
@@ -94,7 +94,7 @@ def budget_outlooks(state: RunState, metered_kwh: float | None) -> Iterator[Over
     for quantity, limit in state.limits.items():
         expected: Estimate | None = getattr(forecast, quantity, None)
         if expected is not None and quantity == "duration_s":
-            if elapsed_s <= expected.upper:  # beyond, the run is overdue, and nothing better is known
+            if elapsed_s <= expected.upper:  # later than that the forecast has failed, and there is no better one
                 expected = expected.given_more_than(elapsed_s)
             expected = expected.plus(state.lost_s)
         used_now = getattr(used, quantity)

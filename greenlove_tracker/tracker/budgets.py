@@ -1,4 +1,4 @@
-"""A budget of a run that is likely to be exceeded, and the user's own code for it."""
+"""An overrun budget, and the user's own code that reacts to it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from greenlove_tracker.vocabulary.forecasting import Estimate
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
-    """A budget, and how likely the run exceeds it.
+    """A budget, and the probability that the run exceeds it.
 
     Attributes:
         quantity: ``duration_s``, ``energy_kwh``, ``emissions_kgco2e`` or ``cost_usd``.
-        limit: what was allowed.
-        used: so far; None where it is not known.
-        expected: the forecast; None where there is none.
-        probability: that the run comes to more than the limit.
-        source: of a limit of the time.
+        limit: the budget, in the unit of the quantity.
+        used: what was used so far; None if unknown.
+        expected: the forecast of the whole run; None if there is none.
+        probability: the probability that the whole run takes more than the limit.
+        source: where a time limit comes from, such as Slurm; empty for other budgets.
     """
 
     quantity: str
@@ -33,7 +33,7 @@ class Overrun:
 
     @property
     def is_certain(self) -> bool:
-        """True where it is exceeded already, by what is measured."""
+        """True if the measured use exceeds the limit already."""
         return self.used is not None and self.used > self.limit
 
     def __str__(self) -> str:
@@ -43,10 +43,10 @@ class Overrun:
 
 @dataclass(frozen=True, slots=True)
 class BudgetActions:
-    """The user's own code when a budget is likely to be exceeded: called in the training's thread, between two epochs.
+    """The user's own code for an overrun, called on the training's thread between two epochs.
 
     Attributes:
-        on_overrun: takes the overrun, and what it raises ends the training; None: the settings decide.
+        on_overrun: called with the overrun; what it raises ends the training. None: the settings decide.
         save_checkpoint: called before ``BudgetExceeded`` is raised.
     """
 
@@ -58,14 +58,16 @@ class BudgetActions:
             raise UsageError(f"save_checkpoint must be a function, not {self.save_checkpoint!r}")
 
     def act(self, overrun: Overrun, *, stops: bool) -> None:
-        """Call the function, or stop the training; a warning was given when the overrun was found.
+        """Call the user's function, or stop the training.
+
+        A warning was given when the overrun was found.
 
         Args:
-            overrun: that is likely.
-            stops: the settings say so.
+            overrun: the overrun.
+            stops: True if the settings ask to stop.
 
         Raises:
-            BudgetExceeded: where the training is to stop.
+            BudgetExceeded: if the training is to stop.
         """
         if self.on_overrun is not None:
             self.on_overrun(overrun)

@@ -1,7 +1,6 @@
 """The events of a run for services beside its log, such as MLflow, and the interface ``Exporter`` that takes them.
 
-What exporters are given are the log's own records: energies by component are as metered, before PUE, and what is not
-known is None.
+Exporters get the records of the log. Energies by component are as metered, before PUE; what is unknown is None.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ class RowWritten:
     """A row was written to the log.
 
     Attributes:
-        row: as it stands there; a segment is a part of an epoch that goes on.
-        of_epoch: its epoch so far, all segments together; None between two.
-        of_run: the totals so far, gaps included; energy, CO2e and cost as far as energy was metered.
-        energy_factor: the energy that is counted, PUE included, in that of the metered components.
+        row: the row of the log. A segment is a part of an open epoch.
+        of_epoch: the sum of the epoch so far, over its segments; None between two epochs.
+        of_run: the totals of the run so far, gaps included. Energy, CO2e and cost cover the metered time.
+        energy_factor: counted energy ÷ metered energy: PUE and the assumed rest of the node.
     """
 
     row: Row
@@ -57,11 +56,10 @@ class ExportEvent:
     """Something has happened in a run.
 
     Attributes:
-        position: the epoch that it belongs to, or in a run that counts in steps the steps that were done; of a gap that
-            of what was last.
-        utc_s: when that was.
-        what: a row; a forecast of the whole run, with its interval for each quantity; or a figure of its quality that
-            the training's user logged, such as an accuracy.
+        position: the epoch, or the number of optimizer steps if the run counts in steps. A gap has the position of what
+            came before it.
+        utc_s: the time of the event, in seconds since the Unix epoch.
+        what: a row, a forecast of the whole run, or a metric that the user logged.
     """
 
     position: int
@@ -74,10 +72,10 @@ class RunEnded:
     """A run has ended, and its log is closed.
 
     Attributes:
-        status: how it ended, of ``RunStatus``.
-        summary: its totals; None where it could not be closed.
-        run_dir: of the log.
-        utc_s: when it ended.
+        status: how the run ended.
+        summary: the totals; None if the run could not be closed.
+        run_dir: the directory of the run.
+        utc_s: when it ended, in seconds since the Unix epoch.
     """
 
     status: str
@@ -88,21 +86,21 @@ class RunEnded:
 
 @runtime_checkable
 class Exporter(Protocol):
-    """Takes what a run tells. Every method is called on a thread that all exporters share, never on the training's.
+    """Receives the events of a run, on one thread that all exporters share and never on the training's thread.
 
-    It may be as slow as it has to be: rows wait for it, and the training does not. What it raises is warned of once,
-    and it is left out from then on. At the end of the run it has some seconds. One object may serve several runs, one
+    An exporter may be slow: events wait for it, the training does not. An exporter that raises an error is warned of
+    once and left out from then on. At the end of a run it has some seconds. One object may serve several runs, one
     after the other.
     """
 
     def start(self, run: ExportedRun) -> None:
-        """Begin with a run: called with its first events, when its hardware is known."""
+        """Begin with a run. Called before its first events, when its hardware is known."""
 
     def export(self, events: Sequence[ExportEvent]) -> None:
-        """Take what has happened since the last call, which may be nothing; called at most once a second.
+        """Take the events since the last call, which may be none. Called at most once a second.
 
-        Events of a kind that is not known are skipped.
+        Skip events of an unknown kind.
         """
 
     def end(self, ending: RunEnded) -> None:
-        """Bring everything to its place: nothing follows."""
+        """Send everything that is left: no event follows."""

@@ -1,7 +1,7 @@
-"""The part of a run that tells exporters of it, and the exporters that a script or a setting names.
+"""Hand the events of a run to exporters, which a script or a setting names.
 
-Exporters are called on one thread of theirs, so that the training waits for none. Rows that they are too slow for are
-left out, the oldest first; the totals of the run so far stand with each of those that follow.
+Exporters are called on one thread of their own, so that the training never waits for them. If they are too slow, the
+oldest events are dropped; each later row carries the totals of the run so far.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from greenlove_tracker.vocabulary.errors import MissingExtraError, UsageError
 from greenlove_tracker.vocabulary.records import Row, RunStatus
 
 _DELIVER_S = 1.0
-_MOST_PENDING = 10_000  # events that wait for the exporters
-_BY_NAME = "greenlove_tracker.integrations.exporters"  # it stands above the tracker, and is loaded for a name
+_MOST_PENDING = 10_000  # events that wait for slow exporters
+_BY_NAME = "greenlove_tracker.integrations.exporters"  # above the tracker: imported only for a name
 
 
 def checked_exporters(exporters: Sequence[Exporter]) -> Sequence[Exporter]:
     """Return the exporters that a script gives.
 
     Raises:
-        UsageError: where one is none.
+        UsageError: if an object is not an exporter.
     """
     if not isinstance(exporters, list | tuple) or not all(
         isinstance(exporter, Exporter) and not isinstance(exporter, type) for exporter in exporters
@@ -44,10 +44,10 @@ def checked_exporters(exporters: Sequence[Exporter]) -> Sequence[Exporter]:
 
 
 def named_exporters(names: str) -> Sequence[Exporter]:
-    """Return the exporters of these names, separated by commas: ``mlflow`` or ``prometheus=/a/file.prom,wandb``.
+    """Return the exporters with these names, separated by commas: ``mlflow`` or ``prometheus=/a/file.prom,wandb``.
 
     Raises:
-        UsageError: for an unknown name, and one whose package is not installed.
+        UsageError: if a name is unknown, or its package is not installed.
     """
     make: Callable[[str], Exporter] = import_module(_BY_NAME).exporter_from
     try:
@@ -57,28 +57,28 @@ def named_exporters(names: str) -> Sequence[Exporter]:
 
 
 class RunExporters(RunPart):
-    """The exporters of one run.
+    """Hand the events of one run to its exporters.
 
     Args:
-        run: that it is a part of.
+        run: the parts of the run.
     """
 
     def __init__(self, run: RunParts) -> None:
         super().__init__(run)
-        # Nothing is told before an epoch is under way: by then the script has begun its own run of the service, where
-        # it has one, and the run of a script that makes a tracker is that tracker's. A command has no epochs.
+        # Nothing is exported before the first epoch. By then the script has begun its own run of the service, if it has
+        # one, and a tracker in the script has taken over the run. A command has no epochs.
         self._is_underway = run.state.mode is RunMode.COMMAND
         self._events: deque[ExportEvent] = deque(maxlen=_MOST_PENDING)
         self._rows_of_epoch: list[Row] = []
         self._position = 0  # of the last row
         self._ending: RunEnded | None = None
-        self._exporters: list[Exporter] | None = None  # once they are started; those that failed are left out
+        self._exporters: list[Exporter] | None = None  # that were started and have not failed
         self._has_thread = False
         self._is_due = threading.Event()
         self._is_done = threading.Event()
 
     def row(self, row: Row) -> None:
-        """Tell of a row."""
+        """Queue a row."""
         state = self._state
         if not state.exporters:
             return
@@ -95,7 +95,7 @@ class RunExporters(RunPart):
         so_far = {state.ranks.rank: state.row_totals}
         running = Ending(RunStatus.RUNNING, None, "")
         of_run = summarise(state.factors, so_far, running, gpu_count=state.gpu_count)
-        used = state.consumption(state.row_totals.node.metered.total_kwh)  # without estimates, which may fall again
+        used = state.consumption(state.row_totals.node.metered.total_kwh)  # without estimates, which may fall
         of_run = replace(
             of_run,
             energy_kwh=used.energy_kwh,
@@ -105,33 +105,33 @@ class RunExporters(RunPart):
         self._put(self._position, RowWritten(row, of_epoch, of_run, state.energy_factor))
 
     def forecast_issued(self, issued: IssuedForecast) -> None:
-        """Tell of a forecast."""
+        """Queue a forecast."""
         if _is_in_steps(self._state):
             self._put(issued.steps_done, issued)
         else:
             self._put(self._position, issued)
 
     def metric_logged(self, record: MetricRecord) -> None:
-        """Tell of a metric that the user logged."""
+        """Queue a metric that the user logged."""
         if _is_in_steps(self._state):
             self._put(record.steps_done, record)
         else:
             self._put(record.epoch or self._position, record)
 
     def tick(self) -> None:
-        """Hand over what there is where that is not done in the background."""
+        """Hand over the queued events, unless a background thread does."""
         if not self._state.in_background:
             self._deliver()
 
     def ended(self, ending: RunEnded) -> None:
-        """Tell of the end, without waiting."""
-        if self._ending is None:  # else with the training, and its script went on
+        """Queue the end of the run, without waiting."""
+        if self._ending is None:  # else the training ended before, and its script went on
             self._ending = ending
             self._begin()
             self._is_due.set()
 
     def wait(self, limit_s: float) -> None:
-        """Wait until everything has been handed over; only once."""
+        """Wait until everything has been handed over, the first time it is called."""
         self.tick()
         if self._state.exporters and not self._is_done.wait(limit_s):
             self._is_done.set()
@@ -142,10 +142,10 @@ class RunExporters(RunPart):
     def _put(self, position: int, what: RowWritten | IssuedForecast | MetricRecord) -> None:
         self._events.append(ExportEvent(position, self._state.clock.utc_s(), what))
         if self._is_underway:
-            self._begin()  # what the script has made active may be gone soon
+            self._begin()  # now, while the script's own run of the service is still active
 
     def _begin(self) -> None:
-        """Start the thread, once; without a background ``tick()`` hands over."""
+        """Start the exporters' thread, once. Without a background thread ``tick()`` hands over."""
         if self._state.in_background and self._state.exporters and not self._has_thread:
             self._has_thread = True
             start_thread("greenlove-exporters", self._work)
@@ -156,7 +156,7 @@ class RunExporters(RunPart):
             self._is_due.wait(_DELIVER_S)
 
     def _deliver(self) -> None:
-        """Hand over what there is by now; nothing too, since exporters count on being called."""
+        """Hand over the queued events, even if there are none: exporters rely on regular calls."""
         with self._state.lock:
             ending = self._ending
             if self._is_done.is_set() or not (self._is_underway or ending):
@@ -177,7 +177,7 @@ class RunExporters(RunPart):
             try:
                 if not self._is_done.is_set():
                     call(exporter)
-            except Exception as error:  # of somebody else's service, which is no reason to end a training
+            except Exception as error:  # an error of a service never ends the training
                 self._exporters = [other for other in self._exporters or () if other is not exporter]
                 name = type(exporter).__name__.removesuffix("Exporter")
                 message = f"{name} failed, and is left out from now on; the log has all: {error!r}"
@@ -187,7 +187,7 @@ class RunExporters(RunPart):
         state = self._state
         fields = self._writer.fields
         facts = {n.replace(".", "_"): fields[n].value for n in exported_names() if n in fields and fields[n].value}
-        if "intensity_order" in facts:  # what stands in run.csv then counts only where no service answers
+        if "intensity_order" in facts:  # the intensity in run.csv then counts only while no service answers
             facts = {name: value for name, value in facts.items() if not name.startswith("carbon_intensity")}
         return ExportedRun(state.run_dir, state.factors.project, state.started_utc_s, _is_in_steps(state), facts)
 

@@ -1,4 +1,4 @@
-"""Forecasts a run while it goes on, from its rows and from an earlier exploration of the same training."""
+"""Forecast a run while it goes on, from its rows and from an earlier exploration of the same training."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from greenlove_tracker.vocabulary.records import Energy, Field, Flag, Row, RowKi
 from greenlove_tracker.vocabulary.stopping import ExpectedStop, StoppingRule
 from greenlove_tracker.vocabulary.units import kwh_from_w_s, w_from_kwh_s
 
-_MAX_TIME_SHARE = 0.02  # forecasting takes no larger share of the time than this,
-_MOST_REST_S = 5.0  # and rests no longer than this: budgets stand on forecasts
-# Nor is one made before this share of the forecast time has passed, or this share more than has passed already: some
-# 600 in a run. The second is for the beginning, when a forecast may be many times too long.
+_MAX_TIME_SHARE = 0.02  # of the run's time may be spent on forecasting
+_MOST_REST_S = 5.0  # between two forecasts at most, since budgets depend on them
+# A new forecast waits until this share of the forecast time, or this share of the elapsed time, has passed: some 600
+# forecasts a run. The second limit is for the beginning, when a forecast may be many times too long.
 _MIN_PROGRESS_SHARE = 0.002
 _MIN_GROWTH = 0.1
-_FIRST_ENERGY_S = 5.0  # a training in steps has its power read this early; later each minute
-_MOST_METER_START_S = 20.0  # a meter that takes longer hangs: forecasts wait for it no more
-_FEWEST_BLOCKS = 128  # epochs are joined until hardly more remain, so that a forecast costs the same at any length
-_LEAST_POWER_S = 1.0  # a mean power is taken over this much: a single reading may hold 50 ms of what lay before
-_LEAST_STEPPED_S = 10.0  # steps tell of an epoch that goes on once so much of it has passed behind the first one
-# One epoch or two say little of how even a machine is, and the steps of the first much: it counts as so many parts.
-# On recorded GPU runs the interval after one epoch is 2 to 9% wide so, and 67 to 97% else.
+_FIRST_ENERGY_S = 5.0  # when the power of a training in steps is first read; later each minute
+_MOST_METER_START_S = 20.0  # forecasts no longer wait for a meter that takes longer
+_FEWEST_BLOCKS = 128  # epochs are joined down to about this many, so that a forecast costs the same at any length
+_LEAST_POWER_S = 1.0  # the least time for a mean power: a reading may include 50 ms of the time before
+_LEAST_STEPPED_S = 10.0  # steps of the open first epoch are used once they cover this much time
+# One or two epochs say little about how much epochs vary. The steps of the first epoch say more, so it is split into
+# this many parts. On recorded GPU runs that makes the interval after one epoch 2 to 9% wide, instead of 67 to 97%.
 _PARTS = 8
 _MOST_EPOCHS_BESIDE_PARTS = 2
 
@@ -45,51 +45,51 @@ _Item = TypeVar("_Item")
 
 
 class RunForecaster(RunPart):
-    """Forecasts one run; the first rank does so for all.
+    """Forecast one run; the first rank forecasts for all ranks.
 
     Args:
-        run: that it is a part of.
+        run: the parts of the run.
     """
 
     def __init__(self, run: RunParts) -> None:
         super().__init__(run)
         self._progress = ProgressLog(self._is_resumed)
-        self._rule: StoppingRule | None = None  # that may end the training early
-        self._stop_values: dict[int, float] = {}  # of its metric, by the number of the epoch that each belongs to
-        self._lock = threading.Lock()  # one forecast after the other, in the order of what they are made from
-        # Epochs that the last forecast was made from, or of a training in steps its steps; else those of the first one.
+        self._rule: StoppingRule | None = None  # early stopping
+        self._stop_values: dict[int, float] = {}  # values of the rule's metric, by epoch
+        self._lock = threading.Lock()  # one forecast at a time, in the order of their data
+        # The progress at the last forecast: epochs or steps done, or the steps of the first epoch.
         self._position_forecast_at = (0, 0, 0)
-        self._awaits_gap = False  # the last forecast assumes what comes at the end of an epoch, and another will know
-        self._next_s = 0.0  # the next forecast is made then, unless somebody asks
+        self._awaits_gap = False  # the last forecast assumed the end of an epoch, which the next one will have seen
+        self._next_s = 0.0  # when the next forecast is due, unless somebody asks before
 
     def _is_resumed(self) -> bool:
-        plan = self._state.plan  # a tracker of the script brings it
+        plan = self._state.plan  # None until a tracker in the script gives it
         return bool(self._state.settings.continues) or (plan is not None and plan.is_resumed)
 
     def row(self, row: Row) -> None:
-        """Add it to what forecasts are made from."""
+        """Add the row to the progress that forecasts use."""
         self._progress.add_row(row)
 
     def metric_logged(self, record: MetricRecord) -> None:
-        """Note the value of the rule's metric; of several in an epoch the last one counts."""
+        """Keep the last value of the rule's metric in each epoch."""
         if self._rule is not None and record.epoch is not None and record.name == metric_name(self._rule.metric):
             self._stop_values[record.epoch] = record.value
 
     def tick(self) -> None:
-        """Make a forecast where more is done than at the last one, and it is time."""
+        """Make a forecast if one is due."""
         self.update(is_asked=False)
 
     def expect_stop(self, rule: StoppingRule) -> None:
-        """Forecast from now on with a rule that may end the training early; the lock is held."""
+        """Forecast from now on with early stopping by this rule. The run's lock is held."""
         self._rule = rule
         self._stop_values.clear()
         self._writer.write_fields([Field("stopping_rule", str(rule))])
 
     def update(self, *, is_asked: bool = True) -> None:
-        """Make a forecast of what is done by now.
+        """Make a forecast if the run has progressed since the last one.
 
         Args:
-            is_asked: it is made however short the last one is ago.
+            is_asked: make it even if the last one is recent.
         """
         state = self._state
         recorder = self._recorder
@@ -99,7 +99,7 @@ class RunForecaster(RunPart):
                 return
             self._load()
             with state.lock:
-                self._run.tell_rows()  # what is done is told of, and nothing beyond
+                self._run.tell_rows()  # the forecast covers the rows that are done
                 plan = state.plan
                 if state.is_finished or plan is None:
                     progress = None
@@ -119,7 +119,7 @@ class RunForecaster(RunPart):
                 phases=plan.phases,
                 stop=self._expected_stop(plan, values, epochs_done),
             )
-            forecast = self._forecast(progress, rates, elapsed_s)  # without the run's lock: it takes a while
+            forecast = self._forecast(progress, rates, elapsed_s)  # without the run's lock, since it takes a while
             with state.lock:
                 if state.is_finished:
                     return
@@ -146,14 +146,14 @@ class RunForecaster(RunPart):
         return state.plan is not None and bool(state.plan.length) and not has_ended
 
     def _load(self) -> None:
-        """Load what forecasts need, before the first one is due; the rows that it slows down are flagged."""
+        """Import the forecasting code, and flag the rows that the import slows down."""
         if _LIVE in sys.modules:
             return
         with self._run.loading(), forks_wait:
             import_module(_LIVE)
 
     def _due_progress(self, plan: Plan, *, is_asked: bool) -> Progress | None:
-        """Return what a forecast is made from; None where none is due."""
+        """Return the progress for the next forecast; None if none is due."""
         state = self._state
         recorder = self._recorder
         total = plan.length or 0
@@ -162,7 +162,7 @@ class RunForecaster(RunPart):
         else:
             done = recorder.steps_done
         if done > total:
-            state.forecast = None  # it was of another training
+            state.forecast = None  # it was for another training
         self._add_marks()
         if plan.is_in_epochs and not done:
             position = (0, recorder.steps_done, 0)
@@ -173,7 +173,7 @@ class RunForecaster(RunPart):
             return None
         progress = self._progress_of(plan, total)
         if progress is None or not progress.blocks or not (progress.warm_blocks or is_asked):
-            return None  # we slowed down all that is known: one epoch more, and there is a forecast that holds
+            return None  # our imports slowed down every epoch so far: wait for one more
         self._position_forecast_at = position
         self._awaits_gap = progress.has_unseen_ends
         return progress
@@ -199,7 +199,7 @@ class RunForecaster(RunPart):
         if recorder.step_marks is None or (plan.is_in_epochs and not steps):
             return None
         if recorder.is_metering and not log.has_power and recorder.open_for_s() > _FIRST_ENERGY_S:
-            recorder.write_segment()  # nothing would be known of its power for a minute
+            recorder.write_segment()  # else its power would be unknown for a minute
             self._run.tell_rows()
         if not plan.is_in_epochs or not steps:
             return log.in_steps(total, energy_factor=energy_factor)
@@ -207,17 +207,17 @@ class RunForecaster(RunPart):
         progress = log.in_first_epoch(total, steps, begun, energy_factor=energy_factor)
         planned = total if recorder.is_opened_by_step else 1.0
         if progress is None or progress.done_units >= planned:
-            return None  # what was planned of it is done, and it goes on: its end will tell
+            return None  # the epoch goes on longer than planned: wait for its end
         return progress
 
     def _forecast(self, progress: Progress, rates: Rates, elapsed_s: float) -> Forecast:
-        """Return the forecast; it takes some 30 ms, and with early stopping some 100."""
+        """Return the forecast. It takes some 30 ms, with early stopping some 100 ms."""
         from greenlove_tracker.extrapolation.live import forecast_run
 
         state = self._state
         prior = self._state.prior
         began_s = self._state.clock.perf_s()
-        if prior is not None:  # the speed is that of all epochs, whatever may end them
+        if prior is not None:  # the speed of its epochs, whether or not early stopping ends them
             prior = prior.without_stop or prior
         forecast = forecast_run(progress, prior=prior, rates=rates, passed_s=elapsed_s)
         if state.rates_in_force.is_by_time:
@@ -229,8 +229,8 @@ class RunForecaster(RunPart):
         return forecast
 
     def _expected_stop(self, plan: Plan, values: Mapping[int, float], epochs_done: int) -> ExpectedStop | None:
-        """Return where the rule is expected to end the run, in its own epochs; None without a rule or such a plan."""
-        from greenlove_tracker.extrapolation.expected_stop import expected_stop  # which live loads
+        """Return the epoch at which the rule is expected to end the run; None without a rule or a plan in epochs."""
+        from greenlove_tracker.extrapolation.expected_stop import expected_stop  # loaded with live forecasts
 
         rule = self._rule
         if rule is None or not plan.is_in_epochs or not plan.epochs:
@@ -250,24 +250,24 @@ _LIVE = "greenlove_tracker.extrapolation.live"
 
 @runtime_checkable
 class ExplorationResult(Protocol):
-    """An exploration, such as ``Estimator.estimate()`` gives: its forecast, and that of another length."""
+    """The result of an exploration, such as that of ``Estimator.estimate()``."""
 
     @property
     def forecast(self) -> Forecast:
-        """The forecast of what was explored for."""
+        """The forecast of the explored plan."""
 
     def forecast_for(self, plan: TrainingPlan) -> Forecast:
         """Return the forecast of another plan from the same trials."""
 
 
 def prior_for(prior: Forecast | ExplorationResult | None, plan: Plan) -> Forecast | None:
-    """Return the forecast of a run of this plan, from an exploration or an earlier forecast.
+    """Return the forecast of a run with this plan, from an exploration or an earlier forecast.
 
-    An exploration for another number of epochs or steps is forecast again from its trials. A plan that is not known,
-    on either side, is taken to be the other's.
+    If an exploration was made for another number of epochs or steps, make the forecast again from its trials. If one
+    of the two plans is unknown, assume that it is the other.
 
     Raises:
-        UsageError: where the prior is none, or a forecast alone is of another number.
+        UsageError: if the prior is neither, or a plain forecast is for another number of epochs or steps.
     """
     if prior is None:
         return None
@@ -275,7 +275,7 @@ def prior_for(prior: Forecast | ExplorationResult | None, plan: Plan) -> Forecas
         raise UsageError(f"prior must be what estimate() gives, or a Forecast, as of extrapolate(), not {prior!r}")
     forecast = prior if isinstance(prior, Forecast) else prior.forecast
     if forecast.without_stop is not None and (not plan.is_in_epochs or plan.is_resumed):
-        forecast = forecast.without_stop  # of all epochs: an early end says nothing of steps, or of the rest alone
+        forecast = forecast.without_stop  # early stopping is forecast for whole trainings in epochs only
     if forecast.plan is None or not plan.length:
         return forecast
     if plan.is_in_epochs:
@@ -285,7 +285,7 @@ def prior_for(prior: Forecast | ExplorationResult | None, plan: Plan) -> Forecas
     if plan.phases and plan.phases != wanted.phases:
         wanted = replace(wanted, phases=plan.phases, eval_every=None, save_every=None)
     elif math.isclose(_all_batches(wanted), _all_batches(forecast.plan)):
-        return replace(forecast, plan=wanted)  # in the unit of the run
+        return replace(forecast, plan=wanted)  # the same length, in the unit of the run
     if isinstance(prior, Forecast) or forecast.method == "power":
         phases = " in other phases" if wanted.phases else ""
         raise UsageError(
@@ -306,11 +306,11 @@ def _length(plan: TrainingPlan) -> str:
     return plural(plan.steps or 0, "step")
 
 
-# -- what a forecast is made from -------------------------------------------------------------------------------------
+# -- the progress that forecasts use ----------------------------------------------------------------------------------
 
 
 def _joined(items: list[_Item], join: Callable[[_Item, _Item], _Item | None]) -> list[_Item]:
-    """Join each item to the one before where ``join`` gives what both are."""
+    """Join neighbours for which ``join`` returns the joined item."""
     result = items[:1]
     for item in items[1:]:
         both = join(result[-1], item)
@@ -324,7 +324,7 @@ def _joined(items: list[_Item], join: Callable[[_Item, _Item], _Item | None]) ->
 def _joined_to_few(
     items: list[_Item], size: Callable[[_Item], float], join: Callable[[_Item, _Item], _Item | None]
 ) -> list[_Item]:
-    """Join neighbours once there are four times as many as need be, to twice as many at most."""
+    """Join neighbours to at most 2 × _FEWEST_BLOCKS items, once there are 4 × _FEWEST_BLOCKS."""
     if len(items) < 4 * _FEWEST_BLOCKS:
         return items
     most = math.fsum(map(size, items)) / _FEWEST_BLOCKS
@@ -350,38 +350,38 @@ class _OpenEpoch:
     began_s: float  # since the run began
     active_s: float = 0.0
     paused_s: float = 0.0
-    loading_s: float = 0.0  # of its active time, what we slowed down
+    loading_s: float = 0.0  # active time during which our imports ran
 
 
 class ProgressLog:
-    """Adds up epochs or steps, and the gaps between them, as rows are finished.
+    """Add up epochs or steps, and the gaps between them, as rows are finished.
 
     Args:
-        is_resumed: tells whether an earlier run did a part of the training, and maybe of the first epoch here: it is
-            no measure of the others.
+        is_resumed: returns True if an earlier run did a part of the training. The first epoch may then be a part of
+            one, and is not used as a measure of the others.
     """
 
     def __init__(self, is_resumed: Callable[[], bool] = lambda: False) -> None:
         self._is_resumed = is_resumed
-        self._epochs: list[Block] = []  # of the last one the gap behind it is not known before another begins
-        self._n_epochs = 0  # all that are done
+        self._epochs: list[Block] = []  # the gap after the last one is unknown until the next epoch begins
+        self._n_epochs = 0  # epochs done
         self._open: _OpenEpoch | None = None
-        self._startup_s = self._between_s = 0.0  # the gap before the first epoch, and that behind the last one
-        self._rows_s = 0.0  # all that rows hold
-        self._settled_s = 0.0  # up to the last epoch's end, or the gap behind it where that is known
-        # Durations in s and energies in kWh; what is metered last may be less than ``_LEAST_POWER_S``.
+        self._startup_s = self._between_s = 0.0  # before the first epoch; after the last one
+        self._rows_s = 0.0  # the time of all rows
+        self._settled_s = 0.0  # until the end of the last epoch, or of the gap after it if that is known
+        # Durations in s and energies in kWh; the last may be shorter than ``_LEAST_POWER_S``.
         self._metered: list[tuple[float, float]] = []
-        # Steps of a training that counts in steps, or of the first epoch: the mark behind the first call, until which
-        # all is start-up; the latest; and what lies between, in steps.
+        # Steps of a training that counts in steps, or of the first epoch: the first mark, before which all time is
+        # start-up; the latest mark; and the steps between them.
         self._first_step: StepMark | None = None
         self._last_step = StepMark(0, 0.0)
         self._steps: list[Block] = []
-        self._is_cut = False  # an epoch was cut off, and is done again: steps tell nothing of the first one
-        self._parts: list[Block] = []  # of the first epoch; empty where its steps do not tell
+        self._is_cut = False  # an epoch was cut off and is done again, so its steps are not used
+        self._parts: list[Block] = []  # of the first epoch; empty if its steps are too few
 
     @property
     def has_power(self) -> bool:
-        """True once a mean power is known."""
+        """True once the mean power is known."""
         return bool(self._metered) and self._metered[0][0] >= _LEAST_POWER_S
 
     @property
@@ -415,7 +415,7 @@ class ProgressLog:
             self._end_epoch(self._open)
 
     def _settle_gap(self) -> None:
-        """Add the gap to the epoch before it, which is over with that."""
+        """Add the gap to the epoch before it."""
         if self._n_epochs:
             self._settled_s = self._rows_s
         if self._epochs:
@@ -435,9 +435,9 @@ class ProgressLog:
         self._n_epochs = self._n_epochs + 1
 
     def _parts_of(self, epoch: _OpenEpoch) -> list[Block]:
-        """Return the epoch in parts; none where there are too few steps, or pauses in it.
+        """Return the epoch in parts; none if it has too few steps, or pauses.
 
-        What follows its last step, such as a validation, is spread over all.
+        The time after its last step, such as a validation, is spread over all parts.
         """
         if self._first_step is None:
             startup_s = 0.0
@@ -469,12 +469,13 @@ class ProgressLog:
         self._metered = _joined_to_few(self._metered, lambda power: power[0], lambda a, b: (a[0] + b[0], a[1] + b[1]))
 
     def add_steps(self, marks: Sequence[StepMark]) -> None:
-        """Add the steps since the last call, of a training that counts in steps, or of the first epoch.
+        """Add the steps since the last call, of a training that counts in steps or of the first epoch.
 
-        What came before the first mark is start-up: loading, compiling. Steps that took no time count with the next.
+        The time before the first mark is start-up, such as loading and compiling. Steps that took no time are counted
+        with the next ones.
 
         Args:
-            marks: the first and the last step of the run; empty before any.
+            marks: the marks after the first and after the last step of the run; empty before the first step.
         """
         for mark in marks:
             if self._first_step is None:
@@ -492,8 +493,8 @@ class ProgressLog:
 
         Args:
             total: epochs of the whole training.
-            open_gap_s: of the epoch that has begun, the gap before it that no row holds yet; None where none has.
-            energy_factor: multiplies every energy: PUE, and what is assumed of the node.
+            open_gap_s: the gap before the open epoch, which is in no row yet; None if no epoch is open.
+            energy_factor: multiplies every energy: PUE and the assumed rest of the node.
         """
         blocks = list(self._epochs)
         settled_s = self._settled_s
@@ -516,14 +517,14 @@ class ProgressLog:
     def in_first_epoch(
         self, total: int, steps_per_epoch: float, begun: float = 0.0, *, energy_factor: float = 1.0
     ) -> Progress | None:
-        """Return the progress of a training of ``total`` epochs before the first one has ended, from its steps.
+        """Return the progress of a training of ``total`` epochs during its first epoch, from the steps.
 
-        None where they say nothing yet, or are those of an epoch already that did not end.
+        Return None if there are too few steps, or if an epoch was cut off.
 
         Args:
             total: epochs of the whole training.
             steps_per_epoch: as planned.
-            begun: the share of the first epoch that an earlier run did.
+            begun: the share of the first epoch that an earlier run did, 0 to 1.
             energy_factor: as for ``in_epochs``.
         """
         first = self._first_step
@@ -557,7 +558,7 @@ class ProgressLog:
         if powers:
             mean_w = w_from_kwh_s(math.fsum(kwh for _, kwh in powers), math.fsum(s for s, _ in powers)) or 0.0
             metered_s, metered_kwh = map(math.fsum, zip(*self._metered, strict=True))
-            unmetered_s = elapsed_s - metered_s  # negative: of an epoch that is open
+            unmetered_s = elapsed_s - metered_s  # negative if an open epoch was metered
             used_kwh = (metered_kwh + kwh_from_w_s(mean_w, unmetered_s)) * energy_factor
         return Progress(
             total,

@@ -1,4 +1,4 @@
-"""How many epochs the loop of a script has, read from its source: Python does not show what a running loop iterates."""
+"""Find the number of epochs of a script's loop in its source: Python does not tell what a running loop iterates."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 _NOT_OF_SCRIPT = (str(Path(__file__).parents[1]), *_LIBRARIES, "<frozen")
 _RANGES = {"range", "trange"}
-_WRAPPERS = {"tqdm", "enumerate"}  # which hand on as many as their first argument
-# What may be evaluated once more: it calls nothing of the script's but what gives an attribute or an item.
+_WRAPPERS = {"tqdm", "enumerate"}  # they yield as many items as their first argument
+# Expressions that are safe to evaluate again: of the script's code they call only attribute and item access.
 _OPERATORS = ast.operator | ast.unaryop | ast.expr_context
 _EVALUATED = ast.Name | ast.Attribute | ast.Subscript | ast.Constant | ast.BinOp | ast.UnaryOp | _OPERATORS
 _LOOPS = ast.For | ast.While
@@ -22,20 +22,19 @@ _AROUND = _LOOPS | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class LoopLength(NamedTuple):
-    """The epochs of a loop, and where that is read."""
+    """The number of epochs of a loop, and the place in the source."""
 
     epochs: int
     source: str
 
 
 def loop_length(frame: FrameType | None, loader: object) -> LoopLength | None:
-    """Return the epochs of the loop around that over a loader, and where that is read; None where it does not show.
+    """Return the number of epochs of the loop of epochs around a call; None if it cannot be found.
 
     Args:
-        frame: that called, within the loop over the loader. Nothing is looked for outside of the script, whose callers'
-            loops count too.
-        loader: whose batches the call is for; the loop over it, and those within, are not meant, and libraries that the
-            script calls for a step may lie between. None: the script itself calls, in its loop of epochs.
+        frame: the frame that called. Loops of the script's functions up the stack are searched, those of libraries not.
+        loader: the loader whose batches are being trained. The loop of epochs lies outside the loop over this loader,
+            and library code may lie in between. None: the script itself calls, in its loop of epochs.
     """
     while loader is not None and frame is not None and not _is_of_script(frame):
         frame = frame.f_back
@@ -56,15 +55,15 @@ def loop_length(frame: FrameType | None, loader: object) -> LoopLength | None:
 
 
 def overrules(found: LoopLength, given: int, frame: FrameType) -> bool:
-    """Return True where a loop certainly has other epochs than were given, so that its number counts.
+    """Return True if the loop certainly has another number of epochs than was given, so that the loop counts.
 
-    A loop of fewer rounds may be one of several that share the epochs; so it must be the only one. One of more rounds
-    may be left early, or pass some over; so ``epoch_start()`` must be its first statement, and nothing in it leaves it.
+    A loop with fewer rounds may be one of several that share the epochs, so it must be the only one. A loop with more
+    rounds may end early or skip rounds, so ``epoch_start()`` must be its first statement, and nothing may leave it.
 
     Args:
-        found: by ``loop_length(frame, None)``.
-        given: epochs.
-        frame: that called ``epoch_start()``.
+        found: the result of ``loop_length(frame, None)``.
+        given: the number of epochs that was given.
+        frame: the frame that called ``epoch_start()``.
     """
     if found.epochs < given:
         return _is_only_loop(frame)
@@ -75,9 +74,9 @@ def overrules(found: LoopLength, given: int, frame: FrameType) -> bool:
 
 
 def _is_only_loop(frame: FrameType | None) -> bool:
-    """Return True where ``epoch_start``, and each function around its call, is called at one place of a file."""
+    """Return True if ``epoch_start``, and each function around its call, is called at only one place of its file."""
     called = "epoch_start"
-    while frame is not None and _is_of_script(frame) and called != "<module>":  # which is run once
+    while frame is not None and _is_of_script(frame) and called != "<module>":  # module code runs once
         calls = re.findall(rf"(?<!def )\b{called}\(", _source(frame))
         if len(calls) > 1:
             return False
@@ -95,21 +94,21 @@ def _source(frame: FrameType) -> str:
 
 
 def _loops_around(frame: FrameType) -> list[Any]:
-    """Return the loops of this function around the line that it is at, the innermost first."""
+    """Return the loops around the current line of a frame's function, the innermost first."""
     try:
         tree = ast.parse(_source(frame))
     except (SyntaxError, ValueError):
         return []
     line = frame.f_lineno
     loops = list[Any]()
-    for node in ast.walk(tree):  # what is around a line comes from the outside in
+    for node in ast.walk(tree):  # outer loops come before inner ones
         if isinstance(node, _AROUND) and node.lineno <= line <= (node.end_lineno or 0):
             loops = [node, *loops] if isinstance(node, _LOOPS) else []
     return loops
 
 
 def _iterates(loop: ast.For | ast.While, frame: FrameType, loader: object) -> bool:
-    """Return True of a loop over the loader, or over what is made of it, such as ``enumerate(loader)``."""
+    """Return True if a loop iterates over the loader or a wrapper of it, such as ``enumerate(loader)``."""
     if isinstance(loop, ast.While):
         return False
     for node in ast.walk(loop.iter):
@@ -123,7 +122,7 @@ def _iterates(loop: ast.For | ast.While, frame: FrameType, loader: object) -> bo
 
 
 def _length(iterated: ast.expr, frame: FrameType) -> int | None:
-    """Return the length of a ``range``, also of one in a progress bar, or of either in a variable; else None."""
+    """Return the length of a ``range``, also within a progress bar or a variable; else None."""
     if isinstance(iterated, ast.NamedExpr):
         iterated = iterated.value
     if not isinstance(iterated, ast.Call):
@@ -139,11 +138,11 @@ def _length(iterated: ast.expr, frame: FrameType) -> int | None:
 
 
 def _value(expression: ast.expr, frame: FrameType) -> Any:
-    """Return what a plain expression is in this frame; None where it is another, or is not there."""
+    """Return the value of a plain expression in this frame; None if it is not plain or cannot be evaluated."""
     if not all(isinstance(node, _EVALUATED) for node in ast.walk(expression)):
         return None
     try:
         code = compile(ast.Expression(expression), frame.f_code.co_filename, "eval")
         return eval(code, frame.f_globals, frame.f_locals)  # noqa: S307  # names and items of the script's own
-    except Exception:  # of the script's own objects
+    except Exception:  # an error of the script's own objects
         return None

@@ -23,9 +23,9 @@ from greenlove_tracker.vocabulary.workloads import GIVEN
 def run_fields(
     settings: Settings, plan: Plan, ranks: Ranks, factors: RunFactors, extra: Sequence[Field]
 ) -> list[Field]:
-    """Return user, command, host, job, plan and factors of a run; an ``extra`` line replaces ours of its name.
+    """Return user, command, host, job, plan and factors of a run. A field of ``extra`` replaces ours of the same name.
 
-    The writer masks what is secret in the command.
+    The writer masks secrets in the command.
     """
     if sys.argv and sys.argv[0]:
         argv = sys.argv

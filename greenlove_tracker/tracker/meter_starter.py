@@ -1,4 +1,4 @@
-"""Starts the energy meter of a run beside a training that already runs, and releases it."""
+"""Start the energy meter of a run while the training already runs, and stop it at the end."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from greenlove_tracker.vocabulary.records import Field, Flag, LoggedGpuEnergy
 
 
 class MeterStarter(RunPart):
-    """Starts and stops the meter of one run.
+    """Start and stop the meter of one run.
 
     Args:
-        run: that it is a part of.
+        run: the parts of the run.
 
     Attributes:
-        gpus: returns what was read of each GPU.
+        gpus: returns the energy that was read of each GPU.
     """
 
     def __init__(self, run: RunParts) -> None:
         super().__init__(run)
         self._meter = run.state.meter
-        self._is_settled = threading.Event()  # it is up, or never will be
+        self._is_settled = threading.Event()  # the meter has started, or has failed to
         self._is_released = self._has_failed = False
         self._visible_gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
         self.gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple
         self._found: dict[str, str] = {}
 
     def started(self) -> None:
-        """Start the meter, on a thread where it takes its time: nothing waits for it."""
+        """Start the meter, on a thread of its own if that takes long: nothing waits for it."""
         if self._meter.starts_at_once:
             self._start()
         else:
@@ -65,7 +65,7 @@ class MeterStarter(RunPart):
     def _attach(self, info: MeterInfo) -> None:
         ready_s = self._state.elapsed_s
         known = tuple(field for field in info.fields if field.name in FIELDS)
-        if known != info.fields:  # of a user's own meter
+        if known != info.fields:  # a user's own meter may give others
             self._state.warn_once.warn(
                 "fields", "run.csv lacks some of the fields that the meter gives: they are left out"
             )
@@ -78,7 +78,7 @@ class MeterStarter(RunPart):
             self._recorder.attach_meter(self._meter, info.gpus)
             self.gpus = info.gpus
             self._found = {field.name: field.value for field in info.fields}
-        # behind the attaching: what passes between the meter's start and its first row would be energy without time
+        # after the meter is attached: energy read before its first row would have no time
         self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{ready_s:.3f}", "s")])
 
     def tick(self) -> None:
@@ -88,14 +88,14 @@ class MeterStarter(RunPart):
                 self._state.warn_once.warn(one.gpu.label, f"{one.gpu.label} could not be read: {one.problem}")
 
     def ending(self) -> None:
-        """Write the energy of each GPU, why one could not be read, and whether others may have been meant."""
+        """Write the energy of each GPU, read errors, and doubts about which GPUs are ours."""
         self.tick()
         gpus = self.gpus()
         fields = []
         problems = [f"{one.gpu.label}: {one.problem}" for one in gpus if one.problem]
         if problems:
             fields.append(Field("gpu_note", "; ".join(problems)))
-        if gpus and Flag.METER_FAILED not in self._state.row_totals.flags:  # else they are of more than the rows
+        if gpus and Flag.METER_FAILED not in self._state.row_totals.flags:  # else they include energy that is in no row
             energies = [LoggedGpuEnergy(one.gpu.index, one.kwh, is_whole=not one.problem) for one in gpus]
             fields.append(Field("gpu_energies_kwh", " ".join(map(str, energies)), "kWh"))
         doubts = [self._found.get("gpu_doubt", "")]
@@ -111,11 +111,11 @@ class MeterStarter(RunPart):
         self._writer.write_fields(fields)
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Wait until the meter is up; return False where it is not in time, or cannot be."""
+        """Wait until the meter is up; return False if it fails or is not up in time."""
         return self._is_settled.wait(timeout_s) and not self._has_failed
 
     def ended(self, ending: RunEnded) -> None:
-        """Stop the meter, now or as soon as it has come up."""
+        """Stop the meter, or have it stopped as soon as it is up."""
         self._is_released = True
         if self._is_settled.is_set():
             self._stop()

@@ -1,4 +1,4 @@
-"""What a run does beside timing rows is done by parts: each hears what happens in the run, and knows no other one.
+"""The parts of a run do all that is not timing rows. Each is told what happens in the run, and knows no other part.
 
 Their list stands in ``session.py``.
 """
@@ -23,12 +23,13 @@ _Kind = TypeVar("_Kind", bound="RunPart")
 
 
 class RunPart:
-    """A part of one run. It overrides what it wants to hear of.
+    """A part of one run. A subclass overrides the methods for the events that it needs.
 
-    What is called "locked" comes with the run's lock held, mostly on the training's own thread, and returns at once.
+    Methods marked "locked" are called with the run's lock held, mostly on the training's thread, and must return at
+    once.
 
     Args:
-        run: the parts of the run, itself among them; they have its state, its recorder and its writer.
+        run: the parts of the run, with its state, its recorder and its writer.
     """
 
     def __init__(self, run: RunParts) -> None:
@@ -38,44 +39,44 @@ class RunPart:
         self._writer = run.writer
 
     def started(self) -> None:
-        """Begin: the run has."""
+        """Begin, since the run has begun."""
 
     def row(self, row: Row) -> None:
-        """Take a row, which is in the log already: at the next tick, or before anybody asks about the run; locked."""
+        """Take a row that is in the log already, at the next tick or when somebody asks about the run; locked."""
 
     def metric_logged(self, record: MetricRecord) -> None:
-        """Take a metric that the training has logged; locked."""
+        """Take a metric that the training logged; locked."""
 
     def forecast_issued(self, issued: IssuedForecast) -> None:
         """Take a new forecast of the whole run; locked."""
 
     def tick(self) -> None:
-        """Do what is due, each second, on a thread of the run's own, which has time."""
+        """Do what is due. Called each second on the run's own thread, and may take its time."""
 
     def between_epochs(self) -> None:
-        """Stop the training if need be, on its own thread: what this raises goes through to it."""
+        """Stop the training if need be: called on its thread, and what this raises reaches it."""
 
     def ending(self) -> None:
-        """Write what is left: the last row is made, and the log is open still; locked."""
+        """Write what is left: the last row is made, and the log is still open; locked."""
 
     def ended(self, ending: RunEnded) -> None:
-        """End: the log is closed; locked."""
+        """End, since the log is closed; locked."""
 
     def wait(self, limit_s: float) -> None:
-        """Finish what goes on in the background, behind the end; the process waits so long."""
+        """Finish background work after the end of the run, within the limit."""
 
 
 class RunParts:
-    """The parts of one run, which are told of everything in the order of their list.
+    """The parts of one run. Each event goes to all of them in the order of their list.
 
     Args:
-        kinds: of parts: each is called with this object.
-        state: of the run.
-        recorder: of the run.
-        writer: of the run.
+        kinds: the classes of the parts, each called with this object.
+        state: the state of the run.
+        recorder: the recorder of the run.
+        writer: the writer of the run.
 
     Attributes:
-        rows: that nobody was told of yet: the training's thread adds them, and waits for nobody.
+        rows: rows that the parts were not told of yet. The training's thread adds them without waiting.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class RunParts:
         self.rows: deque[Row] = deque()
 
     def tell_rows(self) -> None:
-        """Tell of the rows so far: at each tick, and wherever somebody asks what is known of the run."""
+        """Pass on the rows so far: at each tick, and whenever somebody asks about the run."""
         with self.state.lock:
             while self.rows:
                 self._tell_row(self.rows.popleft())
@@ -99,22 +100,22 @@ class RunParts:
         self.tell(lambda part: part.row(row))
 
     def get(self, kind: type[_Kind]) -> _Kind:
-        """Return the part of this kind, for a question to it."""
+        """Return the part of this class."""
         return next(part for part in self._parts if isinstance(part, kind))
 
     def pass_between_epochs(self) -> None:
-        """Let parts stop the training: what they raise goes through to it."""
+        """Let the parts stop the training: what they raise reaches it."""
         for part in self._parts:
             part.between_epochs()
 
     def beside(self, name: str, work: Callable[[], None]) -> None:
-        """Do what takes its time on a thread of its own; at once without a background, or where there is no thread."""
+        """Do slow work on a thread of its own; do it at once if there are no threads, or none can be started."""
         if not self.state.in_background or start_thread(name, work) is not None:
             work()
 
     @contextmanager
     def loading(self) -> Iterator[None]:
-        """``with run.loading():`` around what is loaded beside the training: rows that it slows down say so."""
+        """``with run.loading():`` around imports beside the training flags the rows that they slow down."""
         with self.state.lock:
             self.recorder.begin_loading()
         try:

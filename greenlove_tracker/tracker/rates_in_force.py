@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # they are loaded only where they are asked for
 
 @dataclass(frozen=True, slots=True)
 class RowRates:
-    """The rates of a row's time; None where the run asked for none."""
+    """The rates in force during a row; None where the run did not ask for rates by time."""
 
     carbon_intensity_gco2e_per_kwh: float | None
     carbon_intensity_source: str
@@ -32,13 +32,13 @@ class RowRates:
 
 @dataclass(frozen=True, slots=True)
 class RatesInForce:
-    """The rates by which rows are counted, by their time.
+    """Carbon intensity and electricity price by time, which rows are counted with.
 
     Attributes:
-        table: the carbon intensity of the run, where none is asked for.
+        table: the carbon intensity that counts where no service answers.
         pue: power usage effectiveness.
-        intensity: None where none is asked for.
-        tariff: None where the price is the same at all times.
+        intensity: the live carbon intensity; None if the run did not ask for it.
+        tariff: the tariff; None if the price is the same at all times.
     """
 
     table: Factor
@@ -48,16 +48,16 @@ class RatesInForce:
 
     @property
     def is_by_time(self) -> bool:
-        """True where one of the two is not the same at all times."""
+        """True if the carbon intensity or the price changes with time."""
         return self.intensity is not None or self.tariff is not None
 
     @property
     def constant(self) -> RowRates | None:
-        """The rates of every row, where they are the same at all times; else None."""
+        """The rates of every row; None if they change with time."""
         return None if self.is_by_time else self.between(0.0, 0.0)
 
     def between(self, from_utc_s: float, to_utc_s: float) -> RowRates:
-        """Return the rates of a stretch of time."""
+        """Return the rates between two times."""
         if self.intensity is None:
             own = None
             source = ""
@@ -76,17 +76,17 @@ class RatesInForce:
         return self.tariff.usd_per_kwh(since)
 
     def priced(self, forecast: Forecast, rates: Rates, utc_s: float, elapsed_s: float, gpu_count: int) -> Forecast:
-        """Return the forecast of a run with its CO2e, and its cost by the tariff.
+        """Return the forecast of a run with its CO2e, and with its cost by the tariff.
 
-        The mean carbon intensity of the energy so far stands for the rest, and the interval of the CO2e is wide enough
-        for what intensities do.
+        The rest of the run is counted with the mean carbon intensity so far. The interval of the CO2e allows for
+        changes of the intensity.
 
         Args:
-            forecast: of the whole run.
-            rates: of what is done.
+            forecast: the forecast of the whole run.
+            rates: the mean rates of the run so far.
             utc_s: the present time.
-            elapsed_s: what is done; the power of the rest is taken to be the same.
-            gpu_count: GPUs that a machine's price is paid for.
+            elapsed_s: the time of the run so far; the rest is assumed to draw the same power.
+            gpu_count: the GPUs that a machine's price is paid for.
         """
         rest_s = max(0.0, forecast.duration_s.point - elapsed_s)
         if rates.electricity_price is None:
@@ -102,7 +102,7 @@ class RatesInForce:
         return replace(priced, emissions_kgco2e=with_persistence_error(priced.emissions_kgco2e, elapsed_s, rest_s))
 
     def now(self, rates: Rates, utc_s: float) -> Rates:
-        """Return the rates of a run with those that are in force now."""
+        """Return the rates of a run, updated to those in force now."""
         if self.intensity is not None:
             rates = replace(rates, carbon_intensity=self.intensity.in_force[0])
         price = self._price(utc_s, utc_s)
@@ -119,17 +119,17 @@ def open_rates(
     *,
     source: IntensityFallbacks | None = None,
 ) -> tuple[RunFactors, RatesInForce]:
-    """Return the factors of a run, and its rates by time; the factors then hold the mean price of a tariff.
+    """Return the factors of a run, with the mean price of its tariff, and its rates by time.
 
     Args:
-        settings: of the run.
-        factors: of the run; its carbon intensity counts where no service answers.
-        clock: of the run.
-        warn_once: a setting of a file or a variable that cannot be is warned of, and counts for nothing.
-        source: of the user's own, instead of a name in the settings.
+        settings: the settings of the run.
+        factors: the factors of the run; their carbon intensity counts where no service answers.
+        clock: the clock of the run.
+        warn_once: warns of a bad setting of a file or a variable, which is then ignored.
+        source: the user's own source of carbon intensity, instead of the one that the settings name.
 
     Raises:
-        UsageError: where an argument names a source or a tariff that cannot be.
+        UsageError: if an argument names an unknown source or a bad tariff.
     """
     table = factors.carbon_intensity
     live = None
@@ -151,9 +151,9 @@ def open_rates(
 
 
 def _mean_price(tariff: Tariff, clock: Clock, table: Factor | None) -> Factor | None:
-    """Return the mean price of the week that begins now, or the price now; of neither is known, the table's.
+    """Return the tariff's mean price over the next week, else its price now, else the table's price.
 
-    It counts where a tariff says nothing of an hour, and stands for the run before it has any rows.
+    It counts for hours that the tariff leaves out, and until the run has rows.
     """
     since = datetime.fromtimestamp(clock.utc_s(), UTC)
     price = tariff.mean_usd_per_kwh(since, since + timedelta(days=7))
@@ -167,10 +167,10 @@ def _mean_price(tariff: Tariff, clock: Clock, table: Factor | None) -> Factor | 
 
 
 def _open_source(settings: Settings, clock: Clock) -> IntensityFallbacks:
-    """Return the services that a run asks; no network is asked yet.
+    """Return the carbon-intensity services of a run, without asking the network yet.
 
     Raises:
-        UsageError: for an unknown name, a service that does not know the place, a missing key or a bad file.
+        UsageError: if the name is unknown, the service does not know the place, a key is missing or a file is bad.
     """
     from greenlove_tracker.grid.live.fallback import open_intensity, parse_base_urls
     from greenlove_tracker.grid.live.http_client import HttpClient

@@ -1,6 +1,6 @@
-"""Turns starts and ends of epochs into rows: time and energy of each, and of the gap between them.
+"""Turn starts and ends of epochs into rows: time and energy of each epoch, and of the gap between epochs.
 
-It knows nothing of threads, files or signals: the session holds the lock and takes the rows.
+It has no threads, files or signals: the session holds the lock and writes the rows.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from greenlove_tracker.vocabulary.units import gco2e_from_kwh
 if TYPE_CHECKING:
     from greenlove_tracker.tracker.rates_in_force import RatesInForce
 
-_UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginning without a row of its own
-LOADING_SHARE = 0.1  # of a row or an epoch beside which we were loading: less is hardly felt
-_OF_EPOCHS_ALONE = {Flag.SHORT, Flag.LOADING}  # flags of a gap that say nothing of the row that holds it
+_UNMETERED_S = 0.01  # a shorter time before a meter that starts at once gets no row of its own
+LOADING_SHARE = 0.1  # a row or an epoch is flagged if our imports ran for more than this share of it
+_OF_EPOCHS_ALONE = {Flag.SHORT, Flag.LOADING}  # flags of a gap that its row does not take over
 _QUANTITIES = ("steps", "batches", "samples", "tokens")
-_TOO_MANY = 10**20  # a cell of the log has no more digits
-_CLOCK_TOLERANCE_S = 2.0  # wall and steady clock of a span may differ by this much, and by 1% of it
+_TOO_MANY = 10**20  # the log has no room for more digits
+_CLOCK_TOLERANCE_S = 2.0  # wall and steady clock may differ by this much, plus 1% of the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class _Boundary:
 
     perf_s: float
     utc_s: float
-    loading_s: float = 0.0  # until then
+    loading_s: float = 0.0  # our imports until then
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ class _MeteredSpan:
 
 
 class StepMark(NamedTuple):
-    """The work of a loop at the end of one of its steps: a tuple, since each step makes one.
+    """The progress at the end of a step. A tuple, since each step makes one.
 
     Attributes:
-        steps: all that are done.
-        at_s: when that was, since the run began.
-        paused_s: pauses until then.
-        loading_s: for how long we have been loading beside them.
+        steps: the steps done so far.
+        at_s: the time since the run began.
+        paused_s: the pauses until then.
+        loading_s: the time until then during which our imports ran.
     """
 
     steps: int
@@ -80,23 +80,23 @@ class Recorder:
 
     Args:
         clock: read at every boundary.
-        emit: takes each finished row.
-        before_reading: brings the device to rest before the clock is read at a boundary of an epoch.
-        rates: by which rows are counted.
+        emit: called with each finished row.
+        before_reading: synchronises the device, called before the clock is read where an epoch begins or ends.
+        rates: the rates that rows are counted with.
         on_meter_failure: called with the error when the meter fails.
-        on_bad_count: called with the reason where something that the loop counted is left out.
+        on_bad_count: called with the reason when a count of the loop is left out.
         started: when the run began, by both clocks; None: now.
-        epochs_before: epochs that a run before this one did; the number of the first one here follows theirs.
+        epochs_before: epochs that an earlier run did; the first epoch here has the next number.
 
     Attributes:
         epoch: the number of the open epoch, from 1; None between two.
-        is_paused: the open epoch is interrupted by an evaluation or a checkpoint.
+        is_paused: True while an evaluation or a checkpoint interrupts the open epoch.
         epochs_begun: epochs that were started.
         epochs_done: epochs that were ended.
-        step_marks: the marks behind the first call that counted steps, and the last one; None before any.
-        paused_s: pauses that are over.
-        is_opened_by_step: nobody said where the open epoch began: its first step did.
-        metered_kwh: all that the meter gave so far, without PUE; None where it gave nothing yet.
+        step_marks: the marks after the first and after the last counted step; None before the first.
+        paused_s: the sum of the finished pauses.
+        is_opened_by_step: True if the first step opened the epoch, since nothing else marked its start.
+        metered_kwh: the energy that was read so far, without PUE; None if nothing was read.
         read_at_s: when the meter was last read, by the steady clock.
     """
 
@@ -121,22 +121,22 @@ class Recorder:
         self._epochs_before = epochs_before
         self._meter: Meter | None = None
         self._no_energy_flag = Flag.METER_STARTING
-        self._is_failing = False  # the last reading could not be taken
-        self._n_loading = 0  # threads of ours that load something
-        self._loading_from_s = self._loaded_s = 0.0  # since when they do; for how long they have before
+        self._is_failing = False  # the last reading failed
+        self._n_loading = 0  # threads of ours that import something
+        self._loading_from_s = self._loaded_s = 0.0  # the start of the present imports; the time of the finished ones
         self._boundary = _Boundary(*started) if started else self._now()
         self._started_s = self.read_at_s = self._boundary.perf_s
         self._on_reading: Callable[[float, Energy], None] | None = None
-        self._energy: Energy | None = None  # that was read since the boundary; unknown where a reading failed
-        self._has_failed = False  # one of those readings
-        self._gap = self._no_span()  # up to the boundary, what lies between two epochs and is in no row yet
+        self._energy: Energy | None = None  # read since the boundary; unknown if a reading failed
+        self._has_failed = False  # a reading since the boundary failed
+        self._gap = self._no_span()  # the time between two epochs, up to the boundary, that is in no row yet
         self._is_marked = False
         self._on_bad_count = on_bad_count
-        self._counts: dict[str, int] = {}  # since the last row: Python's integers, which neither overflow nor change
+        self._counts: dict[str, int] = {}  # since the last row, as Python integers, which cannot overflow
         self._steps_in_rows = 0
         self._gpu_was_read = self._is_finished = False
         self._gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple
-        self._lacks_gpu = False  # one of those readings is without a GPU
+        self._lacks_gpu = False  # a reading since the boundary lacked a GPU
         self.epoch: int | None = None
         self.is_paused = self.is_opened_by_step = False
         self.epochs_begun = self.epochs_done = 0
@@ -145,11 +145,11 @@ class Recorder:
         self.metered_kwh: float | None = None
 
     def attach_meter(self, meter: Meter, gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple) -> None:
-        """Measure energy from now on; what came before is a row of its own without energy.
+        """Measure energy from now on. The time before becomes a row without energy.
 
         Args:
-            meter: that measures.
-            gpus: returns what was read of each GPU.
+            meter: the meter.
+            gpus: returns the energy that was read of each GPU.
         """
         unmetered_s = _UNMETERED_S if meter.starts_at_once else 0.0
         if self.open_for_s() > unmetered_s:
@@ -158,22 +158,22 @@ class Recorder:
         self._gpus = gpus
 
     def detach_meter(self, flag: Flag) -> None:
-        """Measure no energy from now on, for the reason that the flag names."""
+        """Stop measuring energy, for the reason that the flag names."""
         self._meter = None
         self._no_energy_flag = flag
 
     def tell_readings(self, on_reading: Callable[[float, Energy], None]) -> None:
-        """Call this at each reading, with how long the one before it is ago, and its energy."""
+        """Call this at each reading, with the time since the last reading and the energy."""
         self._on_reading = on_reading
 
     def begin_loading(self) -> None:
-        """Note that a thread of ours loads something from now on, which may slow the training down."""
+        """Note that a thread of ours begins an import, which may slow the training down."""
         if not self._n_loading:
             self._loading_from_s = self._clock.perf_s()
         self._n_loading += 1
 
     def end_loading(self) -> None:
-        """Note that it has loaded it."""
+        """Note that the import is done."""
         self._n_loading -= 1
         if not self._n_loading:
             self._loaded_s += self._clock.perf_s() - self._loading_from_s
@@ -186,9 +186,9 @@ class Recorder:
     # -- epochs
 
     def mark(self) -> None:
-        """Note that an epoch may have begun now: ``start_epoch(at_mark=True)`` opens it from here, once that is known.
+        """Note that an epoch may begin now. ``start_epoch(at_mark=True)`` later opens the epoch from here.
 
-        Another mark replaces this one. It holds between two epochs, and a row that is written meanwhile moves it.
+        A later mark replaces this one, and a row that is written meanwhile moves it. Within an epoch it does nothing.
         """
         if self.epoch is None and not self._is_finished:
             self._wait_for_device()
@@ -196,20 +196,20 @@ class Recorder:
             self._is_marked = True
 
     def start_epoch(self, *, at_mark: bool = False) -> None:
-        """Close the gap and open the next epoch; none is open.
+        """Close the gap and open the next epoch. No epoch may be open.
 
         Args:
-            at_mark: it has begun where ``mark()`` was called last; without such a call, now.
+            at_mark: open the epoch where ``mark()`` was last called, if it was.
         """
         try:
             if not (at_mark and self._is_marked):
                 self._wait_for_device()
                 self._close_gap()
-        finally:  # an error of ours costs a row, and not the numbers of all epochs that follow
+        finally:  # after an error of ours the later epochs keep their right numbers
             self._open_epoch(is_opened_by_step=False)
 
     def open_epoch_from_last_row(self) -> None:
-        """Open the next epoch where the last row ended: its first step is done before anybody said so."""
+        """Open the next epoch where the last row ended, since its first step is already done."""
         self._open_epoch(is_opened_by_step=True)
 
     def _open_epoch(self, *, is_opened_by_step: bool) -> None:
@@ -219,7 +219,7 @@ class Recorder:
         self._is_marked = False
 
     def end_epoch(self, *more_flags: Flag) -> None:
-        """Close the open epoch; its row is emitted, with these flags too."""
+        """Close the open epoch and emit its row, with these flags added."""
         if self.epoch is None:
             raise TrackerStateError("epoch_end() without epoch_start(): call epoch_start() where the epoch begins")
         self.resume_epoch()
@@ -230,7 +230,7 @@ class Recorder:
         self._emit(row)
 
     def pause_epoch(self) -> None:
-        """Write the part of the open epoch that has passed; until ``resume_epoch`` time is a gap within it."""
+        """Write the open epoch so far as a segment. Until ``resume_epoch`` the time is a gap within the epoch."""
         if self.epoch is None:
             raise TrackerStateError("pause() outside an epoch: what lies between two epochs is a gap already")
         if not self.is_paused:
@@ -240,7 +240,7 @@ class Recorder:
             self._emit(row)
 
     def resume_epoch(self) -> None:
-        """Go on with the open epoch, where it is paused."""
+        """Go on with the open epoch if it is paused."""
         if self.is_paused:
             self._wait_for_device()
             self._close_gap()
@@ -256,7 +256,7 @@ class Recorder:
             self._emit(row)
 
     def finish(self) -> None:
-        """Close the open epoch as unfinished and write the tail; once."""
+        """Close the open epoch as unfinished and write the tail row, once."""
         if not self._is_finished:
             self._wait_for_device()
             self.abandon_epoch()
@@ -278,7 +278,7 @@ class Recorder:
                 else:
                     whole = _whole(count)
                 self._counts[name] = self._counts.get(name, 0) + whole
-            except Exception as error:  # of a foreign object's own conversion, too, and of the training's own kernels
+            except Exception as error:  # the conversion of a foreign object or a failed GPU kernel may raise anything
                 pass_on_from_handler(error)
                 self._on_bad_count(f"step(n_{name}={str(count)[:40]}) is no whole number from 0 up: it is left out")
         now_s = self._clock.perf_s()
@@ -289,14 +289,14 @@ class Recorder:
             self.step_marks = (self.step_marks[0], last)
 
     def write_segment(self) -> None:
-        """Write the part of the open epoch, or of the gap, that has passed, as a row of its own."""
+        """Write the open epoch, or the gap, so far as a row."""
         if self.epoch is not None and not self.is_paused:
             self._emit(self._epoch_row(RowKind.SEGMENT))
-        elif not self._is_finished:  # a meter that comes up behind the tail has nothing to measure
+        elif not self._is_finished:  # after the tail a late meter has nothing to measure
             self._emit_gap(RowKind.GAP)
 
     def change_terms(self, epochs_before: int, rates: RatesInForce) -> None:
-        """Count epochs and emissions otherwise from now on; no epoch has begun."""
+        """Change the number of the first epoch and the rates, before any epoch has begun."""
         self._epochs_before = epochs_before
         self._rates = rates
         self._constant_rates = rates.constant
@@ -305,19 +305,19 @@ class Recorder:
 
     @property
     def last_epoch(self) -> int | None:
-        """The number of the epoch that began last; None before the first."""
+        """The number of the last epoch that began; None before the first."""
         if self.epochs_begun:
             return self._epochs_before + self.epochs_begun
         return None
 
     @property
     def steps_done(self) -> int:
-        """Optimizer steps, those of the open row too."""
+        """The optimizer steps so far, including the open row."""
         return self._steps_in_rows + self._counts.get("steps", 0)
 
     @property
     def resolution_s(self) -> float:
-        """An energy over less time than this is noise; 0 without a meter."""
+        """The least time for a meaningful energy; 0 without a meter."""
         if self._meter is not None:
             return self._meter.resolution_s
         return 0.0
@@ -329,18 +329,18 @@ class Recorder:
 
     @property
     def awaits_meter(self) -> bool:
-        """True while the meter is coming up beside the training."""
+        """True while the meter is starting."""
         return self._meter is None and self._no_energy_flag is Flag.METER_STARTING
 
     @property
     def gap_before_open_s(self) -> float:
-        """The gap before the open epoch or segment that no row holds yet."""
+        """The gap before the open epoch or segment that is in no row yet."""
         if self.epoch is not None:
             return self._gap.duration_s
         return 0.0
 
     def open_for_s(self) -> float:
-        """Return the time that the current span has been open."""
+        """Return the time since the last row ended."""
         return self._clock.perf_s() - self._boundary.perf_s
 
     @property
@@ -402,7 +402,7 @@ class Recorder:
         return _MeteredSpan(self._boundary.utc_s, self._boundary.utc_s)
 
     def _close_gap(self) -> None:
-        """Add what has passed to the gap; what lay before a mark from which no epoch began is in it."""
+        """Add the time since the boundary to the gap, which includes the time before a mark that no epoch followed."""
         span = self._close_span()
         before = self._gap
         if before.duration_s > 0:
@@ -413,11 +413,11 @@ class Recorder:
         self._gap = span
 
     def _close_span(self) -> _MeteredSpan:
-        """Return the span from the last boundary until now, from where the next one begins."""
+        """Return the span from the last boundary until now, which becomes the next boundary."""
         before = self._boundary
         now = self._now()
         passed_s = now.perf_s - before.perf_s
-        duration_s = max(0.0, passed_s)  # a clock that goes back says nothing of the time
+        duration_s = max(0.0, passed_s)  # after a clock went back the time is unknown
         wall_s = now.utc_s - before.utc_s
         flags = set()
         if passed_s < 0 or abs(wall_s - duration_s) > _CLOCK_TOLERANCE_S + 0.01 * duration_s:
@@ -444,11 +444,11 @@ class Recorder:
         return _MeteredSpan(before.utc_s, now.utc_s, duration_s, energy, frozenset(flags))
 
     def read_within_row(self) -> None:
-        """Read the meter before the open row ends, whose energy is the sum of its readings."""
+        """Read the meter within a row. The energy of a row is the sum of its readings."""
         self._read(self._clock.perf_s())
 
     def _read(self, now_s: float) -> None:
-        """Add what was metered since the last reading to the open span, and tell of it."""
+        """Add the energy since the last reading to the open row, and pass the reading on."""
         interval_s = max(0.0, now_s - self.read_at_s)
         self.read_at_s = now_s
         energy = UNKNOWN_ENERGY
@@ -462,14 +462,17 @@ class Recorder:
             self._on_reading(interval_s, energy)
 
     def _metered(self, meter: Meter, interval_s: float) -> Energy:
-        """Return what was metered; unknown where it fails, and the next time, which would hold the energy of both."""
+        """Return the energy since the last reading.
+
+        It is unknown if the reading fails, and at the next reading, which covers the time of both.
+        """
         was_failing = self._is_failing
         self._is_failing = self._has_failed = True
         try:
             energy = checked_reading(meter.read())
             if not all(gpu.is_read for gpu in self._gpus()):
                 self._lacks_gpu = True
-        except Exception as error:  # a meter is somebody else's code on somebody else's hardware
+        except Exception as error:  # foreign code on unknown hardware may raise anything
             pass_on_from_handler(error)
             self._on_meter_failure(error if isinstance(error, MeterError) else MeterError(repr(error)))
             return UNKNOWN_ENERGY
@@ -478,7 +481,7 @@ class Recorder:
             return UNKNOWN_ENERGY
         self._has_failed = False
         read_kwh = energy.total_kwh
-        if read_kwh or (read_kwh is not None and interval_s >= meter.resolution_s):  # else it cannot tell yet
+        if read_kwh or (read_kwh is not None and interval_s >= meter.resolution_s):  # else too short to tell
             self.metered_kwh = read_kwh + (self.metered_kwh or 0.0)
         return energy
 
@@ -487,7 +490,7 @@ def _whole(count: Any) -> int:
     """Return a count as a Python integer.
 
     Raises:
-        ValueError: where it is negative or a fraction, or has too many digits.
+        ValueError: if it is negative, a fraction, or has too many digits.
     """
     value = count.item() if hasattr(count, "item") else count
     number = int(value)

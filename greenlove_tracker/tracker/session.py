@@ -1,4 +1,4 @@
-"""One run as it happens: its state, directory, meter, background thread and summary around a recorder."""
+"""One run while it goes on: state, directory, meter, background thread and summary around a recorder."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ from greenlove_tracker.vocabulary.workloads import Seen
 if TYPE_CHECKING:
     from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 
-# The parts of a run, in the order in which they are told of things. A new one is a module, and a line here.
+# The parts of a run, in the order in which events reach them. A new part is a module, and a line here.
 PARTS: tuple[Callable[[RunParts], RunPart], ...] = (
     background.IntensityWatch,
     MeterStarter,
@@ -75,11 +75,20 @@ PARTS: tuple[Callable[[RunParts], RunPart], ...] = (
     StatusPrinter,
     RunExporters,
 )
-_FRESH_S = 1.0  # a reading of the meter serves who asks for the consumption so long
-_END_S = 20.0  # the end of a run waits so long for what its parts still do,
-_TERMINATED_S = 3.0  # and a process that is told to end so long: it has a grace period of 5 s or more
-# Settings that describe hardware, and those that what is known of rates by time goes by.
-_HARDWARE = ("cpu_tdp_w", "ram_w", "sim_cpu_tdp_w", "sim_cpu_util", "sim_gpu_w", "sim_gpu_util", "sim_gpu_count")
+_FRESH_S = 1.0  # a reading of the meter this recent answers a question about the consumption
+_END_S = 20.0  # the end of a run waits at most this long for its parts,
+_TERMINATED_S = 3.0  # and after SIGTERM this long: schedulers give 5 s or more
+# Settings that the meter depends on, and those that rates by time depend on.
+_HARDWARE = (
+    "components",
+    "cpu_tdp_w",
+    "ram_w",
+    "sim_cpu_tdp_w",
+    "sim_cpu_util",
+    "sim_gpu_w",
+    "sim_gpu_util",
+    "sim_gpu_count",
+)
 _RATES = (
     "country",
     "pue",
@@ -93,11 +102,11 @@ _RATES = (
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A script under ``greenlove run``: each of its trainings is a run, and what lies around it is in one of them.
+    """A script under ``greenlove run``. Each training in it is a run; the time around them belongs to one of them.
 
     Attributes:
-        settings: that were given to it.
-        run_dir: of the first run.
+        settings: the settings that ``greenlove run`` was given.
+        run_dir: the directory of the script's first run.
     """
 
     settings: Settings
@@ -105,38 +114,38 @@ class Launch:
 
 
 class Session:
-    """One run of this process, which ``Tracker``, the runner and the exploration drive.
+    """One run of this process. ``Tracker``, the runner and the exploration call it.
 
     Args:
         settings: what to measure and count with.
-        plan: the number of epochs or steps, where known.
-        ranks: where this process stands in the training.
-        clock: read for all times; with one of your own nothing runs in the background: call ``tick()``.
-        meter: None chooses one by the settings and the rank.
+        plan: the number of epochs or steps, as far as known.
+        ranks: the rank of this process in the training.
+        clock: read for all times. With a clock of your own nothing runs in the background: call ``tick()``.
+        meter: the meter; None chooses one by the settings and the rank.
         mode: the kind of training that the run tracks.
         join_dir: the directory of a run that another process leads.
         prior: the forecast of an exploration of this training.
         budget_actions: the user's own code for budgets.
         extra_fields: further lines for ``run.csv``.
         codecarbon_options: passed on to CodeCarbon.
-        exporters: of the script; those that the settings name are added.
-        intensity: of the script, instead of one that the settings name.
-        launch: the ``greenlove run`` in whose script a further tracker begins; the run begins where the last one ends.
+        exporters: the script's exporters; those that the settings name are added.
+        intensity: the script's own source of carbon intensity, instead of one that the settings name.
+        launch: the ``greenlove run`` in whose script a further tracker begins. This run begins where the last one ends.
 
     Attributes:
-        launch: the ``greenlove run`` whose script this is a run of; None of any other.
-        run_parts: what is done beside timing rows.
-        state: of the run.
-        recorder: of the run.
-        writer: of the run's files.
+        launch: the ``greenlove run`` of this script; None without it.
+        run_parts: the parts of the run, which do all that is not timing rows.
+        state: the state of the run.
+        recorder: the recorder of the run.
+        writer: the writer of the run's files.
         summary: the totals of this rank, once the run is closed.
-        shows_final_screen: it is printed once the run is closed.
+        shows_final_screen: True to print the final screen once the run is closed.
 
     Raises:
-        UsageError: for an unknown place, or a log directory that cannot be written.
+        UsageError: if the place is unknown, or the log directory cannot be written.
     """
 
-    _n_explorations: ClassVar[int] = 0  # that are open in this process
+    _n_explorations: ClassVar[int] = 0  # open in this process
 
     def __init__(
         self,
@@ -174,15 +183,15 @@ class Session:
             exporters = []
         factors = run_factors(settings, plan, "", writer.timestamp(started_utc_s))
         rates = RatesInForce(factors.carbon_intensity, factors.pue)
-        if ranks.carries_meter and mode is not RunMode.EXPLORATION:  # an exploration stands for another time
+        if ranks.carries_meter and mode is not RunMode.EXPLORATION:  # an exploration is about a later time
             factors, rates = open_rates(settings, factors, clock, warn_once, source=intensity)
         place = resolve_place(settings.country)
         intensity_now = factors.carbon_intensity.value
         iso3 = "" if place is None else place.iso3
         meter = meter or choose_meter(settings, ranks, clock, intensity_now, iso3, codecarbon_options)
         run_dir = join_dir or make_run_dir(settings, ranks, started_utc_s)
-        with guard.one_begins:  # of several threads' runs at a moment, each closes the one before
-            before = None if mode is RunMode.EXPLORATION else open_run()  # else it goes on beside this one
+        with guard.one_begins:  # if several threads begin runs, each closes the one before
+            before = None if mode is RunMode.EXPLORATION else open_run()  # an exploration may run within a run
             if before is not None:
                 before.end_before_next()
             if before is not None and launch is not None and in_background:
@@ -213,7 +222,7 @@ class Session:
             self.launch: Launch | None = None
             if mode is RunMode.RUNNER:
                 self.launch = launch or Launch(settings, run_dir)
-                os.environ[RUN_DIR_VARIABLE] = str(run_dir)  # processes that the script starts are part of the run
+                os.environ[RUN_DIR_VARIABLE] = str(run_dir)  # processes that the script starts join the run
             self._extra_fields = list(extra_fields)
             if join_dir is not None:
                 self._extra_fields.append(Field("role", schema.JOINED_ROLE))
@@ -244,8 +253,8 @@ class Session:
                 started=(started_s, started_utc_s),
                 epochs_before=plan.first_epoch,
             )
-            self._calls = 0  # of the training's that are under way, one within the other
-            self._deferred: tuple[RunStatus, int | None] | None = None  # the end that is due behind them
+            self._calls = 0  # calls of the training that are under way, nested
+            self._deferred: tuple[RunStatus, int | None] | None = None  # the end of the run, due after these calls
             self.run_parts = RunParts(PARTS, state, self.recorder, self.writer)
             self._is_over = threading.Event()
             if mode is RunMode.EXPLORATION:
@@ -253,11 +262,11 @@ class Session:
             if mode is not RunMode.EXPLORATION or open_run() is None:
                 guard.watch(self)
             self.run_parts.tell(lambda part: part.started())
-        if in_background:  # where no thread is to be had, rows are still written by the training's own calls
+        if in_background:  # without a thread rows are still written, by the training's own calls
             start_thread("greenlove-tracker", self._work)
 
     def _known_fields(self, plan: Plan) -> list[Field]:
-        """Return what ``run.csv`` says from the start."""
+        """Return the fields of ``run.csv`` that are known at the start."""
         state = self.state
         fields = list(self._extra_fields)
         limit = state.time_limit
@@ -272,16 +281,16 @@ class Session:
         return run_fields(state.settings, plan, state.ranks, state.factors, fields)
 
     def _emit(self, row: Row) -> None:
-        self._n_rows += 1  # before a handler of the training's may raise in the midst: see _summarise
+        self._n_rows += 1  # first, since a signal handler of the training may raise in between: see _summarise
         self.writer.write_row(row)
         self.run_parts.rows.append(row)
 
     def _synchronise(self) -> None:
         if guard.is_terminating:
-            return  # the device may hang
+            return  # a hanging device must not block the end
         try:
             devices.synchronise()
-        except Exception as error:  # an error of the training's own kernels; torch raises it again at its next call
+        except Exception as error:  # of a failed GPU kernel; torch raises it again at its next call
             self.state.warn_once.warn(
                 "synchronise", f"the GPU could not be synchronised: {error}; times may be short", error
             )
@@ -289,10 +298,10 @@ class Session:
     @property
     @contextmanager
     def tracked_call(self) -> Iterator[Recorder]:
-        """``with session.tracked_call as recorder``, around each call of the training's: it holds the run's lock.
+        """Hold the run's lock around a call of the training: ``with session.tracked_call as recorder``.
 
-        A call out of order, and an error of ours, warn once and go no further. What a signal handler of the training's
-        raises in the midst goes through.
+        A call out of order and an error of ours give one warning each. What a signal handler of the training raises
+        within the block passes through.
         """
         with self.state.lock:
             self._calls += 1
@@ -301,7 +310,7 @@ class Session:
             except Exception as error:
                 self._warn_of(error)
             finally:
-                self._calls -= 1  # here, where no handler of the training's can raise before it
+                self._calls -= 1  # first, so that no signal handler of the training can raise before it
                 self._finish_if_deferred()
 
     def _finish_if_deferred(self) -> None:
@@ -318,12 +327,12 @@ class Session:
 
     @property
     def run_dir(self) -> Path:
-        """The directory that the run is written to, absolute."""
+        """The directory of the run, absolute."""
         return self.state.run_dir
 
     @property
     def shown_dir(self) -> str:
-        """The directory that the run is written to, as the user named it."""
+        """The directory of the run, as the user named it."""
         return os.path.join(self.state.settings.log_dir, self.run_dir.name)  # noqa: PTH118  # keeps a leading ./
 
     @property
@@ -332,7 +341,7 @@ class Session:
         return self.state.is_finished
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Wait until the meter is up; return False where it is not in time, or cannot be."""
+        """Wait until the meter is up; return False if it fails or is not up in time."""
         return self.run_parts.get(MeterStarter).wait_ready(timeout_s)
 
     def write_fields(self, fields: Sequence[Field]) -> None:
@@ -341,13 +350,13 @@ class Session:
             self.writer.write_fields(fields)
 
     def expect_steps_per_epoch(self, steps: int) -> None:
-        """Forecast with so many optimizer steps in a whole epoch, which a framework knows and no plan says."""
+        """Set the optimizer steps of a whole epoch, as a framework knows them."""
         with self.tracked_call:
             if self.state.plan is not None:
                 self.state.plan = replace(self.state.plan, steps_of_epoch=steps)
 
     def tick(self) -> None:
-        """Tell of the rows so far, and tick each part: each second, on a thread, or by who has a clock of their own."""
+        """Pass on the rows so far, and tick each part: each second, or when the owner of the clock calls."""
         if not self.is_finished:
             self.run_parts.tell_rows()
             self.run_parts.tell(lambda part: part.tick())
@@ -357,7 +366,7 @@ class Session:
             self.tick()
 
     def forecast(self) -> Forecast | None:
-        """Return the latest forecast, made now where more has been done since."""
+        """Return the latest forecast, updated if the run has progressed."""
         try:
             self.run_parts.get(RunForecaster).update()
         except Exception as error:  # asking must not end a training
@@ -365,7 +374,7 @@ class Session:
         return self.state.forecast
 
     def consumption(self) -> Consumption:
-        """Return the run's consumption so far; once it is closed, that of its summary."""
+        """Return the run's consumption so far; of a closed run that of its summary."""
         if self.summary is not None:
             return self.summary.consumption
         found = Consumption()
@@ -374,15 +383,15 @@ class Session:
                 recorder.read_within_row()
             self.run_parts.tell_rows()
             found = self.state.consumption(recorder.metered_kwh)
-        return found  # noqa: RET504  # unknown behind an error of ours, which is warned of
+        return found  # noqa: RET504  # unknown after an error of ours
 
     # -- the training's thread -----------------------------------------------------------------------------------
 
     def start_epoch(self) -> None:
-        """Begin an epoch; one that is still open is closed as it stands.
+        """Begin an epoch. One that is still open is closed first.
 
         Raises:
-            BudgetExceeded: where a budget is overrun and the training is to stop then.
+            BudgetExceeded: if a budget is overrun and the settings ask to stop.
         """
         self.act_on_overruns()
         if self.is_finished:
@@ -405,7 +414,7 @@ class Session:
             recorder.end_epoch()
 
     def pause(self) -> None:
-        """Interrupt the open epoch: time is a gap within it until it goes on."""
+        """Interrupt the open epoch: the time until it goes on is a gap within it."""
         with self.tracked_call as recorder:
             recorder.pause_epoch()
 
@@ -414,10 +423,10 @@ class Session:
         with self.tracked_call as recorder:
             recorder.resume_epoch()
 
-    # An observer tells that an epoch has begun once it has seen a step of it, and what looked like one may be none.
+    # An observer knows that an epoch has begun only after its first step, and may be wrong before: it marks the time.
 
     def mark(self) -> None:
-        """Note that an epoch may have begun now."""
+        """Note that an epoch may begin now."""
         with self.tracked_call as recorder:
             recorder.mark()
 
@@ -427,26 +436,26 @@ class Session:
             recorder.abandon_epoch()
 
     def start_epoch_at_mark(self) -> None:
-        """Open the epoch that has begun where ``mark()`` was called last; without such a call, now."""
+        """Open the epoch where ``mark()`` was last called, else now."""
         with self.tracked_call as recorder:
             recorder.start_epoch(at_mark=True)
 
     def act_on_overruns(self) -> None:
-        """Stop where the background thread found a budget overrun, and the training is to stop then.
+        """Act on the overruns that the background thread found.
 
         Raises:
-            BudgetExceeded: then.
+            BudgetExceeded: if the settings ask to stop.
         """
         if self.state.limits:
             self.run_parts.tell_rows()  # the last epoch's counts
             self.run_parts.pass_between_epochs()
 
     def plan_job(self, plan: Plan | None, source: str) -> None:
-        """Note how long the training is that this job turns out to be.
+        """Set the length of the training, once the script shows it.
 
         Args:
-            plan: of it; None: another training has begun, whose length is not known.
-            source: where the number is from, for the log.
+            plan: the length; None: another training has begun, whose length is unknown.
+            source: where the length was found, for the log.
         """
         known = plan or Plan()
         values = {"epochs_planned": known.epochs, "total_steps_planned": known.total_steps, "plan_source": source}
@@ -457,7 +466,7 @@ class Session:
 
     @property
     def is_elsewhere(self) -> bool:
-        """True where an observer's epochs are none: the script tracks or explores by itself, or the run is over."""
+        """True if an observer's epochs do not count: the script tracks or explores by itself, or the run is over."""
         return self.is_finished or self.is_exploring or self.state.has_tracker
 
     @property
@@ -466,10 +475,10 @@ class Session:
         return self._n_explorations > 0
 
     def step(self, done: Counts) -> None:
-        """Count a step; where only steps are planned, the first one opens the one epoch, from where it began.
+        """Count a step. If the plan has only steps, the first step opens the single epoch.
 
         Raises:
-            BudgetExceeded: where only steps are planned, a budget is overrun and the training is to stop then.
+            BudgetExceeded: if the plan has only steps, a budget is overrun and the settings ask to stop.
         """
         recorder = self.recorder
         plan = self.state.plan
@@ -482,22 +491,22 @@ class Session:
             except Exception as error:
                 self._warn_of(error)
             finally:
-                self._calls -= 1  # here, where no handler of the training's can raise before it
+                self._calls -= 1  # first, so that no signal handler of the training can raise before it
                 self._finish_if_deferred()
         if plan is not None and plan.total_steps and not plan.epochs:
             self.act_on_overruns()
 
     def log_metric(self, name: str, value: object, higher_is_better: bool | None = None) -> None:
-        """Log a value of a metric; one that is no number is warned of, and left out."""
-        number = number_of(value)  # before the lock: a value on a GPU is waited for
+        """Log a value of a metric; leave out, with a warning, what is not a number."""
+        number = number_of(value)  # before the lock is taken, since reading a value from a GPU waits
         with self.tracked_call:
             self.run_parts.get(background.MetricLog).log(name, value, number, higher_is_better)
 
     def expect_stop(self, rule: StoppingRule) -> None:
-        """Forecast from now on with a rule that may end the training early.
+        """Forecast from now on with early stopping.
 
         Raises:
-            UsageError: where this is no rule, or the run counts steps, which a rule does not.
+            UsageError: if this is not a stopping rule, or the run is planned in steps.
         """
         if not isinstance(rule, StoppingRule):
             raise UsageError(f"expect_stop wants a StoppingRule, such as EarlyStopping(…).rule, not {rule!r}")
@@ -510,20 +519,20 @@ class Session:
             self.run_parts.get(RunForecaster).expect_stop(rule)
 
     def log_early_stop(self, best_epoch: int | None) -> None:
-        """Note that the rule ends the training with the open epoch, or the last one."""
+        """Note that early stopping ends the training after the open or the last epoch."""
         with self.tracked_call as recorder:
             after = recorder.epoch or recorder.last_epoch or 0
             self.state.stopped_early_after = after
-            is_known = best_epoch is not None and best_epoch <= after  # else it counted other things
+            is_known = best_epoch is not None and best_epoch <= after  # else it counts something else
             known = {"stopped_early_after": after, "best_epoch": best_epoch if is_known else None}
             self.writer.write_fields([Field(name, schema.cell(value)) for name, value in known.items() if value])
 
     def note_kind(self, precision: Seen, workload: Seen) -> None:
-        """Note what the training computes, as far as it was seen; what the user gave stays.
+        """Note the detected precision and workload; what the user gave stays.
 
         Args:
-            precision: that it computes in.
-            workload: its class.
+            precision: the precision that the training computes in.
+            workload: the class of workload.
         """
         settings = self.state.settings
         kinds = (("precision", settings.precision, precision), ("workload", settings.workload, workload))
@@ -533,12 +542,12 @@ class Session:
                     self.writer.write_fields([Field(name, found.value), Field(f"{name}_basis", found.basis)])
 
     def log_checkpoint(self, event: CheckpointEvent) -> None:
-        """Log what became of a checkpoint; from any thread."""
+        """Log an event of a checkpoint, from any thread."""
         with self.tracked_call:
             self.writer.write(CHECKPOINTS, event)
 
     def warn_closed(self, method: str) -> None:
-        """Warn of a call after the end of the run; not where another one took its place."""
+        """Warn of a call after the end of the run, unless another run has replaced it."""
         if self.summary is None or self.summary.status != RunStatus.SUPERSEDED:
             self.state.warn_once.misuse(
                 "closed", f"{method}() after stop(): this run is closed, later calls are ignored; make a new Tracker"
@@ -554,7 +563,7 @@ class Session:
         """
         launch = self.launch or Launch(self.state.settings, self.run_dir)
         options = {name: getattr(launch.settings, name) for name in launch.settings.given}
-        if self._has_trained:  # the tracker begins another run, and only the first resumes one
+        if self._has_trained:  # only the first run resumes an earlier one
             options.pop("continues", None)
         if not self.state.is_part_of_other:  # the script may have changed its working directory
             is_here = Path(launch.settings.log_dir).absolute() == launch.run_dir.parent
@@ -563,7 +572,7 @@ class Session:
             else:
                 options["log_dir"] = str(launch.run_dir.parent)
         own = {name: value for name, value in given.items() if value is not None}
-        # What an option asks for and this script cannot have is warned of: it has not asked for it.
+        # Only the script's own arguments may raise errors; options of the command are warned of.
         return replace(load_settings({**options, **own}), given=frozenset(own))
 
     @property
@@ -571,9 +580,9 @@ class Session:
         return self.state.has_tracker or self.recorder.epochs_begun > 0
 
     def can_be_taken_over(self, settings: Settings, clock: Clock | None) -> bool:
-        """Return True where a tracker of the script may go on with this run; else it begins another one.
+        """Return True if a tracker in the script may take over this run, instead of beginning another.
 
-        Meter, directory and what rates are by time stay those that the run began with.
+        Meter, directory and rates by time stay as the run began with them, so the tracker must ask for the same.
         """
         begun = self.launch.settings if self.launch is not None else settings
         by_time: Sequence[str] = ("electricity_tariff",)
@@ -593,17 +602,17 @@ class Session:
         budget_actions: BudgetActions | None = None,
         exporters: Sequence[Exporter] = (),
     ) -> None:
-        """Go on as the run of a tracker that the script makes; what was until now is the start-up of its training.
+        """Become the run of a tracker in the script. The time until now is the start-up of its training.
 
         Args:
-            settings: of the tracker; they count for the whole run.
-            plan: as of any run, and so are the others.
-            prior: as of any run.
-            budget_actions: as of any run.
-            exporters: beside those that are named.
+            settings: the settings of the tracker; they count for the whole run.
+            plan: the number of epochs or steps.
+            prior: the forecast of an exploration of this training.
+            budget_actions: the user's own code for budgets.
+            exporters: the script's exporters; those that the settings name are added.
 
         Raises:
-            UsageError: where something cannot be as the tracker asks for; the run goes on as it was.
+            UsageError: if the tracker asks for something impossible; the run then goes on as before.
         """
         state = self.state
         if state.is_leading:
@@ -622,7 +631,7 @@ class Session:
             self.writer.write_fields(self._known_fields(plan))
 
     def end_training(self, status: RunStatus, exit_code: int | None) -> None:
-        """End the run, as far as its tracker knows: under ``greenlove run`` the rest of the script is part of it."""
+        """End the training. Under ``greenlove run`` the rest of the script still belongs to the run."""
         if self.state.mode is not RunMode.RUNNER or self._calls:
             self.finish(status, exit_code)
             return
@@ -642,7 +651,7 @@ class Session:
     # -- the end -------------------------------------------------------------------------------------------------
 
     def end_before_next(self) -> None:
-        """Close the run because another one begins in this process: two meters would count everything twice."""
+        """Close the run because another begins in this process: two meters would count everything twice."""
         state = self.state
         if self.launch is None or (state.has_tracker and state.training_status is None):
             run_id = state.factors.run_id
@@ -654,9 +663,9 @@ class Session:
         self.finish(RunStatus.FINISHED)
 
     def finish(self, status: RunStatus, exit_code: int | None = None) -> None:
-        """Write the tail and the summary, and release everything; once, and only in the process that began it.
+        """Write the tail row and the summary, and release everything; once, and only in the process that began the run.
 
-        In the midst of a call of the training's, as where the handler of SIGTERM asks, as soon as that is over.
+        Within a call of the training, such as when a handler of SIGTERM calls this, it is done after that call.
         """
         if self.pid != os.getpid():
             return
@@ -664,7 +673,7 @@ class Session:
             if self._calls or self.is_finished:
                 self._deferred = status, exit_code
                 return
-            self._calls += 1  # a signal that comes in the midst of it changes nothing
+            self._calls += 1  # so that a signal during the end is deferred
             try:
                 self._finish_now(status, exit_code)
             finally:
@@ -674,11 +683,11 @@ class Session:
         guard.end_if_terminated()
 
     def _finish_now(self, status: RunStatus, exit_code: int | None) -> None:
-        """Finish with the lock held and no call of the training's under way; ``finish`` sees to that."""
+        """Finish the run. ``finish`` holds the lock and makes sure that no call of the training is under way."""
         status = self.state.training_status or status
         try:
             self._close(status, exit_code)
-        except Exception as error:  # never at the end of somebody's training
+        except Exception as error:  # an error of ours never spoils the end of a training
             self.state.warn_once.warn("finish", f"the run could not be closed properly: {error!r}", error)
         finally:
             self.state.is_finished = self.state.is_training_over = True
@@ -703,7 +712,7 @@ class Session:
         peak_gb = devices.peak_gpu_memory_gb()
         if peak_gb is not None:
             self.writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.2f}", "GiB")])
-        torch_version = getattr(sys.modules.get("torch"), "__version__", None)  # the training loads it, never we
+        torch_version = getattr(sys.modules.get("torch"), "__version__", None)  # only the training imports torch
         if torch_version:
             self.writer.write_fields([Field("torch_version", str(torch_version))])
         self.summary = self._summarise(status, exit_code)
@@ -716,7 +725,7 @@ class Session:
             writer.write_summary(self.run_dir, self._of_all_processes() or self.summary)
 
     def _close_epoch(self, status: RunStatus) -> None:
-        """End the epoch that early stopping ended, or the one of a training in steps; any other one is unfinished."""
+        """End the open epoch if early stopping ended it or all steps are done; else mark it as unfinished."""
         recorder = self.recorder
         plan = self.state.plan
         planned = plan.total_steps if plan else None
@@ -747,10 +756,7 @@ class Session:
         return self.state.ranks.world_size or torch_group()[1]
 
     def _of_all_processes(self, ending: totals.Ending | None = None) -> RunSummary | None:
-        """Return the totals of all ranks, or of a job with what processes it started wrote into its directory.
-
-        None where this rank's are all that there is.
-        """
+        """Return the totals over all ranks and joined processes; None if there are no others."""
         from greenlove_tracker.logs.run import Run
 
         run = Run(self.run_dir)
@@ -764,18 +770,18 @@ class Session:
             return None
 
     def show_final_screen(self, next_command: str = "", exit_code: int | None = None) -> None:
-        """Print the final screen of the closed run; a failure to do so is logged, and nothing more.
+        """Print the final screen of the closed run. An error in doing so is only warned of.
 
         Args:
-            next_command: proposed to the user.
-            exit_code: of what was run; None: as the log has it.
+            next_command: the command to propose to the user.
+            exit_code: the exit code of the command that ran; None: as the log has it.
         """
         if not self.state.is_leading or self.summary is None:
             return
         from greenlove_tracker.logs.run import Run
         from greenlove_tracker.report.run_report import end_screen
 
-        is_lost = bool(self.writer.unwritten)  # with a warning: the screen is made from memory then
+        is_lost = bool(self.writer.unwritten)  # the screen is then made from memory
         try:
             run = Run(self.run_dir, self.writer.held() if is_lost else None)
             wrote = () if is_lost else (f"{self.shown_dir}/",)
@@ -785,24 +791,25 @@ class Session:
                     exit_code=run.summary.exit_code if exit_code is None else exit_code,
                     wrote=wrote,
                     next_command=next_command,
+                    is_verbose=self.state.settings.verbose >= 2,
                 )
             )
-        except Exception as error:  # the training is over, and its exit code is not ours to change
+        except Exception as error:  # the exit code of the training must not change
             self.state.warn_once.internal_error("screen", error)
 
 
 def _named_exporters(settings: Settings, warn_once: WarnOnce) -> Sequence[Exporter]:
-    """Return the exporters that settings name; where a file or a variable names one that cannot be, a warning.
+    """Return the exporters that the settings name. Warn of a bad name in a file or a variable.
 
     Raises:
-        UsageError: where an argument names such a one.
+        UsageError: if an argument has a bad name.
     """
     instead = "nothing is exported, the run is tracked without"
     return warn_once.of_setting(settings, "export", instead, lambda: named_exporters(settings.export)) or ()
 
 
 def open_run() -> Session | None:
-    """Return the run of this process that is being tracked; None where there is none."""
+    """Return the open run of this process; None if there is none."""
     current = guard.current
     if isinstance(current, Session) and current.pid == os.getpid() and not current.is_finished:
         return current
@@ -810,7 +817,7 @@ def open_run() -> Session | None:
 
 
 def run_of_script() -> Session | None:
-    """Return the open run of this process's script under ``greenlove run``; None elsewhere."""
+    """Return the open run of the script under ``greenlove run``; None without ``greenlove run``."""
     run = open_run()
     if run is not None and run.launch is not None:
         return run
@@ -818,7 +825,7 @@ def run_of_script() -> Session | None:
 
 
 def run_dir_to_join() -> Path | None:
-    """Return the directory of the run that a tracker made now would join: one that another process leads."""
+    """Return the directory of the run of another process that a new tracker would join; None if there is none."""
     run = run_of_script()
     if run is not None and not run.state.is_part_of_other:
         return None

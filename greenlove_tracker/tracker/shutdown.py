@@ -1,10 +1,10 @@
-"""Closes a run when nobody calls ``stop()``: at the end of the process, by a signal, by the next run.
+"""Close a run for which nobody calls ``stop()``: at the end of the process, after a signal, or when another run begins.
 
-Where SIGTERM would kill the process outright, a handler of ours closes the run and sends the signal again, so that the
-process ends as it would have. Handlers of the training's own stay as they are.
+If nothing handles SIGTERM, a handler of ours closes the run and sends the signal again, so that the process ends as it
+would have. The training's own handlers stay as they are.
 
-Python calls a handler once the main thread comes back from C. A thread of ours hears of the signal at once, and ends a
-process that hangs there.
+Python calls a handler only after the main thread has returned from C code. A thread of ours is told of the signal at
+once, and ends a process that hangs in C code.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from greenlove_tracker.machine.wake_up import SignalListener, end_process_by
 from greenlove_tracker.text.console import is_interactive
 from greenlove_tracker.vocabulary.records import RunStatus, status_of
 
-C_CALL_S = 2.0  # the main thread is waited for so long after SIGTERM, as long as it is in C,
-CLOSE_S = 2.5  # and the end of the process so long; together less than the 5 s that some schedulers give
+C_CALL_S = 2.0  # after SIGTERM, wait this long for a main thread in C code,
+CLOSE_S = 2.5  # and this long for the process to end: together less than the 5 s that some schedulers allow
 
 
 class ClosableRun(Protocol):
-    """A run that is open in this process, as far as its end needs it."""
+    """An open run of this process that can be closed."""
 
     pid: int
 
@@ -43,12 +43,12 @@ class ClosableRun(Protocol):
 
 
 class _ShutdownGuard:
-    """Closes the open run of this process when the process ends, and undoes what must not outlive it.
+    """Close the open run of this process when the process ends, and undo what must not outlive it.
 
     Attributes:
         current: the open run.
-        one_begins: held from where a run closes the one before until it is the open one, and measures.
-        is_terminating: SIGTERM ends the process.
+        one_begins: a lock, held while a new run closes the one before and begins.
+        is_terminating: True once SIGTERM is ending the process.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class _ShutdownGuard:
         self._receiver: Callable[[int], bool] | None = None
         self._undoing: set[Callable[[], None]] = set()
         self._listener = SignalListener(self._on_signal_in_c)
-        self._n_heard = self._n_handled = 0  # SIGTERMs: by the listener's thread, and by Python's handler
+        self._n_heard = self._n_handled = 0  # SIGTERMs seen by the listener's thread; by Python's handler
         self.is_terminating = False
 
     def watch(self, run: ClosableRun) -> None:
@@ -66,10 +66,10 @@ class _ShutdownGuard:
         self._handle_signal()
 
     def receive(self, receiver: Callable[[int], bool]) -> bool:
-        """Hand SIGTERM to somebody first, who takes note of it; by what he does not take the process ends.
+        """Hand SIGTERM to a receiver first. If it returns False, the process ends.
 
         Returns:
-            False where the training has a handler of its own, which this one stays out of.
+            False if the training has its own handler, which stays in place.
         """
         is_ours = self._handle_signal()
         if is_ours:
@@ -77,14 +77,14 @@ class _ShutdownGuard:
         return is_ours
 
     def stop_handing_to(self, receiver: Callable[[int], bool]) -> None:
-        """Hand SIGTERM to this receiver no more; to a later one still, where a loop that was left is closed late."""
+        """Stop handing SIGTERM to this receiver. A later receiver stays, if an abandoned loop is closed late."""
         if self._receiver == receiver:
             self._receiver = None
             self._give_signal_back()
 
     @contextlib.contextmanager
     def undoing(self, undo: Callable[[], None]) -> Iterator[None]:
-        """Call this before the process ends by a SIGTERM that comes within the block, which has no ``finally`` then.
+        """Call ``undo`` before SIGTERM ends the process within the block, where no ``finally`` would run.
 
         Args:
             undo: may be called at any moment, on any thread, and more than once.
@@ -98,13 +98,13 @@ class _ShutdownGuard:
             self._give_signal_back()
 
     def release(self, run: ClosableRun) -> None:
-        """Leave the process as it was: the run is closed."""
+        """Forget a closed run, and give SIGTERM back."""
         if self.current is run:
             self.current = None
             self._give_signal_back()
 
     def _handle_signal(self) -> bool:
-        """Handle SIGTERM where nobody does; return whether we do. Python lets only the main thread set handlers."""
+        """Handle SIGTERM if nobody does, and return whether we do. Only the main thread may set handlers."""
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_sigterm)
             self._listener.start()
@@ -124,14 +124,14 @@ class _ShutdownGuard:
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         self._n_handled += 1
         if not self._is_ours():
-            return  # called by a handler that came after us and chains to the one before: the signal is its own
+            return  # a later handler called ours too: the signal is its own
         if self._receiver is None or not self._receiver(number):
             self._terminate()
 
     def _terminate(self) -> None:
-        """Close the run, in the middle of a row as soon as that is made, and end the process."""
+        """Close the run and end the process. If a row is being made, it is finished first."""
         if self.is_terminating:
-            return  # many a launcher sends it twice
+            return  # some launchers send it twice
         self.is_terminating = True
         for undo in [*self._undoing]:
             with contextlib.suppress(Exception):
@@ -143,14 +143,14 @@ class _ShutdownGuard:
             self.end_if_terminated()
 
     def end_if_terminated(self) -> None:
-        """End the process by the SIGTERM that came, once the run is closed."""
+        """End the process by SIGTERM, if one came and the run is closed."""
         if self.is_terminating and self.current is None:
             end_process_by(signal.SIGTERM)
 
     def _on_signal_in_c(self, number: int) -> None:
-        """End the process some seconds after SIGTERM that the main thread does not handle, or by which it does not end.
+        """End the process some seconds after a SIGTERM that the main thread did not handle or did not end by.
 
-        A training that took note of it, as with emergency checkpoints, goes on.
+        A training that noted the signal, such as one with emergency checkpoints, goes on.
         """
         if number != signal.SIGTERM:
             return
@@ -158,7 +158,7 @@ class _ShutdownGuard:
         time.sleep(C_CALL_S)
         is_in_c = self._n_handled < self._n_heard
         if self.is_terminating or (is_in_c and self._receiver is None and self._is_ours()):
-            start_thread("greenlove-end", self._terminate)  # the run's lock may be held for ever
+            start_thread("greenlove-end", self._terminate)  # another thread may hold the run's lock for ever
             time.sleep(CLOSE_S)
             end_process_by(number)
 
@@ -173,13 +173,13 @@ class _ShutdownGuard:
         run.finish(status)
         self.end_if_terminated()
         if status is RunStatus.INTERRUPTED:
-            # CPython forgets that Ctrl-C ended it whenever a text is executed, as the imports of the final screen do;
-            # without this the process would exit with 1 and not by SIGINT.
+            # Imports, such as those of the final screen, make CPython forget that Ctrl-C ended the process. Raising
+            # KeyboardInterrupt again makes it end by SIGINT instead of with exit code 1.
             with contextlib.suppress(KeyboardInterrupt):
                 exec("raise KeyboardInterrupt")  # noqa: S102
 
     def forget(self) -> None:
-        """Forget the run in a forked child: it is the parent's, and so is whatever it was doing at the moment."""
+        """Forget the run in a forked child, since it is the parent's."""
         self.current = None
         self.one_begins = threading.RLock()
         self._receiver = None
@@ -190,7 +190,7 @@ class _ShutdownGuard:
 
 
 def exit_status() -> RunStatus:
-    """Return the status of a process that is ending, as far as Python tells."""
+    """Return the status of the ending process, as far as Python tells it."""
     error = None if is_interactive() else getattr(sys, "last_type", None)
     if error is None:
         return RunStatus.EXITED
@@ -198,7 +198,7 @@ def exit_status() -> RunStatus:
 
 
 guard = _ShutdownGuard()
-"""The one of this process."""
+"""The shutdown guard of this process."""
 
 atexit.register(guard.at_exit)
 if hasattr(os, "register_at_fork"):

@@ -1,7 +1,7 @@
-"""Measures named parts of a script within a run: their time, and their share of each reading of the meter.
+"""Measure named parts of a script within a run: their time, and their share of each reading of the meter.
 
-Between two readings all time is given to the innermost open spans, and so is the energy (docs/decisions/0015). What
-rows hold adds up to the meter's total as if there were no spans.
+Between two readings the innermost open spans get all time and energy (docs/decisions/0015). The rows of epochs are the
+same as without spans.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _MOSTLY = 0.9  # of a reading's time: what else is in it changes little
 
 @dataclass(slots=True, eq=False)
 class OpenSpan:
-    """A span that goes on.
+    """A span that is open.
 
     Attributes:
-        path: the names of the spans that it lies in, and its own last.
-        parent: the span that it lies in.
-        counted_from_s: what lies before is in a row.
+        path: the names of the spans around it, outermost first, and its own.
+        parent: the span around it.
+        counted_from_s: the time before this is in a row already.
     """
 
     path: tuple[str, ...]
@@ -54,7 +54,7 @@ class _PathSums:
     by_time_kwh: float = 0.0
 
     def add(self, own_s: float, energy: Energy, share: float) -> None:
-        """Add own time, and its share of what was read in that time."""
+        """Add own time, and its share of the energy that was read for that time."""
         shares: dict[str, Any] = {}
         for component in COMPONENTS:
             read_kwh = energy.component_kwh(component)
@@ -71,10 +71,10 @@ class _PathSums:
 
 
 class SpanRecorder(RunPart):
-    """The spans of one run; who begins and ends them holds the run's lock.
+    """Record the spans of one run. Callers hold the run's lock.
 
     Args:
-        run: that it is a part of.
+        run: the parts of the run.
     """
 
     def __init__(self, run: RunParts) -> None:
@@ -89,15 +89,15 @@ class SpanRecorder(RunPart):
         self._is_over = False
 
     def begin(self, name: str, within: OpenSpan | None) -> OpenSpan | None:
-        """Begin a span; None where it lies within one of its name, whose time has it already.
+        """Begin a span; return None within a span of the same name, which already counts the time.
 
         Args:
-            name: of it, without ``SEPARATOR``.
-            within: the span that it lies in.
+            name: the name, without ``SEPARATOR``.
+            within: the span around it.
         """
         self._recorder.tell_readings(self._take_reading)
         now_s = self._count()
-        while within is not None and within not in self._open:  # it ended before, or with another run
+        while within is not None and within not in self._open:  # the span around has ended
             within = within.parent
         outer = () if within is None else within.path
         if name in outer or self._is_over:
@@ -109,7 +109,7 @@ class SpanRecorder(RunPart):
         return span
 
     def end(self, span: OpenSpan, *, has_failed: bool = False) -> None:
-        """End a span; one that the end of the run ended is left as it was written."""
+        """End a span, unless the end of the run has ended it."""
         if span not in self._open:
             return
         now_s = self._count()
@@ -122,7 +122,7 @@ class SpanRecorder(RunPart):
         self._read(now_s)
 
     def _read(self, now_s: float) -> None:
-        """Read the meter where that is long enough ago."""
+        """Read the meter if its last reading is old enough."""
         recorder = self._recorder
         if now_s - recorder.read_at_s >= self._wait_s:
             recorder.read_within_row()
@@ -136,7 +136,7 @@ class SpanRecorder(RunPart):
                 self._recorder.read_within_row()
 
     def ending(self) -> None:
-        """Write all that is left; spans that are open still are unfinished. The last reading has been taken."""
+        """Write all that is left, with open spans flagged as unfinished. The last reading has been taken."""
         self._is_over = True
         unfinished = {span.path for span in self._open}
         for path in list(self._sums):
@@ -144,7 +144,7 @@ class SpanRecorder(RunPart):
         self._open.clear()
 
     def _begin_sums(self, path: tuple[str, ...]) -> None:
-        """Begin to add up for this path, where that has not begun."""
+        """Begin the sums of a path, unless they have begun."""
         if path not in self._sums:
             self._sums[path] = _PathSums(self._clock.utc_s())
 
@@ -153,7 +153,7 @@ class SpanRecorder(RunPart):
         return self._sums[path]
 
     def _count(self) -> float:
-        """Give the time that has passed to the innermost spans, and return the time."""
+        """Add the time since the last call to the innermost open spans, and return the present time."""
         now_s = self._clock.perf_s()
         passed_s = max(0.0, now_s - max(self._counted_to_s, self._recorder.boundary[0]))
         self._counted_to_s = now_s
@@ -164,7 +164,7 @@ class SpanRecorder(RunPart):
         return now_s
 
     def _take_reading(self, interval_s: float, energy: Energy) -> None:
-        """Share a reading of the meter among the spans by their times, and write the rows that are due."""
+        """Divide a reading of the meter among the spans by their times, and write the rows that are due."""
         now_s = self._count()
         new_s = self._new_s
         self._new_s = {}
@@ -172,7 +172,7 @@ class SpanRecorder(RunPart):
         for path, own_s in new_s.items():
             sums = self._sums_of(path)
             if sums.own_s and sums.energy.is_known != energy.is_known:
-                self._write(path, now_s - own_s)  # a row is wholly metered or not at all
+                self._write(path, now_s - own_s)  # a row is either metered or not
             if own_s:
                 self._sums_of(path).add(own_s, energy, own_s / whole_s)
         if now_s >= self._write_at_s:
@@ -181,13 +181,13 @@ class SpanRecorder(RunPart):
                 self._write(path, now_s)
 
     def _write(self, path: tuple[str, ...], now_s: float, *, is_unfinished: bool = False) -> None:
-        """Write what was added to a path, of spans that are open still too; nothing where that is nothing."""
+        """Write the sums of a path as a row, open spans included; no row if nothing was added."""
         sums = self._sums.pop(path)
         for span in self._open:
             if span.path == path:
                 sums.duration_s += max(0.0, now_s - span.counted_from_s)
                 span.counted_from_s = max(now_s, span.counted_from_s)
-                self._begin_sums(path)  # whose rest is written in its turn
+                self._begin_sums(path)  # the rest of the open span is a later row
         if not (sums.calls or sums.own_s or sums.duration_s):
             return
         energy_kwh = sums.energy.total_kwh
@@ -217,6 +217,6 @@ class SpanRecorder(RunPart):
 
 
 def span_name(text: str) -> str:
-    """Return a name as it may stand in a path and in the log: on one line, its secrets masked."""
+    """Return a name as the log may hold it: in one line, with secrets masked."""
     words = mask_secrets(text.replace("\x00", "")).split()
     return " ".join("›" if word == SEPARATOR.strip() else word for word in words)[:_LONGEST_NAME].rstrip()

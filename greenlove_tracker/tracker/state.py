@@ -39,35 +39,35 @@ class RunState:
     """One tracked run as it goes on.
 
     Attributes:
-        settings: what it is measured and counted with.
-        plan: epochs or steps; None of whatever ``greenlove run`` runs, until its script shows them.
-        plan_source: where it is from, where the user has not given it to the tracker.
-        factors: its names, and the factors that energy is multiplied with.
+        settings: the settings of the run.
+        plan: the length in epochs or steps; None under ``greenlove run`` until the script shows it.
+        plan_source: where the length was found, if the user did not give it to the tracker.
+        factors: names of the run, and the factors that energy is multiplied with.
         budget_actions: the user's own code for budgets.
         prior: the forecast of an exploration of this training.
-        mode: the kind of training that it tracks.
-        ranks: where this process stands in the training.
+        mode: the kind of training.
+        ranks: the rank of this process in the training.
         clock: read for all times.
-        started_s: when it began, by the steady clock.
-        started_utc_s: when it began, in UTC.
-        run_dir: where it is written.
-        meter: of this node.
-        exporters: that are told of the run.
-        in_background: some of it is done on threads of the run's own; else by whoever calls ``tick()``.
-        is_part_of_other: another process leads the run; this one writes into its directory.
-        lock: held while the run is changed or a row is made.
+        started_s: when the run began, by the steady clock.
+        started_utc_s: when the run began, in seconds since the Unix epoch.
+        run_dir: the directory of the run.
+        meter: the meter of this node.
+        exporters: services that get the events of the run.
+        in_background: True if the run has threads of its own; else the owner of the clock calls ``tick()``.
+        is_part_of_other: True if another process leads the run, and this one writes into its directory.
+        lock: held while the run changes or a row is made.
         warn_once: gives each kind of warning once.
-        time_limit: the earliest of its deadline, its longest time and the end of its Slurm job.
-        limits: budgets by quantity; that of time is a duration from the start.
-        forecast: the latest.
-        gpu_count: GPUs of this node that are ours; 0 until the meter is up.
-        has_tracker: a tracker of the script's says what is in it; else an observer, or nobody.
-        training_status: how its tracker ended the training, where the script goes on behind that.
-        rates_in_force: the intensity and the price of each row's time.
-        row_totals: of the rows so far.
-        stopped_early_after: the number of the epoch with which a rule ended the training; None where it has not.
-        is_finished: nothing of it is touched any more.
-        is_training_over: nothing more of the training is to come.
+        time_limit: the earliest of the deadline, the longest time and the end of the Slurm job.
+        limits: budgets by quantity; the time limit is a duration from the start.
+        forecast: the latest forecast.
+        gpu_count: our GPUs of this node; 0 until the meter is up.
+        has_tracker: True if a tracker in the script marks the epochs; else an observer does, or nobody.
+        training_status: how the tracker ended the training, if the script goes on after it.
+        rates_in_force: carbon intensity and price at the time of each row.
+        row_totals: the totals of the rows so far.
+        stopped_early_after: the epoch after which early stopping ended the training; None if it has not.
+        is_finished: True once the run is closed.
+        is_training_over: True once nothing more of the training can come.
     """
 
     settings: Settings
@@ -103,7 +103,7 @@ class RunState:
 
     def __post_init__(self) -> None:
         self.row_totals = RowTotals(MeanRates(self.factors.rates))
-        is_exploration = self.mode is RunMode.EXPLORATION  # its time limit is the training's, not its own
+        is_exploration = self.mode is RunMode.EXPLORATION  # the time limit is that of the training
         if is_exploration:
             self.time_limit = None
         else:
@@ -116,7 +116,7 @@ class RunState:
         }
         self.limits = {quantity: limit for quantity, limit in limits.items() if limit is not None}
         self.forecast = self.prior
-        if self.prior is not None and self.prior.position is not None:  # that of an earlier run
+        if self.prior is not None and self.prior.position is not None:  # its position belongs to an earlier run
             self.forecast = replace(self.prior, position=None)
 
     def adopt(
@@ -129,7 +129,7 @@ class RunState:
         exporters: Sequence[Exporter],
         rows: Sequence[Row],
     ) -> None:
-        """Be the state of a tracker's run from now on, which has these rows."""
+        """Become the state of the run of a tracker in the script, with the rows so far."""
         self.settings = settings
         self.plan = plan
         self.factors = factors
@@ -144,7 +144,7 @@ class RunState:
             self.row_totals.add(row)
 
     def take_plan(self, plan: Plan | None, source: str) -> None:
-        """Take the length of the training, once that is known; None: it is not known any more."""
+        """Set the length of the training; None if it is not known any more."""
         self.plan = plan
         self.plan_source = source
         if plan is None:
@@ -152,7 +152,7 @@ class RunState:
         self.factors = replace(self.factors, epochs_planned=None if plan is None else plan.epochs)
 
     def count_gpus(self, count: int, *, are_measured: bool) -> None:
-        """Take what the meter found. Where the GPUs are not measured, electricity has no price: the rest is not all."""
+        """Set the number of GPUs. Without their energy the cost of electricity is incomplete, so drop it."""
         self.gpu_count = count
         self._are_gpus_measured = are_measured
         if not are_measured:
@@ -160,12 +160,12 @@ class RunState:
 
     @property
     def is_first_rank(self) -> bool:
-        """True where this process forecasts, asks and watches the budgets: the first rank does so for all."""
+        """True if this process forecasts and watches the budgets, for all ranks."""
         return self.ranks.rank == 0
 
     @property
     def is_leading(self) -> bool:
-        """True where this process writes the run's summary: the first rank of a run that no other process leads."""
+        """True if this process writes the run's summary."""
         return self.is_first_rank and not self.is_part_of_other
 
     @property
@@ -175,17 +175,17 @@ class RunState:
 
     @property
     def lost_s(self) -> float:
-        """What has passed by the calendar, and is not the run's: a suspended machine brings a deadline nearer."""
+        """The time during which the machine was suspended: it counts for a deadline, but not for the run."""
         return self.clock.utc_s() - self.started_utc_s - self.elapsed_s
 
     @property
     def energy_factor(self) -> float:
-        """The energy that is counted, in that of the metered components: with the rest of the node, and PUE."""
+        """Counted energy ÷ metered energy: the assumed rest of the node, and PUE."""
         return self.factors.node_factor(self.row_totals.node.metered) * self.factors.pue
 
     @property
     def rates(self) -> Rates:
-        """The rates of the run as a whole: by time, the mean over its rows; before the first, those in force."""
+        """The rates of the whole run. If they change with time, the mean over its rows; before the first, those now."""
         mean = self.row_totals.mean
         rates = self.factors.rates
         if not self.rates_in_force.is_by_time:
@@ -214,7 +214,7 @@ def run_factors(settings: Settings, plan: Plan, run_id: str, started_at: str) ->
     """Return the names and factors of a run.
 
     Raises:
-        UsageError: for a place that is not known, or for which no carbon intensity is.
+        UsageError: if the place is unknown, or has no known carbon intensity.
     """
     place = resolve_place(settings.country)
     of_intensity = settings.given_by("carbon_intensity_gco2e_per_kwh")
@@ -233,10 +233,10 @@ def run_factors(settings: Settings, plan: Plan, run_id: str, started_at: str) ->
 
 
 def make_run_dir(settings: Settings, ranks: Ranks, utc_s: float) -> Path:
-    """Make the directory of a new run, absolute: a script may change its working directory.
+    """Make the directory of a new run. Its path is absolute, since a script may change its working directory.
 
     Raises:
-        LogDirError: where the log directory cannot be written.
+        LogDirError: if the log directory cannot be written.
     """
     base = Path(settings.log_dir).absolute()
     is_shared = bool(ranks.launch_key)

@@ -1,4 +1,4 @@
-"""The line that tells how far a run is: after each epoch on a terminal, and once a minute in a job's log."""
+"""Print the status line of a run: after each epoch on a terminal, once a minute in a job's log."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from greenlove_tracker.text.console import fitting, is_terminal, say_above_bars
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.state import RunMode
 
-# A line at most so often on a terminal (each tick), in a job's log,
+# The least time between two lines, on a terminal (each tick) and in a job's log.
 _TERMINAL_INTERVAL_S = 0.5
 _LOG_INTERVAL_S = 60.0
-_SHARE = 50  # nor more often than this part of the time so far
+_SHARE = 50  # nor more often than this fraction of the elapsed time: 1/50
 _NAME = "greenlove  "
 
 
 class StatusPrinter(RunPart):
-    """Tells the first rank's progress in whole lines: a line drawn over itself would mix with what the script prints.
+    """Print the progress of the first rank, each time as a new line: a redrawn line would mix with the script's output.
 
     Args:
-        run: that it is a part of.
+        run: the parts of the run.
     """
 
     def __init__(self, run: RunParts) -> None:
@@ -34,10 +34,10 @@ class StatusPrinter(RunPart):
         self._told: object = None
 
     def tick(self) -> None:
-        """Tell the line where it is time, and an epoch has ended since the last one, or the prospect is another."""
+        """Print the line if it is due, and an epoch has ended or the forecast has changed."""
         state = self._state
         is_shown = state.settings.verbose >= 1 and state.is_first_rank and not state.is_training_over
-        if not is_shown or state.mode is RunMode.EXPLORATION:  # which draws a line of its own
+        if not is_shown or state.mode is RunMode.EXPLORATION:  # an exploration draws a line of its own
             return
         with state.lock:
             news = self._news()
@@ -58,7 +58,7 @@ class StatusPrinter(RunPart):
         self._next_s = elapsed_s + max(self._interval_s, elapsed_s / _SHARE)
 
     def text(self) -> str:
-        """Return the line; a narrow terminal shows no cost, and then no CO2e."""
+        """Return the line. On a narrow terminal leave out cost, then CO2e."""
         state = self._state
         recorder = self._recorder
         limit_s = self._state.limits.get("duration_s")
@@ -79,7 +79,7 @@ class StatusPrinter(RunPart):
         return line
 
     def _news(self) -> object:
-        """Return what is worth another line where it is another; None: nothing is to be told yet."""
+        """Return a value that changes when a new line is worth printing; None if there is nothing to print yet."""
         state = self._state
         n_epochs = self._recorder.epochs_done
         plan = state.plan

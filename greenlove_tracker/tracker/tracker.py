@@ -186,15 +186,15 @@ class Tracker:
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
-    # A call out of order warns once, and the training goes on; so does an error of ours.
+    # A call out of order, or an error of ours, gives one warning, and the training goes on.
 
     def epoch_start(self) -> None:
-        """Begin an epoch; the time since the last one is its gap.
+        """Begin an epoch. The time since the last one is the gap before it.
 
-        An epoch that is open still, because of a ``continue`` in the loop, is closed here; it counts, and is flagged.
+        An epoch that is still open, such as after a ``continue`` in the loop, is closed here, counted and flagged.
 
         Raises:
-            BudgetExceeded: where a budget is likely to be exceeded, and ``on_overrun="stop"``.
+            BudgetExceeded: if a budget is likely to be exceeded and ``on_overrun="stop"``.
         """
         session = self._own_session()
         if session is not None and not session.recorder.epochs_begun:
@@ -213,20 +213,20 @@ class Tracker:
         n_batches: Any = 1,
         n_steps: Any = 1,
     ) -> None:
-        """Count one optimizer step, within an epoch, or anywhere where ``total_steps`` was given.
+        """Count one optimizer step within an epoch; with ``total_steps`` no epoch is needed.
 
-        Counts are whole numbers, or scalars of NumPy or torch, which are read at once; what is none (negative, a
-        fraction, NaN) is left out, with a warning. A tensor on a GPU is waited for, as with ``.item()``: add
-        such counts up there, and give their sum now and then.
+        Counts are whole numbers, or scalars of NumPy or torch. A count that is negative, a fraction or NaN is left out,
+        with a warning. Reading a tensor on a GPU waits for it, as ``.item()`` does: add such counts up on the GPU, and
+        pass their sum now and then.
 
         Args:
-            n_samples: samples that it was computed from, on this rank.
-            n_tokens: tokens that it was computed from, on this rank.
-            n_batches: batches that it was accumulated over.
-            n_steps: optimizer steps, where one call of the framework does several; the other numbers are of all.
+            n_samples: samples of the step, on this rank.
+            n_tokens: tokens of the step, on this rank.
+            n_batches: batches that gradients were accumulated over.
+            n_steps: optimizer steps, if one call of the framework does several; the other counts cover all of them.
 
         Raises:
-            BudgetExceeded: where only ``total_steps`` is planned, and as ``epoch_start()`` else.
+            BudgetExceeded: as ``epoch_start()``, if only ``total_steps`` is planned.
         """
         self._call(Session.step, Counts(n_steps, n_batches, n_samples, n_tokens))
 
@@ -235,20 +235,20 @@ class Tracker:
         self._call(Session.pause)
 
     def resume(self) -> None:
-        """Go on with the open epoch; the next ``step()`` or ``epoch_end()`` does so too."""
+        """Go on with the open epoch. The next ``step()`` or ``epoch_end()`` does this too."""
         self._call(Session.resume)
 
     def log_metric(self, name: str, value: Any, *, higher_is_better: bool | None = None) -> None:
-        """Log a value of a metric, such as an accuracy; the log, the report and ``summary`` have its last and best.
+        """Log a value of a metric, such as an accuracy. The report and ``summary`` show its last and best value.
 
-        It belongs to the open epoch, or to the last one before. NaN and infinities are kept, and are never the best.
+        The value belongs to the open epoch, else to the last one. NaN and infinity are kept, but are never the best.
 
         Args:
-            name: of the metric.
-            value: a number, or a scalar of NumPy or torch. A tensor on a GPU is waited for, as with ``.item()``.
-            higher_is_better: which of two values is the better one; without it the name tells: of ``accuracy``,
-                ``f1``, ``auc``, ``bleu`` the larger, of ``loss``, ``error``, ``perplexity``, ``rmse`` the smaller, of
-                others the log has the lowest and the highest.
+            name: the name of the metric.
+            value: a number, or a scalar of NumPy or torch. Reading a tensor on a GPU waits for it.
+            higher_is_better: True if larger values are better. If it is not given, the name tells: larger for
+                ``accuracy``, ``f1``, ``auc``, ``bleu``; smaller for ``loss``, ``error``, ``perplexity``, ``rmse``. For
+                other names both the lowest and the highest value are kept.
         """
         self._call(Session.log_metric, name, value, higher_is_better)
 
@@ -293,7 +293,7 @@ class Tracker:
         self._finish(status, None)
 
     def wait_ready(self, timeout_s: float = 30.0) -> bool:
-        """Wait until energy is being measured, so that no epoch goes without; return False where it is not in time."""
+        """Wait until energy is being measured; return False if the meter fails or is not up in time."""
         session = self._session_here
         return session is not None and session.wait_ready(timeout_s)
 
@@ -301,32 +301,32 @@ class Tracker:
 
     @property
     def run_dir(self) -> Path | None:
-        """The directory of this run; None where nothing is tracked."""
+        """The directory of this run; None if nothing is tracked."""
         return self._session.run_dir if self._session else None
 
     @property
     def forecast(self) -> Forecast | None:
-        """The forecast of the whole run, done and remaining, with intervals; None where that cannot be known yet.
+        """The forecast of the whole run, past and future, with intervals; None if it is too early.
 
-        It is made on a thread of its own while the training runs; asking for it brings it up to date.
+        A background thread makes it while the training runs. Asking for it brings it up to date.
         """
         session = self._session_here
         return session.forecast() if session is not None else None
 
     @property
     def consumption(self) -> Consumption:
-        """What the run has taken so far: time, energy, CO2e and cost, each None where it is not known.
+        """The time, energy, CO2e and cost of the run so far, each None if unknown.
 
-        It is as of now, within an epoch too. Asking costs some 0.25 ms, and 1 ms where the meter was last read over a
-        second ago: cheap enough for every epoch, not for every step. It does not wait for the meter to come up; until
-        then the energy is None.
+        It is up to date within an epoch too. Asking takes some 0.25 ms, or 1 ms if the last reading of the meter is
+        over a second old: fine for every epoch, too slow for every step. It does not wait for the meter; until that is
+        up the energy is None.
         """
         session = self._session_here
         return Consumption() if session is None else session.consumption()
 
     @property
     def summary(self) -> RunSummary | None:
-        """The totals of this rank's node, once the run is closed; ``read_logs`` adds all nodes up."""
+        """The totals of this rank's node, once the run is closed. ``read_logs`` adds up all nodes."""
         return self._session.summary if self._session else None
 
     # -- its end -------------------------------------------------------------------------------------------------
@@ -346,20 +346,20 @@ class Tracker:
 
     @property
     def _session_here(self) -> Session | None:
-        """The session, in the process that made it; None in a copy."""
+        """The session in the process that made it; None in a forked or pickled copy."""
         if os.getpid() == self._pid:
             return self._session
         return None
 
     def _own_session(self) -> Session | None:
-        """Return the session while it is open, in the process that made it."""
+        """Return the open session in the process that made it; else None."""
         session = self._session_here
         if session is None or session.state.is_training_over:
             return None
         return session
 
     def _call(self, method: Callable[Concatenate[Session, _P], None], *args: _P.args, **kwargs: _P.kwargs) -> None:
-        """Call a method of the open run; behind its end, warn once."""
+        """Call a method of the open run; after its end, warn once."""
         session = self._session_here
         if session is None:
             return
@@ -375,13 +375,13 @@ class Tracker:
 
 
 def _plan_by_loop(session: Session, frame: FrameType) -> None:
-    """Take the number of epochs from the loop of the script that calls, where nobody gave it, or gave a wrong one."""
+    """Take the number of epochs from the script's loop, if none or a wrong one was given."""
     state = session.state
     plan = state.plan
     if plan is None:
         return
     given = plan.length
-    # Who gives more than a number knows better, and the loop of a notebook's cell need not be the only one.
+    # A user who gave more than a number knows better, and a notebook may have further loops.
     is_number_alone = plan == Plan(given) and state.prior is None and not is_interactive()
     if given is not None and not is_number_alone:
         return
@@ -393,16 +393,16 @@ def _plan_by_loop(session: Session, frame: FrameType) -> None:
             loop = f"the loop over {found.source}, has {plural(found.epochs, 'round')}"
             state.warn_once.warn("loop", f"Tracker(epochs={given}), but {loop}: the forecast goes by the loop")
         session.plan_job(replace(plan, epochs=found.epochs), found.source)
-    except Exception as error:  # epochs are tracked without it
+    except Exception as error:  # epochs are tracked all the same
         session.state.warn_once.internal_error("plan", error)
 
 
 def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callable[[], bool]) -> Session | None:
-    """Return the run; None, with a warning, where it cannot begin for a reason that is not in the script.
+    """Return the new run; None, with a warning, if it cannot begin for a reason outside the script.
 
     Raises:
-        UsageError: for what the script gives.
-        Exception: whatever keeps the run from its beginning, where that is strict.
+        UsageError: if an argument of the script is bad.
+        Exception: with ``strict``, whatever error keeps the run from beginning.
     """
     try:
         return begin()
@@ -421,20 +421,20 @@ def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callabl
 # -- parts of a script ------------------------------------------------------------------------------------------------
 
 
-# What was entered, with the run that was open and the span: none where no run is, or within a span of its name.
+# An entered ``track`` block with the open run and its span; None without a run, or within a span of the same name.
 _Entry: TypeAlias = "tuple[NamedSpan, Session | None, OpenSpan | None]"
 _entered: ContextVar[tuple[_Entry, ...]] = ContextVar("greenlove_tracker_spans", default=())
 _warn_once = WarnOnce()
 
 
 class NamedSpan(ContextDecorator):
-    """A part of a script that is measured wherever it is entered, as a ``with`` block or a decorated function.
+    """A named part of a script, measured each time it is entered: a ``with`` block or a decorated function.
 
     Args:
-        name: of it.
+        name: the name.
 
     Raises:
-        UsageError: where that is empty.
+        UsageError: if the name is empty.
     """
 
     def __init__(self, name: str) -> None:
@@ -469,10 +469,10 @@ class NamedSpan(ContextDecorator):
                 session.run_parts.get(SpanRecorder).end(span, has_failed=kind is not None)
 
     def __call__(self, function: Function) -> Function:
-        """Decorate a function; each call is a span.
+        """Decorate a function, so that each call is a span.
 
         Raises:
-            UsageError: where it yields or awaits: its body runs between the calls of others.
+            UsageError: if it yields or awaits, since its body then runs in pieces.
         """
         is_cut = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
         if any(is_of_kind(function) for is_of_kind in is_cut):
@@ -492,16 +492,16 @@ def track(target: Any, /) -> Any:
         with track("evaluation"):
             evaluate()
 
-    Its time and energy are written to ``spans-<rank>.csv`` of the run of the ``Tracker`` that is open in the process,
-    and the report shows them; epochs and totals stay as they are. Where none is open, nothing is measured, and a
-    warning says so. Spans may be nested, and a span on another thread is one of its own; one within another of its
-    name is a part of that. The GPU is not waited for at either end: work that a span has only queued is the next one's.
+    Time and energy go to ``spans-<rank>.csv`` of the open run, and the report shows them. Epochs and totals stay the
+    same. Without an open ``Tracker`` nothing is measured, and a warning says so. Spans may be nested. A span within a
+    span of the same name is part of it. A span does not synchronise the GPU: work that it only queues counts for the
+    next span.
 
     Args:
-        target: the name, or a function, which is decorated under its own: ``@track("a name")`` gives it another.
+        target: a name, or a function to decorate under its own name; ``@track("a name")`` gives it another.
 
     Raises:
-        UsageError: for what is neither a name nor a function, and for a function that yields or awaits.
+        UsageError: if it is neither a name nor a function, or the function yields or awaits.
     """
     if isinstance(target, str):
         return NamedSpan(target)

@@ -1,4 +1,4 @@
-"""Errors by whose fault they are: the user's say what to do, ours only warn; and the check of a whole number."""
+"""The errors of the package, and the check of a whole number. Errors of the user say what to do; ours only warn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class GreenloveError(Exception):
 
 
 class UsageError(GreenloveError, ValueError):
-    """A bad argument, setting or file of the user's; the message says what to do.
+    """A bad argument, setting or file of the user. The message says what to do.
 
     Args:
         message: a sentence. ``{argument}`` in it stands for the name of an argument; ``{argument=}`` too, which
@@ -39,17 +39,17 @@ class UsageError(GreenloveError, ValueError):
         return self.in_options({})
 
     def is_in(self, given: Collection[str]) -> bool:
-        """Return True where the error is in what was given in code or on a command line, by the names of arguments.
+        """Return True if the error is in one of these arguments, given in code or on a command line.
 
-        Else it lies in a file, a variable or the disk, and is no reason to keep a training from running.
+        Else it lies in a file, a variable or the disk, and must not keep a training from running.
         """
         return not self.is_of_machine and (not self.arguments or not set(self.arguments).isdisjoint(given))
 
     def in_options(self, options: Mapping[str, str]) -> str:
-        """Return the message with the options of a command line.
+        """Return the message with the names of command-line options instead of arguments.
 
         Args:
-            options: by the name of the argument; one without an option keeps its name.
+            options: the option by the name of its argument; other arguments keep their names.
         """
         names = iter(self.arguments)
 
@@ -63,40 +63,42 @@ class UsageError(GreenloveError, ValueError):
 
 
 class NoSuchScriptError(UsageError):
-    """There is no such script; the process ends with 2, as Python does."""
+    """The script does not exist. The process ends with exit code 2, as Python does."""
 
 
 class SettingError(UsageError):
-    """A bad setting in a file or an environment variable; the message says where it stands."""
+    """A bad setting in a file or an environment variable. The message says where."""
 
     is_of_machine = True
 
 
 class LogDirError(UsageError):
-    """The log directory cannot be written; the message says why."""
+    """The log directory cannot be written. The message says why."""
 
     is_of_machine = True  # wherever its name was given
 
 
 class TrackerStateError(GreenloveError, RuntimeError):
-    """A call out of order, such as ``epoch_end()`` without a start; the tracker warns of it, and raises nothing."""
+    """A call out of order, such as ``epoch_end()`` without a start. The tracker only warns of it."""
 
 
 class MissingExtraError(GreenloveError, ImportError):
-    """An optional dependency is not installed; the message is the line that installs it."""
+    """An optional dependency is not installed. The message is the command that installs it."""
 
 
 @contextlib.contextmanager
 def needing(who: str, packages: Collection[str], install: str) -> Iterator[None]:
-    """Say of an import in the block which installation it lacks; a package that is there and broken says more itself.
+    """Turn a failed import within the block into the command that installs the package.
+
+    An error of an installed package passes through.
 
     Args:
-        who: needs them, such as "the XGBoost callback".
-        packages: whose absence is named.
-        install: what ``pip install`` is given.
+        who: who needs the packages, such as "the XGBoost callback".
+        packages: the packages.
+        install: the argument of ``pip install``.
 
     Raises:
-        MissingExtraError: where one of the packages is not there.
+        MissingExtraError: if one of the packages is not installed.
     """
     try:
         yield
@@ -107,27 +109,27 @@ def needing(who: str, packages: Collection[str], install: str) -> Iterator[None]
 
 
 class MeterError(GreenloveError, RuntimeError):
-    """The energy meter could not start or failed; training goes on and the energy is unknown."""
+    """The energy meter could not start, or failed. The training goes on, and the energy is unknown."""
 
 
 class LogError(GreenloveError):
-    """A file of a log directory cannot be read; the message names the file."""
+    """A file of a log directory cannot be read. The message names the file."""
 
 
 class BudgetExceeded(GreenloveError):  # noqa: N818  # a budget is exceeded: that is no error of the program
-    """A budget that the run was given is likely to be exceeded, and it was to stop then; the message says by what."""
+    """A budget is likely to be exceeded, and the settings ask to stop. The message says by how much."""
 
 
 def is_whole(value: object, least: int = 1) -> bool:
-    """Return whether it is a whole number of at least ``least``, of NumPy's or any other kind, but no boolean."""
+    """Return True for a whole number of at least ``least``, of any numeric type but no boolean."""
     return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
 
 
 def whole_number(name: str, value: object, least: int = 1) -> int:
-    """Return a whole number, of NumPy's or any other kind, as Python's own.
+    """Return a whole number of any numeric type as a Python integer.
 
     Raises:
-        UsageError: where it is none, or less than ``least``.
+        UsageError: if it is not a whole number, or less than ``least``.
     """
     if not is_whole(value, least):
         raise UsageError(f"{name} must be a whole number of at least {least}, not {value!r}")
@@ -135,9 +137,9 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
 
 
 def is_from_handler(error: BaseException) -> bool:
-    """Return True for what a signal handler of the training's raised in the midst of our code: it is no error of ours.
+    """Return True if a signal handler of the training raised the error within our code.
 
-    Such a handler is told by its arguments: Python calls it with the very frame that it interrupts.
+    A handler is recognised by its arguments: Python calls it with the frame that it interrupts.
     """
     if not isinstance(error, Exception):  # Ctrl-C, SystemExit
         return True
@@ -153,10 +155,10 @@ def is_from_handler(error: BaseException) -> bool:
 
 
 def pass_on_from_handler(error: BaseException) -> None:
-    """Raise it again where it is from a signal handler of the training's, which is waited for there."""
+    """Raise the error again if a signal handler of the training raised it, since the training expects it."""
     if is_from_handler(error):
         raise error
 
 
 class TerminatedExit(SystemExit):
-    """An exit because the job or the machine is about to end: the run was terminated, and has not failed."""
+    """An exit because the job or the machine is about to end: the run counts as terminated, not as failed."""

@@ -1,4 +1,4 @@
-"""The records of a run: frozen dataclasses, without behaviour beyond sums; and the clocks they are timed by.
+"""The records of a run as frozen dataclasses that do no more than add up, and the clocks.
 
 None means not measured; zero means measured zero. Energies here are as metered at the component, before PUE.
 
@@ -21,16 +21,16 @@ COMPONENTS = ("cpu", "gpu", "ram")
 
 
 class DescribedStr(StrEnum):
-    """Words that stand in a log, each with its meaning; a member equals its word.
+    """Words of a log, each with its meaning. A member equals its word.
 
     Attributes:
-        meaning: the word in a sentence's part, for people.
+        meaning: what the word means, as part of a sentence.
     """
 
     meaning: str
 
     def __new__(cls, word: str, meaning: str = "") -> Self:
-        """Make a member of its word and what that means."""
+        """Make a member from its word and its meaning."""
         member = str.__new__(cls, word)
         member._value_ = word
         member.meaning = meaning
@@ -99,18 +99,18 @@ class Energy:
         return value
 
     def component_method(self, component: str) -> str | None:
-        """Return the method behind the energy of ``cpu``, ``gpu`` or ``ram``; several are joined by ``+``."""
+        """Return the method of the energy of ``cpu``, ``gpu`` or ``ram``; several are joined by ``+``."""
         value: str | None = getattr(self, f"{component}_method")
         return value
 
     @property
     def total_kwh(self) -> float | None:
-        """The sum over the components that are known; None where none is."""
+        """The sum over the known components; None if none is known."""
         return sum_known((self.cpu_kwh, self.gpu_kwh, self.ram_kwh))
 
     @property
     def is_known(self) -> bool:
-        """True where any component was measured."""
+        """True if any component is known."""
         return self.total_kwh is not None
 
     def __add__(self, other: Energy) -> Energy:
@@ -121,13 +121,13 @@ UNKNOWN_ENERGY = Energy()
 
 
 def joined_methods(methods: Iterable[str | None]) -> str | None:
-    """Return all names of methods, each of which may be several that are joined by ``+``; None where there is none."""
+    """Return all methods joined by ``+``, each once; None if there are none."""
     names = sorted({name for joined in methods if joined for name in joined.split("+")})
     return "+".join(names) if names else None
 
 
 def sum_energies(energies: Iterable[Energy]) -> Energy:
-    """Sum by component, exactly rounded; a component that is nowhere known stays None."""
+    """Return the sum by component, exactly rounded. A component that no row knows stays None."""
     rows = list(energies)
     if len(rows) == 1:
         return rows[0]
@@ -140,13 +140,13 @@ def sum_energies(energies: Iterable[Energy]) -> Energy:
 
 
 def sum_known(amounts: Iterable[float | None]) -> float | None:
-    """Return the sum of those amounts that are known, exactly rounded; None where none is."""
+    """Return the sum of the known amounts, exactly rounded; None if none is known."""
     known = [amount for amount in amounts if amount is not None]
     return math.fsum(known) if known else None
 
 
 def times(amount: float | None, factor: float) -> float | None:
-    """Return an amount times a factor; None where the amount is not known."""
+    """Return an amount times a factor; None if the amount is unknown."""
     if amount is None:
         return None
     return amount * factor
@@ -168,8 +168,8 @@ class LoggedGpuEnergy:
 
     Attributes:
         index: its number on its node.
-        kwh: as metered, before PUE; None where it was never read.
-        is_whole: it was read all the time.
+        kwh: its metered energy, before PUE; None if it was never read.
+        is_whole: True if every reading succeeded.
     """
 
     index: int
@@ -177,16 +177,16 @@ class LoggedGpuEnergy:
     is_whole: bool
 
     def __str__(self) -> str:
-        """Write it as ``0=0.1234``, ``0=0.1234+`` where there was more, ``0=`` where it was never read."""
+        """Write it as ``0=0.1234``; ``0=0.1234+`` if a reading failed, ``0=`` if it was never read."""
         energy = "" if self.kwh is None else f"{self.kwh:.9g}"
         return f"{self.index}={energy}{'' if self.is_whole or not energy else '+'}"
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Return what such a text says.
+        """Read such a text.
 
         Raises:
-            ValueError: where it is none.
+            ValueError: if the text has another form.
         """
         index, _, energy = text.partition("=")
         if not energy:
@@ -196,7 +196,7 @@ class LoggedGpuEnergy:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The work of a stretch of training; None where the loop did not say."""
+    """The counts of a stretch of training; None where the loop did not count."""
 
     steps: Annotated[int | None, "optimizer steps, as counted by `step()`"] = None
     batches: Annotated[int | None, "batches, as counted by `step()`"] = None
@@ -225,9 +225,9 @@ RATES = "rates"  # columns that a file of rows has only where a run asked for th
 class Row:
     """One row of ``epochs-<rank>.csv``; it never changes once written.
 
-    ``gap_before`` is what lay between the row before and this one (validation, checkpoints, loading). A row's
-    time is either wholly metered or not at all: the tracker cuts a row where the meter comes up. The rates of its
-    time are there only where a run asked for them; without, the factors of the run count.
+    ``gap_before`` is the time between the row before and this one (validation, checkpoints, loading). A row is either
+    metered or not: the tracker ends a row when the meter comes up. The rates by time are there only if the run asked
+    for them; else the factors of the run count.
     """
 
     kind: Annotated[RowKind, "what the row stands for, see below"]
@@ -292,7 +292,7 @@ class EpochRecord:
 
     @property
     def is_complete(self) -> bool:
-        """True where the epoch ran to its end."""
+        """True if the epoch ran to its end."""
         return Flag.UNFINISHED not in self.flags
 
 
@@ -313,7 +313,7 @@ class Factor:
 
     @property
     def coverage(self) -> str:
-        """``direct``, of a power plant's own stack, or ``lifecycle``; empty where a carbon intensity does not say."""
+        """``direct`` (emissions of the power plants) or ``lifecycle``; empty if the carbon intensity does not say."""
         return next((word for word in INTENSITY_COVERAGES if word in self.basis), "")
 
 
@@ -372,7 +372,7 @@ class MetricSummary:
 
     @property
     def best(self) -> float | None:
-        """The best value; None where it is not known which is better, or no value was finite."""
+        """The best value; None if the better direction is unknown, or no value was finite."""
         if self.higher_is_better is None:
             return None
         if self.higher_is_better:
@@ -382,7 +382,7 @@ class MetricSummary:
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """What a run has taken so far, as ``tracker.consumption`` gives it: of this rank's node, since the run began.
+    """The consumption of a run so far, on this rank's node, as ``tracker.consumption`` gives it.
 
     The energy is what was metered, with the PUE. The time before the meter is up is estimated once the run is closed:
     then it is that of ``tracker.summary``.
@@ -451,7 +451,7 @@ class RunSummary:
 
     @property
     def consumption(self) -> Consumption:
-        """Time, energy, CO2e and cost alone, as a run has them while it goes on."""
+        """Its time, energy, CO2e and cost."""
         return Consumption(self.duration_s, self.energy_kwh, self.emissions_kgco2e, self.cost_usd)
 
     @property
@@ -461,7 +461,7 @@ class RunSummary:
 
     @property
     def before_pue_kwh(self) -> float | None:
-        """The energy before PUE: metered, estimated and assumed; None where nothing was metered."""
+        """The energy before PUE: metered, estimated and assumed; None if nothing was metered."""
         metered_kwh = self.energy.total_kwh
         if metered_kwh is None:
             return None
@@ -469,7 +469,7 @@ class RunSummary:
 
     @property
     def measured_share(self) -> float | None:
-        """The share of the energy that hardware measured, in 0..1; models, estimates and assumptions are the rest."""
+        """The share of the energy that hardware measured, 0 to 1. The rest is modelled, estimated or assumed."""
         whole_kwh = self.before_pue_kwh
         if self.measured_kwh is None or whole_kwh is None:
             return None

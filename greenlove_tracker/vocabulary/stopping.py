@@ -1,6 +1,6 @@
-"""The vocabulary of early stopping: the rule that ends a training, and the epoch at which it is expected to.
+"""The vocabulary of early stopping: the rule that ends a training, and the epoch at which it is expected to end.
 
-Plain floats: a forecast of a running training simulates the rule, and importing the package loads no NumPy.
+It uses plain floats, since importing the package must not import NumPy.
 """
 
 from __future__ import annotations
@@ -57,32 +57,32 @@ class StoppingRule:
 
     @property
     def least_stop(self) -> int:
-        """The least number of values after which it can end a training whose metric is a number all along."""
+        """The least number of values after which it can end a training, if all values are numbers."""
         return self.patience + 1
 
     def gain(self, value: float, other: float) -> float:
-        """Return by how much a value is better than another."""
+        """Return by how much one value is better than another."""
         if self.higher_is_better:
             return value - other
         return other - value
 
     def first_stop(self, values: Iterable[float]) -> int | None:
-        """Return after how many of the values the training ends; None where it goes on."""
+        """Return the number of values after which the training ends; None if it goes on."""
         state = StoppingState(self)
         return next((number for number, value in enumerate(values, 1) if state.add(value)), None)
 
     def __str__(self) -> str:
-        """Return it as a log has it, without what is as usual: ``val_loss, patience 5, min_delta 0.01``."""
+        """Write the rule without its defaults: ``val_loss, patience 5, min_delta 0.01``."""
         own = {"patience": self.patience}
         own |= {f.name: value for f in fields(self)[2:] if (value := getattr(self, f.name)) != f.default}
         return ", ".join((self.metric, *(f"{name} {value}" for name, value in own.items())))
 
 
 class StoppingState:
-    """The state of a rule in a training: it takes one value after another.
+    """The state of a stopping rule while it takes one value after another.
 
     Args:
-        rule: that is followed.
+        rule: the rule.
     """
 
     __slots__ = ("_n_without", "_reference", "_rule")
@@ -93,7 +93,7 @@ class StoppingState:
         self._reference: float | None = None  # the last value that counted as an improvement
 
     def add(self, value: float) -> bool:
-        """Take the next value; return True where the training ends with it."""
+        """Take the next value; return True if the training ends with it."""
         rule = self._rule
         if math.isfinite(value) and (self._reference is None or rule.gain(value, self._reference) > rule.min_delta):
             self._reference = value
@@ -121,7 +121,7 @@ class ExpectedStop:
     basis: str
 
     def quantile(self, probability: float) -> int:
-        """Return the least number of epochs that is enough with this probability."""
+        """Return the number of epochs that is not exceeded with this probability."""
         ends = [(epochs, share) for epochs, share in self.probabilities if share]
         reached = list(accumulate(share for _, share in ends))
         return ends[min(bisect_left(reached, probability - _CLOSE), len(ends) - 1)][0]
@@ -133,16 +133,16 @@ class ExpectedStop:
 
     @property
     def text(self) -> str:
-        """The same as ``run.csv`` has it: ``10:0.4 12:0.35 50:0.25 none=0.25 most=50 basis=…``."""
+        """The distribution as ``run.csv`` has it: ``10:0.4 12:0.35 50:0.25 none=0.25 most=50 basis=…``."""
         shares = " ".join(f"{epochs}:{share!r}" for epochs, share in self.probabilities)
         return f"{shares} none={self.probability_of_none!r} most={self.most_epochs} basis={quote(self.basis)}"
 
     @classmethod
     def parse(cls, text: str) -> ExpectedStop:
-        """Return the expected stop that a ``text`` stands for.
+        """Read the ``text`` of an expected stop.
 
         Raises:
-            UsageError: where it stands for none.
+            UsageError: if it has another form.
         """
         try:
             *shares, none, most, basis = text.split()
@@ -159,11 +159,11 @@ class ExpectedStop:
 
 
 def unknown_stop(rule: StoppingRule, most_epochs: int) -> ExpectedStop:
-    """Return what is known of the end before anything is: any epoch is as likely, from the least possible to the most.
+    """Return the expected stop before any value is known: all possible epochs are equally likely.
 
     Args:
-        rule: that may end the training, after one of the values that come every ``rule.every`` epochs.
-        most_epochs: that the training has without it.
+        rule: the rule, which takes a value every ``rule.every`` epochs.
+        most_epochs: the epochs of the training without early stopping.
     """
     earlier = range(rule.least_stop * rule.every, most_epochs, rule.every)
     ends = (*earlier, most_epochs)

@@ -1,3 +1,3 @@
-"""The version of the package, as its logs and reports name it."""
+"""The version of the package."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""What a wait hands to the run that begins behind it, in this process or in one that it starts."""
+"""Hand the facts of a wait to the run after it, in this process or in one that it starts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _LONGEST_AFTER_WAIT_S = 3600.0  # a run that begins later, such as the tenth of 
 
 
 def hand_over_wait(fields: Sequence[Field], ended_utc_s: float, *, deadline_utc: str | None = None) -> None:
-    """Hand a wait to the run of this process, or of one that it starts, that begins within an hour.
+    """Hand a wait to the next run of this process, or of one that it starts, if that begins within an hour.
 
     Args:
-        fields: lines of that run's ``run.csv``: why it began when it did.
+        fields: fields of that run's ``run.csv``, which say why it began when it did.
         ended_utc_s: when the wait ended.
-        deadline_utc: of the run that this very process begins now; None: it is another's.
+        deadline_utc: the deadline of the run that this process begins now; None if another process begins it.
     """
     lines = [(field.name, field.value, field.unit) for field in fields]
     handed = {"lines": lines, "ended_utc_s": ended_utc_s, "pid": os.getpid(), "deadline_utc": deadline_utc}
@@ -27,7 +27,7 @@ def hand_over_wait(fields: Sequence[Field], ended_utc_s: float, *, deadline_utc:
 
 
 def wait_before(env: Mapping[str, str], started_utc_s: float) -> list[Field]:
-    """Return the lines that were handed over to a run that begins now; none where nothing waited before it."""
+    """Return the fields that a wait handed to the run that begins now; none without a wait."""
     handed = _handed_over(env)
     try:
         is_long_ago = abs(started_utc_s - handed.get("ended_utc_s", 0.0)) > _LONGEST_AFTER_WAIT_S
@@ -39,7 +39,7 @@ def wait_before(env: Mapping[str, str], started_utc_s: float) -> list[Field]:
 
 
 def deadline_after_wait(env: Mapping[str, str]) -> str | None:
-    """Return the deadline of the run that this process waited for before it began anew; None where it did not."""
+    """Return the deadline of the run that this process waited for before it restarted; None without a wait."""
     handed = _handed_over(env)
     if handed.get("pid") == os.getpid():
         return handed.get("deadline_utc")

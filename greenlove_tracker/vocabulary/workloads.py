@@ -1,4 +1,4 @@
-"""The vocabulary of what a training computes: its class of workload, and its precision."""
+"""The vocabulary of workloads: the class of a workload, and its precision."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Seen:
     """A precision or a class of workload, and how it is known.
 
     Attributes:
-        value: one of ``PRECISIONS`` or ``WORKLOADS``; empty where it was not seen.
-        basis: in a few words, such as ``autocast`` or ``attention in 12 layers``; ``given``: the user said so.
+        value: one of ``PRECISIONS`` or ``WORKLOADS``; empty if unknown.
+        basis: how it is known, such as ``autocast`` or ``attention in 12 layers``; ``given`` by the user.
     """
 
     value: str = ""
@@ -38,7 +38,7 @@ GIVEN = "given"
 
 
 def precision_named(text: str) -> str:
-    """Return the precision that a name means: ``fp16``, ``amp`` and ``bfloat16`` are as fast as ``bf16``.
+    """Return the precision of a name; ``fp16``, ``amp`` and ``bfloat16`` count as ``bf16``.
 
     Raises:
         UsageError: for any other name.
@@ -53,7 +53,7 @@ def precision_named(text: str) -> str:
 
 
 def workload_named(text: str) -> str:
-    """Return the class of workload of that name.
+    """Return the class of workload with this name.
 
     Raises:
         UsageError: for any other name.

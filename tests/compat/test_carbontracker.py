@@ -1,7 +1,10 @@
 """carbontracker's names over our parts: its documented examples with the import changed, and its known defects."""
 
+import io
 import re
+import time
 import warnings
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +12,11 @@ import pytest
 from conftest import epoch_row
 from fakes import FakeClock, ScriptedMeter, gpu_energy, only_run
 from foreign_samples import END, write_log
+from intensity_server import serving
 
 from greenlove_tracker import Tracker
 from greenlove_tracker.compat.carbontracker import parser
+from greenlove_tracker.compat.carbontracker.report import generate_report_from_log
 from greenlove_tracker.compat.carbontracker.tracker import CarbonTracker
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.vocabulary.errors import UsageError
@@ -126,6 +131,8 @@ def test_what_cannot_be_read_is_warned_of_by_name(tmp_path, capsys):
         ({"sim_gpu": "A100"}, "give sim_gpu_watts"),
         ({**SIM_GPU, "sim_gpu_util": 70}, "sim_gpu_util must be"),
         ({**SIM_CPU, "sim_cpu_tdp": -1}, "sim_cpu_tdp_w must be"),
+        ({"components": "tpu"}, "components must be"),
+        ({"api_keys": {"electricitymaps": "k"}}, "needs the place"),
         ({"epochs": 0}, "epochs must be a whole number of at least 1"),
     ],
 )
@@ -165,9 +172,96 @@ def test_the_components_come_to_the_total_where_nothing_lies_between_epochs(log_
     assert entry["actual"]["energy (kWh)"] == pytest.approx(1.5 * joules / 3.6e6)
 
 
-def test_the_question_is_not_asked(log_dir):
-    with pytest.warns(UserWarning, match="stop_and_confirm has no effect"):
-        CarbonTracker(3, stop_and_confirm=True, log_dir=log_dir, verbose=0, **SIM_CPU).stop()
+@pytest.fixture
+def terminal_answer(monkeypatch):
+    """Return what has somebody at a terminal type an answer; None: nobody sits there."""
+
+    def answer_with(text):
+        monkeypatch.setattr("greenlove_tracker.text.console.can_ask", lambda: text is not None)
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{text}\n"))
+
+    return answer_with
+
+
+@pytest.mark.parametrize(
+    ("answer", "epochs_done", "status"), [("y", 3, "finished"), ("n", 1, "stopped"), (None, 3, "finished")]
+)
+def test_stop_and_confirm_asks_after_the_prediction_where_there_is_a_terminal(
+    log_dir, terminal_answer, capsys, answer, epochs_done, status
+):
+    clock = FakeClock()
+    terminal_answer(answer)
+    meter = SimulatedMeter(clock, gpu_w=300.0)
+    tracker = CarbonTracker(3, stop_and_confirm=True, log_dir=log_dir, clock=clock, meter=meter)
+    if answer == "n":
+        with pytest.raises(SystemExit) as ended:
+            train(tracker, 3, clock)
+        assert ended.value.code == 0
+    else:
+        train(tracker, 3, clock)
+    run = only_run(log_dir)
+    assert (run.summary.epochs_done, run.summary.status) == (epochs_done, status)
+    assert re.search(r"predicted: [\d.]+ s \[.*Wh \[", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("components", "known"), [("all", {"cpu", "gpu"}), ("gpu", {"gpu"}), ("cpu", {"cpu"}), ("gpu,cpu", {"cpu", "gpu"})]
+)
+def test_components_are_those_that_were_chosen(log_dir, components, known):
+    clock = FakeClock()
+    tracker = CarbonTracker(2, components=components, log_dir=log_dir, verbose=0, clock=clock, **SIM_CPU, **SIM_GPU)
+    train(tracker, 2, clock)
+    run = only_run(log_dir)
+    energy = run.summary.energy
+    assert {c for c in ("cpu", "gpu", "ram") if energy.component_kwh(c) is not None} == known
+    watts = {"cpu": 60.0, "gpu": 300.0}
+    assert run.summary.energy_kwh == pytest.approx(sum(watts[c] for c in known) * 20 / 3.6e6)
+
+
+def test_verbose_2_says_what_is_counted_the_intensity_and_the_prediction(log_dir, capsys):
+    clock = FakeClock()
+    tracker = CarbonTracker(
+        3, verbose=2, components="gpu", log_dir=log_dir, clock=clock, country="DE", **SIM_CPU, **SIM_GPU
+    )
+    train(tracker, 3, clock)
+    said = capsys.readouterr().err
+    assert "counted: 1 × simulated GPU" in said and "CPU" not in said.partition("counted:")[2].splitlines()[0]
+    assert "carbon intensity: " in said and "Germany" in said
+    assert re.search(r"predicted: [\d.]+ s \[.*Wh \[.* gCO2e/kWh", said)
+    assert "km by new EU car" in said
+
+
+def test_interpretable_is_a_line_that_can_be_left_out(log_dir, capsys):
+    for interpretable in (True, False):
+        clock = FakeClock()
+        tracker = CarbonTracker(1, interpretable=interpretable, log_dir=log_dir, clock=clock, **SIM_GPU)
+        train(tracker, 1, clock)
+        assert ("km by new EU car" in capsys.readouterr().err) is interpretable
+
+
+def test_the_report_of_a_log_is_a_pdf(tmp_path):
+    log = next(RECORDED.glob("*_carbontracker.log"))
+    generate_report_from_log(log, tmp_path / "report.pdf")
+    assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_key_of_electricity_maps_asks_it(log_dir, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    with serving() as server:
+        hour = f"{datetime.now(UTC):%Y-%m-%dT%H:00:00.000Z}"
+        latest = {"zone": "DE", "carbonIntensity": 322, "datetime": hour, "isEstimated": False}
+        server.by_path({"/v3/carbon-intensity/latest": latest})
+        monkeypatch.setenv("GREENLOVE_INTENSITY_URLS", f"electricity_maps={server.url}")
+        clock = FakeClock()
+        clock.wall_offset_s = time.time()
+        tracker = CarbonTracker(
+            2, api_keys={"electricitymaps": "s3cret"}, country="DE", log_dir=log_dir, verbose=0, clock=clock, **SIM_GPU
+        )
+        train(tracker, 2, clock)
+    assert server.asked[0].headers["auth-token"] == "s3cret"
+    run = only_run(log_dir)
+    assert run.summary.emissions_kgco2e == pytest.approx(run.summary.energy_kwh * 0.322)
+    assert "s3cret" not in "".join(path.read_text() for path in run.path.iterdir())
 
 
 # -- its defects -------------------------------------------------------------------------------------------------------

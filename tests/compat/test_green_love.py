@@ -290,10 +290,8 @@ def test_a_gpu_that_can_be_measured_is_not_overruled(tmp_path, monkeypatch):
     [
         ({"exploration_epochs": 10}, "no effect here: exploration_epochs"),
         ({"warmup_epochs": 1}, "warmup_epochs"),
-        ({"target_benchmark_time": 5.0}, "target_benchmark_time"),
         ({"initial_sample_size": 100}, "initial_sample_size"),
         ({"single_epoch_budget": 0.1}, "single_epoch_budget"),
-        ({"electricity_maps_api_key": "s3cret"}, "electricity_maps_api_key"),
         ({"gpu_index": 1}, "gpu_index"),
         ({"power_poll_interval": 0.5}, "power_poll_interval"),
     ],
@@ -301,7 +299,7 @@ def test_a_gpu_that_can_be_measured_is_not_overruled(tmp_path, monkeypatch):
 def test_what_has_no_effect_is_said_where_it_was_given(tmp_path, argument, message):
     with pytest.warns(UserWarning, match=message) as caught:
         make(tmp_path, **argument)
-    assert [w.filename for w in caught] == [__file__] and "s3cret" not in str(caught[0].message)
+    assert [w.filename for w in caught] == [__file__]
 
 
 # -- the comparison with Crusoe's GPUs ---------------------------------------------------------------------------

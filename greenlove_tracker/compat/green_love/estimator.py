@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset
 
 from greenlove_tracker import Estimation, Estimator
+from greenlove_tracker.compat.electricity_maps import intensity_now
 from greenlove_tracker.compat.green_love import results as fill
 from greenlove_tracker.compat.green_love.results import CANONICAL, BenchmarkResults
 from greenlove_tracker.exploration.trials import loss_of_pair
@@ -35,10 +36,11 @@ _WORKLOAD_OF = {
     "waveglow": "speech",
 }
 BENCHMARK_TASKS = list(_WORKLOAD_OF)
+_TARGET_S = 10.0
+_BUDGET_S = 30.0  # that an exploration has where the original's target is its default
 _SCHEDULE_DEFAULTS = {
     "exploration_epochs": 30,
     "warmup_epochs": 3,
-    "target_benchmark_time": 10.0,
     "initial_sample_size": 1000,
     "single_epoch_budget": 0.3,
 }
@@ -76,7 +78,7 @@ class GreenLoveEstimator:
         train_step: Callable[..., Any] | None = None,
         exploration_epochs: int = 30,
         warmup_epochs: int = 3,
-        target_benchmark_time: float = 10.0,
+        target_benchmark_time: float = _TARGET_S,
         initial_sample_size: int = 1000,
         single_epoch_budget: float = 0.3,
         country_code: str | None = None,
@@ -100,7 +102,6 @@ class GreenLoveEstimator:
         trials = {
             "exploration_epochs": exploration_epochs,
             "warmup_epochs": whole_number("warmup_epochs", warmup_epochs, 0),
-            "target_benchmark_time": target_benchmark_time,
             "initial_sample_size": initial_sample_size,
             "single_epoch_budget": single_epoch_budget,
         }
@@ -119,6 +120,8 @@ class GreenLoveEstimator:
         elif manual_tdp_watts is not None:  # as the original, count a GPU of this power where NVML shows none
             self._given_load = manual_gpu_utilization
             simulated = {"sim_gpu_w": manual_tdp_watts, "sim_gpu_util": manual_gpu_utilization}
+        if electricity_maps_api_key and carbon_intensity is None:
+            carbon_intensity = intensity_now(electricity_maps_api_key, country_code)
         own_tdp_w = self._tdp_w
         local_gpu = CANONICAL.get(gpu_name or "", gpu_name)
         memory_gb = None
@@ -158,11 +161,9 @@ class GreenLoveEstimator:
             carbon_intensity_gco2e_per_kwh=carbon_intensity,
             electricity_price_usd_per_kwh=electricity_price,
             **simulated,
-            **{"comparison": comparison, **ours},
+            **{"comparison": comparison, "budget_s": _BUDGET_S * target_benchmark_time / _TARGET_S, **ours},
         )
         without_effect = [name for name, value in trials.items() if value != _SCHEDULE_DEFAULTS[name]]
-        if electricity_maps_api_key:
-            without_effect.append("electricity_maps_api_key")
         if gpu_index:
             without_effect.append("gpu_index")
         if power_poll_interval != 1.0:

@@ -1,4 +1,4 @@
-"""Exporters by name, to where people already look: MLflow, Weights & Biases, TensorBoard, Prometheus."""
+"""Exporters by name: MLflow, Weights & Biases, TensorBoard, Prometheus."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLASSES = {
 
 
 def exporter_from(text: str) -> Exporter:
-    """Return the exporter of ``mlflow``, or of ``prometheus=/a/file.prom``, where one writes a file.
+    """Return the exporter for a name such as ``mlflow``, or for ``prometheus=/a/file.prom`` if it writes a file.
 
     Raises:
         UsageError: for an unknown name, or a place for a service.

@@ -1,4 +1,4 @@
-"""MLflow: into the run that is active, else into one of its own, by the tracking URI that MLflow itself is set to."""
+"""Export to MLflow: into the active run, else into a new one, at MLflow's own tracking URI."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _STATUSES = {RunStatus.FINISHED: "FINISHED", RunStatus.STOPPED: "FINISHED", RunS
 
 
 class MLflowExporter:
-    """Logs the figures of each epoch as metrics, forecasts too, what the run is counted with as parameters, its report.
+    """Log epochs and forecasts as metrics, the run's factors as parameters, and the report as an artifact.
 
-    A run that is active in this process when the first row is written takes them all, and is never ended here; without
-    one the exporter makes its own, and ends it. What is active in the training's thread stays as it is.
+    If a run is active in this process when the first row is written, use it, and never end it. Else make a run, and end
+    it. The active run of the training's thread is never changed.
 
     Raises:
         MissingExtraError: where MLflow is not installed.
@@ -82,7 +82,7 @@ class MLflowExporter:
                 self._client.set_terminated(self._run_id, _STATUSES.get(RunStatus(ending.status), "KILLED"))
 
     def _active_run_id(self) -> str | None:
-        """Return the run that the script has made active, in whichever thread; None without any."""
+        """Return the run that the script has made active, on any thread; None if there is none."""
         from mlflow.tracking import fluent
 
         # MLflow's public functions tell of the calling thread alone; this one, of all, is what its autologging uses.
@@ -92,7 +92,7 @@ class MLflowExporter:
         return os.environ.get("MLFLOW_RUN_ID") or None  # of `mlflow run`, which the script has not begun yet
 
     def _own_run_id(self, run: ExportedRun) -> str:
-        """Return a new run that is nobody's active one, in the experiment that MLflow would take."""
+        """Return a new run in MLflow's current experiment, without making it active."""
         from mlflow.tracking import fluent
 
         # what set_experiment() and the variables of MLflow say; no public function tells
@@ -112,6 +112,6 @@ class MLflowExporter:
 
 
 def _metric_key(name: str) -> str:
-    """Return a name that MLflow takes: to it, it is a path, in which no part is empty or leads elsewhere."""
+    """Return a name that MLflow accepts: MLflow treats it as a path without empty or relative parts."""
     parts = _NOT_IN_NAMES.sub("_", name).split("/")
     return "/".join("_" if part in ("", ".", "..") else part for part in parts)

@@ -1,4 +1,4 @@
-"""Prometheus: a text file for node_exporter's textfile collector, replaced as a whole, in base units.
+"""Export to Prometheus: a text file for node_exporter's textfile collector, replaced as a whole, in base units.
 
 Names follow https://prometheus.io/docs/practices/naming/: joules, seconds, grams, ``_total`` for what only grows. A
 single textfile is of one run at a time. After the run it stays, with ``greenlove_run_active`` 0 and the totals of the
@@ -34,7 +34,7 @@ Metric = tuple[str, str, Sequence[tuple[Mapping[str, str], float | None]]]
 
 
 class PrometheusExporter:
-    """Writes what the run consumed so far, and the latest forecast with its interval.
+    """Write the run's consumption so far, and the latest forecast with its interval.
 
     Args:
         path: the file, in the directory of ``--collector.textfile.directory``, with a name that ends with ``.prom``;
@@ -55,7 +55,7 @@ class PrometheusExporter:
             raise UsageError(f"{path}: the collector reads files that end with .prom")
 
     def start(self, run: ExportedRun) -> None:
-        """Begin with a run; what the file had of the one before goes with the first row."""
+        """Begin with a run. The first row replaces the figures of an earlier run."""
         self._run = run
         self._path = self._given or run.run_dir.parent / _FILE
         self._totals = list[Metric]()
@@ -63,7 +63,7 @@ class PrometheusExporter:
         self._logged = dict[str, float]()
 
     def export(self, events: Sequence[ExportEvent]) -> None:
-        """Write the file with the latest of everything."""
+        """Write the file with the latest figures."""
         for event in events:
             match event.what:
                 case RowWritten(of_run=run):

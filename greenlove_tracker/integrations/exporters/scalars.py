@@ -1,4 +1,4 @@
-"""The figures that services which plot curves are given, by name; the unit stands at the end of each."""
+"""The figures for services that plot curves, by name; each name ends with its unit."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _TOTALS = ("duration_s", "energy_kwh", "emissions_kgco2e", "cost_usd")
 
 @dataclass(frozen=True, slots=True)
 class Scalars:
-    """Figures at one place of a curve.
+    """The figures at one point of a curve.
 
     Attributes:
-        position: the epoch; in a run that counts in steps the optimizer steps that were done.
-        utc_s: when they were known.
+        position: the epoch, or the optimizer steps done if the run counts in steps.
+        utc_s: the time of the figures, in seconds since the Unix epoch.
         values: by name, with ``greenlove/`` before it; only numbers.
     """
 
@@ -34,7 +34,7 @@ class Scalars:
 
 
 def scalars_of(events: Sequence[ExportEvent], *, is_in_steps: bool) -> Iterator[Scalars]:
-    """Give the figures of each finished epoch, or in a run that counts in steps of each row, of forecasts and metrics.
+    """Yield the figures of epochs (of rows if the run counts in steps), forecasts and metrics.
 
     Args:
         events: in order.
@@ -83,7 +83,7 @@ def _of_forecast(forecast: IssuedForecast) -> dict[str, float | None]:
 
 
 def final_scalars(summary: RunSummary | None) -> Mapping[str, float]:
-    """Return the totals of the whole run, by the names that they had while it ran."""
+    """Return the totals of the whole run, under the same names as during the run."""
     if summary is None:
         return {}
     return _known({name: getattr(summary, name) for name in _TOTALS})
@@ -94,7 +94,7 @@ def _known(values: Mapping[str, float | None]) -> Mapping[str, float]:
 
 
 def report_html(ending: RunEnded) -> str:
-    """Return the report of a run that has ended, as one page of HTML.
+    """Return the report of a closed run as one page of HTML.
 
     Raises:
         UsageError: where the log cannot be read.
@@ -106,7 +106,7 @@ def report_html(ending: RunEnded) -> str:
 
 
 def require(package: str, extra: str) -> None:
-    """Check that a package is there, without loading it.
+    """Check that a package is installed, without importing it.
 
     Raises:
         MissingExtraError: where it is not.

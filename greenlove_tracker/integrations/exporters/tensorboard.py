@@ -1,4 +1,4 @@
-"""TensorBoard: event files, written with TensorBoard's own writer, which needs neither torch nor TensorFlow."""
+"""Export to TensorBoard: event files by TensorBoard's own writer, which needs neither torch nor TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _DIRECTORY = "runs"  # where torch's SummaryWriter writes too, so that `tensorbo
 
 
 class TensorBoardExporter:
-    """Writes the figures of each epoch, and of forecasts, as scalars.
+    """Write epochs and forecasts as scalars.
 
-    Each run has a directory of its own, ``greenlove_<run id>``; TensorBoard has no place for the report.
+    Each run has its own directory, ``greenlove_<run id>``. TensorBoard cannot show the report.
 
     Args:
-        log_dir: the directory of such directories; default ``runs``, below where the exporter is made.
+        log_dir: the parent directory; default ``runs`` in the working directory.
 
     Raises:
         MissingExtraError: where TensorBoard is not installed.

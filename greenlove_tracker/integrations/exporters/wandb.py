@@ -1,4 +1,4 @@
-"""Weights & Biases: into the run that is active, on an axis of its own, beside what the script logs."""
+"""Export to Weights & Biases: into the active run, on an axis of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from greenlove_tracker.vocabulary.errors import GreenloveError
 
 
 class WandbExporter:
-    """Logs the figures of each epoch under ``greenlove/``, over ``greenlove/epoch``, and the report as an artifact.
+    """Log epochs under ``greenlove/`` over ``greenlove/epoch``, and the report as an artifact.
 
     The run's own step is never moved: figures ride in the row of its history that the script writes next
     (``commit=False``), so that ``wandb.log({…})`` and ``wandb.log({…}, step=n)`` go where they went before. Where the
@@ -53,7 +53,7 @@ class WandbExporter:
         """Log the totals and the report.
 
         Raises:
-            GreenloveError: where there was no run, or is none any more.
+            GreenloveError: if there is no active run.
         """
         self._find_run()
         if self._run is None:
