@@ -45,6 +45,8 @@ def read_series(path: Path, column: str, is_possible: Callable[[float], bool], w
     """
     try:
         return _series(path, column, is_possible, what)
+    except UsageError:  # a ValueError, of a line
+        raise
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
