@@ -110,8 +110,8 @@ FAULTS = (
         golden("report-gpu"),
     ),
     Fault(
-        "machine",
-        "machine/files.py",
+        "files",
+        "files/writing.py",
         "draft.replace(path)",
         "path.write_bytes(draft.read_bytes())",
         "a report or a summary can be seen half written",

@@ -61,7 +61,8 @@ class Budget:
 BUDGETS = {
     (".",): Budget(3_500, 9.5),
     ("vocabulary",): Budget(14_000, 10.8),
-    ("machine",): Budget(8_000, 11.1),
+    ("files",): Budget(900, 11.1),
+    ("machine",): Budget(7_100, 11.2),
     ("settings",): Budget(4_000, 12.8),
     ("text",): Budget(4_800, 10.9),
     ("tables", "data"): Budget(2_400, 10.8),

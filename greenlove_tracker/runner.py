@@ -6,7 +6,6 @@ import builtins
 import contextlib
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from greenlove_tracker.integrations.script_loops import watched_loops
 from greenlove_tracker.machine.job import RUN_DIR_VARIABLE, find_ranks, outer_run_dir
 from greenlove_tracker.machine.signals import wait_and_forward
 from greenlove_tracker.settings.config import Settings
+from greenlove_tracker.settings.secret_masking import masked_command
 from greenlove_tracker.text.console import say
 from greenlove_tracker.text.warn_once import WarnOnce
 from greenlove_tracker.tracker.session import Session, open_run
@@ -171,7 +171,7 @@ def _start_session(settings: Settings, shown: Sequence[str], mode: RunMode) -> S
         find_ranks(os.environ),
         mode=mode,
         join_dir=outer_run_dir(),  # a runner inside a run: its script's epochs belong there
-        extra_fields=[Field("command", shlex.join(["greenlove", "run", *shown]))],
+        extra_fields=[Field("command", masked_command(["greenlove", "run", *shown]))],
     )
 
 

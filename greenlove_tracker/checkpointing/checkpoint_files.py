@@ -18,9 +18,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, Any, BinaryIO, TypeVar, get_origin, get_type_hints
 
-from greenlove_tracker.logs.storage import LogPath, forget_listings, place, read_bytes
+from greenlove_tracker.logs.storage import LogPath, file_in, forget_listings, open_binary, place, read_bytes
 from greenlove_tracker.vocabulary.checkpoints import (
     MANIFEST,
     CheckpointFile,
@@ -29,6 +29,8 @@ from greenlove_tracker.vocabulary.checkpoints import (
     TrainingPosition,
 )
 from greenlove_tracker.vocabulary.errors import UsageError, whole_number
+
+_Record = TypeVar("_Record")
 
 MARK = ".training"
 _FORMAT = 1  # of the manifest
@@ -94,7 +96,7 @@ class Checkpoint:
                 return f"{file.name} holds {size_bytes:,} bytes instead of {file.size_bytes:,}"
             if by_size:
                 return ""
-            with path.open("rb") as content:
+            with open_binary(file_in(self.path, file.name)) as content:
                 found = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
         except OSError as error:
             return f"{file.name} cannot be read: {error}"
@@ -299,17 +301,33 @@ def _read_checkpoint(path: LogPath) -> Checkpoint:
             raise ValueError(f"it is of another format than {_FORMAT}, or its SHA-256 differs")
         parts = {
             "kind": CheckpointKind(content["kind"]),
-            "position": TrainingPosition(**content["position"]),
-            "files": tuple(CheckpointFile(**file) for file in content["files"]),
-            "not_identical": tuple(content["not_identical"]),
+            "position": _record(TrainingPosition, content["position"]),
+            "files": tuple(_record(CheckpointFile, file) for file in content["files"]),
+            "not_identical": tuple(map(str, content["not_identical"])),
         }
-        return Checkpoint(path.name, Manifest(**content | parts), path)
+        return Checkpoint(path.name, _record(Manifest, content | parts), path)
     except FileNotFoundError:
         damage = _UNFINISHED
-    except (OSError, ValueError, TypeError, LookupError) as error:
+    except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
         damage = f"{MANIFEST} does not hold what was written: {error}"
     unknown = Manifest(CheckpointKind.REGULAR, TrainingPosition(steps=int(path.name.split("-")[1])), "")
     return Checkpoint(path.name, unknown, path, damage)
+
+
+def _record(kind: type[_Record], values: dict[str, Any]) -> _Record:
+    """Return what a manifest says as a record.
+
+    Raises:
+        ValueError: where a value is of another type than the record has.
+        TypeError: where there is one more or less.
+    """
+    for name, hint in get_type_hints(kind).items():
+        wanted = get_origin(hint)
+        if wanted not in (tuple, dict):
+            wanted = hint
+        if name in values and not isinstance(values[name], wanted):
+            raise ValueError(f"its {name} is {values[name]!r:.80}")
+    return kind(**values)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -26,8 +26,9 @@ from greenlove_tracker.checkpointing.checkpoint_files import (
 )
 from greenlove_tracker.checkpointing.data_position import PositionedBatches, drawn_since
 from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line, write_together
+from greenlove_tracker.checkpointing.plain_files import read_plain
 from greenlove_tracker.checkpointing.termination import TerminationNotices
-from greenlove_tracker.checkpointing.training_state import TrainingState, copied, named, read_plain
+from greenlove_tracker.checkpointing.training_state import TrainingState, copied, named
 from greenlove_tracker.exploration.random_state import put_back_random_state_values, random_state_values
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.text import console

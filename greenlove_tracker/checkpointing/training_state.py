@@ -7,17 +7,13 @@ ranks.
 
 from __future__ import annotations
 
-import _codecs
-import contextlib
 import copy
-import pickle
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-import numpy
 import torch
 from torch import distributed, nn
 from torch.utils._pytree import tree_map
@@ -28,18 +24,6 @@ from greenlove_tracker.vocabulary.checkpoints import CheckpointFile, NotIdentica
 from greenlove_tracker.vocabulary.errors import UsageError
 
 _FORMAT = 6  # of the state of a training
-# What arrays and numbers of NumPy's, which hold no objects, are made of.
-_MULTIARRAY = getattr(numpy, "_core", None) or numpy.core
-_OF_NUMPY = [
-    _codecs.encode,
-    bytes,
-    numpy.ndarray,
-    numpy.dtype,
-    _MULTIARRAY.multiarray._reconstruct,
-    _MULTIARRAY.multiarray.scalar,
-    *{type(numpy.dtype(code)) for code in "?bhilqBHILQefdFDSUmM"},
-]
-
 Pair = tuple[Callable[[], Any], Callable[[Any], object]]
 
 
@@ -223,23 +207,24 @@ class TrainingState:
         from torch.distributed import checkpoint as dcp
         from torch.distributed.checkpoint import state_dict as states
 
+        from greenlove_tracker.checkpointing.shard_files import ShardPlanner, ShardReader
+
         together = nn.ModuleDict(self._models)
         optimizers = [*self._optimizers.values()]
         with warnings.catch_warnings(action="ignore"):
-            reader = dcp.FileSystemReader(directory)
+            reader = ShardReader(directory)
             saved = set(reader.read_metadata().state_dict_metadata)
             models, states_of = states.get_state_dict(together, optimizers)
             missing = {f"models.{key}" for key in models} - saved
             if missing:
                 raise UsageError(f"the checkpoint is not of these models: it lacks {min(missing)}")
-            planner = dcp.DefaultLoadPlanner(allow_partial_load=True)  # of a parameter that was never used
             state = {"models": models, "optimizers": states_of}
             try:
-                dcp.load(state, storage_reader=reader, planner=planner, process_group=ranks.group)
+                dcp.load(state, storage_reader=reader, planner=ShardPlanner(), process_group=ranks.group)
             except dcp.CheckpointException as error:
                 raise UsageError(f"the checkpoint does not fit: {_failures(error)}") from error
             states.set_state_dict(together, optimizers, model_state_dict=models, optim_state_dict=states_of)
-        _forget_unsaved(optimizers, states_of["param_groups"], saved)
+        _forget_unsaved(optimizers, states_of.get("param_groups", []), saved)
 
     def _buffers(self) -> dict[str, torch.Tensor]:
         return {
@@ -262,24 +247,6 @@ def copied(value: Any) -> Any:
         return copy.deepcopy(leaf)
 
     return tree_map(copy_of, value)
-
-
-def read_plain(path: Path) -> dict[str, Any]:
-    """Read a file of plain values: tensors, arrays and numbers of NumPy's, and what Python has of its own.
-
-    Raises:
-        UsageError: where it holds more than these and what ``torch.serialization.add_safe_globals`` was given.
-    """
-    safe_globals = getattr(torch.serialization, "safe_globals", lambda _: contextlib.nullcontext())  # since torch 2.5
-    with safe_globals(_OF_NUMPY):
-        try:
-            return cast("dict[str, Any]", torch.load(path, map_location="cpu", weights_only=True))
-        except pickle.UnpicklingError as error:
-            found = str(error).partition("Unsupported global: GLOBAL ")[2].split(" ")[0] or "more than plain values"
-            raise UsageError(
-                f"{path.name} of a checkpoint holds pickles ({found}), which can run any code: give their types to "
-                "torch.serialization.add_safe_globals() before, if they are your own"
-            ) from error
 
 
 def named(kind: str, things: Any) -> dict[str, Any]:

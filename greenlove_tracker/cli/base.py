@@ -22,7 +22,7 @@ import click
 import greenlove_tracker
 from greenlove_tracker.settings.config import DEFAULT_LOG_DIR, load_settings, setting_names
 from greenlove_tracker.text import console
-from greenlove_tracker.text.format import plural
+from greenlove_tracker.text.format import plural, printable
 from greenlove_tracker.vocabulary.errors import GreenloveError, NoSuchScriptError, UsageError
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ class Verb(click.Command):
             return super().invoke(ctx)
         except UsageError as error:
             kind = _NoSuchScript if isinstance(error, NoSuchScriptError) else click.ClickException
-            raise kind(self.message(error, ctx.params)) from error
+            raise kind(printable(self.message(error, ctx.params))) from error
         except GreenloveError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(printable(str(error))) from error
         except KeyboardInterrupt:  # click would call it aborted, with code 1
             raise SystemExit(BY_CTRL_C) from None
 
@@ -246,7 +246,7 @@ def _check_output(given: Mapping[str, Any]) -> None:
     page = given.get("page")
     path = page or given.get("output")
     if path:
-        from greenlove_tracker.machine.files import target_of
+        from greenlove_tracker.files.writing import target_of
         from greenlove_tracker.report.build import checked_suffix
 
         target_of(path)
@@ -303,7 +303,7 @@ def print_problems(problems: Sequence[Problem], n_left_out: int = 0) -> None:
     """Print on stderr what is not in a table, which has no room to say so."""
     left_out = f"{plural(n_left_out, 'simulated run')} left out; --include-simulated counts them, marked"
     for line in (*([left_out] if n_left_out else []), *problems):
-        click.echo(f"! {line}", err=True)
+        click.echo(printable(f"! {line}"), err=True)
 
 
 def show_json(data: Any) -> None:

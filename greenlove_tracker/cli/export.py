@@ -40,8 +40,8 @@ def export(log_dir: str | None, output: str) -> None:
     Simulated runs are left out beside others, as in reports. The totals of runs, with what lies outside their epochs,
     are in greenlove report --format ledger.
     """
+    from greenlove_tracker.files.writing import write_report
     from greenlove_tracker.logs.aggregate import aggregate
-    from greenlove_tracker.machine.files import write_report
 
     suffix = Path(output).suffix.lower()
     if suffix not in (".json", ".csv"):

@@ -147,7 +147,7 @@ def report(
         if output is None:
             click.echo(text)
         else:
-            from greenlove_tracker.machine.files import write_report
+            from greenlove_tracker.files.writing import write_report
 
             wrote(write_report(output, f"{text}\n"))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import os
 import re
 from collections import Counter
@@ -23,6 +24,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.resolver import VersionedResolver
 
+from greenlove_tracker.files.reading import read_bytes, read_text
 from greenlove_tracker.grid.place import resolve_place
 from greenlove_tracker.scheduling.times import parse_span_s
 from greenlove_tracker.settings.config import load_settings
@@ -32,6 +34,9 @@ from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
 EXPERIMENTS_DIR = "greenlove_experiments"  # beside the file, where it names no other
 _MOST_SEEDS = 1000
+_MOST_RUNS = 10_000
+_MOST_BYTES = 256 * 1024  # of a file
+_MOST_VALUES = 20_000  # in it, with what its aliases stand for
 _MOST_SEED = 2**32 - 1  # the largest that numpy.random.seed takes
 _LENGTHS = ("epochs", "steps", "batch_size")  # of a training: above the matrix or in it
 
@@ -465,7 +470,7 @@ def read_experiment(path: str | os.PathLike[str], *, makes_techniques: bool = Fa
     """
     file = Path(path)
     try:
-        data = file.read_bytes()
+        data = read_bytes(file, _MOST_BYTES)
         text = data.decode("utf-8")
     except (OSError, ValueError) as error:
         raise UsageError(f"{file} cannot be read: {error}") from error
@@ -473,6 +478,7 @@ def read_experiment(path: str | os.PathLike[str], *, makes_techniques: bool = Fa
     yaml.Resolver = _Texts
     try:
         values = yaml.load(text)
+        _check_size(values)
         content = ExperimentFile.model_validate({} if values is None else values)
     except ValidationError as error:
         found = [(details["loc"], _message(details)) for details in error.errors(include_url=False)]
@@ -487,6 +493,24 @@ def read_experiment(path: str | os.PathLike[str], *, makes_techniques: bool = Fa
     if found:
         raise _refused(file, values, found)
     return experiment
+
+
+def _check_size(values: Any) -> None:
+    """Refuse a file whose aliases stand for more values than anybody writes, or for themselves.
+
+    Raises:
+        ValueError: then.
+    """
+    left = [values]
+    for _ in range(_MOST_VALUES):
+        if not left:
+            return
+        value = left.pop()
+        if isinstance(value, Mapping):
+            left += [*value, *value.values()]
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            left += value
+    raise ValueError(f"it stands for more than {_MOST_VALUES:,} values")
 
 
 def _message(details: Any) -> str:
@@ -546,7 +570,7 @@ def _source(task: Path) -> str:
     if task.suffix != ".py":
         return ""
     try:
-        return task.read_text("utf-8")
+        return read_text(task)
     except (OSError, ValueError):
         return ""
 
@@ -559,6 +583,9 @@ def _experiment(file: Path, content: ExperimentFile, names: Iterable[str], sha25
 
     values = {**dict(content.matrix), **(content.matrix.model_extra or {})}
     matrix: dict[str, list[Any]] = {name: values[name] for name in names}
+    n_runs = math.prod(map(len, (content.arms, content.seeds, *matrix.values())))
+    if n_runs > _MOST_RUNS:
+        raise UsageError(f"{file}: arms, matrix and seeds make {n_runs:,} trainings; {_MOST_RUNS:,} are the most")
     own = {"project": content.name, "country": content.country}
     own |= content.settings
     settings = {name: value for name, value in own.items() if value is not None}

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.experiments.definition import Experiment, PlannedRun, expanded, technique_of
+from greenlove_tracker.files.reading import parsed_json, read_text
 from greenlove_tracker.settings.config import setting_names
 from greenlove_tracker.settings.secret_masking import mask_secrets
 from greenlove_tracker.text import format as fmt
@@ -36,7 +37,7 @@ def read_answer(file: Path, code: int) -> tuple[dict[str, Any], int | None]:
     number = -code if code < 0 else code - 128
     by = number if number in _ENDING else None
     try:
-        found: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        found: dict[str, Any] = parsed_json(read_text(file))
     except (OSError, ValueError):
         if code < 0:
             how = f"was ended by {signal.Signals(-code).name}"

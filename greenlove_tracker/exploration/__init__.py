@@ -1,1 +1,1 @@
-"""The sample-size exploration scheduler: trains the user's own model for some seconds, and leaves no trace of it."""
+"""The sample-size exploration scheduler: trains the user's own model for some seconds, and puts it back."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -18,7 +18,7 @@ from torch import nn
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
 from greenlove_tracker.exploration.peak_memory import TrainingStep, counted_updates, peak_of_steps
-from greenlove_tracker.exploration.snapshot import find_lr_schedulers, find_scalers_and_averages, preserved
+from greenlove_tracker.exploration.snapshot import find_lr_schedulers, find_scalers_and_averages, is_plain, preserved
 from greenlove_tracker.exploration.task import each_of, pieces_of
 from greenlove_tracker.exploration.trials import (
     DEFAULT_BATCH_SIZE,
@@ -59,13 +59,17 @@ _LEAST_SIZES = 3  # below it a forecast is wide by rule, and its width no reason
 
 
 class Estimator:
-    """Explores a training on small samples, forecasts the whole of it, and leaves no trace.
+    """Explores a training on small samples, and forecasts the whole of it.
 
     ::
 
         estimator = Estimator(model, optimizer, nn.CrossEntropyLoss(), train_dataset, total_epochs=100)
         estimation = estimator.estimate()
         estimation.forecast.duration_s
+
+    Put back afterwards are the model, the criterion, what trains them, the loader and the random states, with their
+    plain helper objects. What else hangs on the data and the functions that are given is compared, and a warning names
+    what has changed.
 
     Args:
         model: on the device that it trains on.
@@ -88,8 +92,8 @@ class Estimator:
         device: of the model; default where its parameters are.
         eval_fn: an evaluation, a function of the model.
         eval_every: an evaluation follows every so many epochs, or steps of a training in steps; default each epoch.
-        also_restore: what else training changes: learning-rate schedulers, gradient scalers, or what only you know, as
-            objects with ``state_dict`` and ``load_state_dict`` or pairs of functions (save, restore).
+        also_restore: what else training changes: plain objects, objects with ``state_dict`` and ``load_state_dict``, or
+            pairs of functions (save, restore).
         stopping: the rule of early stopping, where the training has one: trials do not show where it will end the
             training, and the forecast says for how long that may be; the run itself then narrows it.
         seed: of the order of trials.
@@ -137,6 +141,7 @@ class Estimator:
         self._criterion = criterion
         own_step = step_of(loss or partial(loss_of_pair, criterion=criterion), max_grad_norm)
         self._train_step = train_step or own_step
+        self._loss = loss
         self._device = device_of(model, device)
         self._eval_fn = eval_fn
         self._also_restore = tuple(also_restore)
@@ -217,9 +222,7 @@ class Estimator:
         schedulers = find_lr_schedulers(self._optimizer, self._also_restore)
         others = (*self._also_restore, *schedulers, *find_scalers_and_averages())
         try:
-            with (
-                preserved(modules, self._optimizer, loaders=[self._data], others=others) if restores else nullcontext()
-            ):
+            with self._preserved(others) if restores else nullcontext():
                 devices.reset_peak_gpu_memory()
                 self._model.train()
                 with counted_updates(each_of(self._optimizer)) as n_updates:
@@ -249,6 +252,23 @@ class Estimator:
             peak_memory_gb=peak_memory_gb,
             gpu_memory_estimate_gb=estimate_gb,
         )
+
+    def _preserved(self, others: Sequence[Any]) -> AbstractContextManager[Any]:
+        """Put back what the exploration changes, and warn of what it changes beside."""
+        criterion = getattr(self._criterion, "__self__", self._criterion)  # of a method its object
+        models = [self._model]
+        if isinstance(criterion, nn.Module) or is_plain(criterion):
+            models.append(criterion)
+        watched = {
+            "model": self._model,
+            "criterion": self._criterion,
+            "optimizer": self._optimizer,
+            "loss": self._loss,
+            "train_step": self._train_step,
+            "eval_fn": self._eval_fn,
+            "train_dataset": self._data,
+        }
+        return preserved(models, self._optimizer, loaders=[self._data], others=others, watched=watched)
 
     def _run_trials(self, run: ExplorationRun, scheduler: ExplorationScheduler) -> None:
         """Run what the scheduler requests, until it requests no more."""

@@ -8,10 +8,10 @@ from pathlib import Path
 from greenlove_tracker.exploration.trial_session import TrialSession
 from greenlove_tracker.extrapolation.extrapolate import forecast_exploration, forecast_from_log
 from greenlove_tracker.extrapolation.time_fit import time_fit
+from greenlove_tracker.files.writing import write_report
 from greenlove_tracker.logs import trials as trials_log
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
-from greenlove_tracker.machine.files import write_report
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.from_log import compare_run
 from greenlove_tracker.projection.options import ProjectionOptions

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import random
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
-from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_flatten
 
-_MOST_OBJECTS = 200_000  # searched for generators
-_LONGEST = 1000  # items of a container that is searched: a longer one is data
+from greenlove_tracker.exploration.object_tree import objects_within
+
 _NUMPYS = "NumPy's random state"
 
 # From the general to the particular: a precision that is not set is that of the wider one.
@@ -208,33 +205,6 @@ def saved_generator(name: str, source: Any) -> SavedState | None:
 
 
 def generators_within(roots: Iterable[Any]) -> list[Any]:
-    """Return the generators that hang on these objects: on a dataset's transforms, on a collate function.
-
-    Searches attributes, small containers, closures and bound methods, the nearest first and not without end.
-    """
-    queue = deque(roots)
-    found = []
-    visited: dict[int, Any] = {}
-    while queue and len(visited) < _MOST_OBJECTS:
-        thing = queue.popleft()
-        if id(thing) in visited or isinstance(thing, (type, ModuleType, str, bytes, int, float, torch.Tensor)):
-            continue
-        visited[id(thing)] = thing  # held, so that no other object gets its id meanwhile
-        if saved_generator("", thing) is not None:
-            found.append(thing)
-        else:
-            queue.extend(_parts(thing))
-    return found
-
-
-def _parts(thing: Any) -> Iterable[Any]:
-    """Return what hangs on an object: of a function its closure and defaults, but not its module's globals; no data."""
-    if isinstance(thing, (dict, list, tuple, set, frozenset, deque)):
-        if len(thing) <= _LONGEST:
-            return list(thing.values() if isinstance(thing, dict) else thing)
-        return ()
-    if isinstance(thing, (CellType, FunctionType, MethodType, partial)):
-        return [part for part in gc.get_referents(thing) if part is not getattr(thing, "__globals__", None)]
-    if hasattr(thing, "__dict__"):
-        return list(vars(thing).values())
-    return ()
+    """Return the generators that hang on these objects: on a dataset's transforms, on a collate function."""
+    found = objects_within(("", root) for root in roots)
+    return [thing for _, thing in found if saved_generator("", thing) is not None]

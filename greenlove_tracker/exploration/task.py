@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from greenlove_tracker.files.reading import parsed, read_bytes
 from greenlove_tracker.vocabulary.errors import UsageError
 
 _RETURNS = "The function returns model, optimizer, criterion and train_dataset: docs/guides/explore.md"
@@ -56,7 +57,7 @@ def load_task_function(target: str, arguments: Sequence[str] = ()) -> Callable[[
 def _names(path: Path, name: str) -> bool:
     """Return True where a file names something so at all; where it cannot be parsed, running it says why."""
     try:
-        nodes = list(ast.walk(ast.parse(path.read_bytes())))
+        nodes = list(ast.walk(parsed(read_bytes(path), ast.parse)))
     except (SyntaxError, ValueError):
         return True
     found = {getattr(node, attribute, None) for node in nodes for attribute in ("name", "asname", "id")}

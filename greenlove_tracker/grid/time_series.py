@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
+from greenlove_tracker.files.reading import read_bytes
 from greenlove_tracker.grid.live.intensity import utc_time
 from greenlove_tracker.logs.csvio import read_table
 from greenlove_tracker.vocabulary.errors import UsageError
@@ -43,11 +44,17 @@ def read_series(path: Path, column: str, is_possible: Callable[[float], bool], w
         UsageError: where the file cannot be read; the message names the line.
     """
     try:
-        columns, table = read_table(path.read_bytes())
+        return _series(path, column, is_possible, what)
+    except UsageError:  # a ValueError, of a line
+        raise
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise UsageError(f"{path} is not CSV in UTF-8") from error
+
+
+def _series(path: Path, column: str, is_possible: Callable[[float], bool], what: str) -> tuple[TimedValue, ...]:
+    columns, table = read_table(read_bytes(path))
     if TIME_COLUMN not in columns or column not in columns:
         raise UsageError(f"{path} needs the columns {TIME_COLUMN},{column}; it has {', '.join(columns) or 'none'}")
     series: dict[datetime, float | None] = {}

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from greenlove_tracker.files.writing import write_atomically
 from greenlove_tracker.logs.csvio import OnProblem
 from greenlove_tracker.logs.tables import COMPARISON, COMPARISON_TRIALS, RATIOS, WHOLE_RUN, ComparisonLine
-from greenlove_tracker.machine.files import write_atomically
 from greenlove_tracker.vocabulary.comparisons import Comparison, ComparisonRow, WholeRun
 from greenlove_tracker.vocabulary.errors import LogError
 

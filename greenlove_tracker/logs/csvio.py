@@ -154,15 +154,23 @@ def split_line(line: str, delimiter: str = ",") -> list[str]:
         return []
 
 
-def read_table(data: bytes) -> tuple[Sequence[str], list[tuple[int, dict[str, str]]]]:
+def read_table(data: bytes) -> tuple[Sequence[str], Iterator[tuple[int, dict[str, str]]]]:
     """Return the columns of a CSV file that a user wrote, and its rows with the number of their last line.
 
     Raises:
-        ValueError: where it is not CSV in UTF-8.
+        ValueError: where it is not CSV in UTF-8, a later row too, which is read when it is asked for.
     """
+    reader = csv.DictReader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""))
+
+    def rows() -> Iterator[tuple[int, dict[str, str]]]:
+        try:
+            for row in reader:
+                yield reader.line_num, row
+        except csv.Error as error:
+            raise ValueError(str(error)) from error
+
     try:
-        reader = csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""))
-        return reader.fieldnames or (), [(reader.line_num, row) for row in reader]
+        return reader.fieldnames or (), rows()
     except csv.Error as error:
         raise ValueError(str(error)) from error
 

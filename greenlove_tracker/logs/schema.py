@@ -28,6 +28,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
+from greenlove_tracker.files.reading import parsed_json
 from greenlove_tracker.logs.csvio import RUN_COLUMNS as RUN_COLUMNS
 from greenlove_tracker.logs.csvio import (
     OnProblem,
@@ -189,7 +190,7 @@ def _flags(text: str) -> frozenset[str]:
 
 
 def _texts(text: str) -> tuple[str, ...]:
-    found = json.loads(text) if text else []
+    found = parsed_json(text) if text else []
     if not isinstance(found, list) or not all(isinstance(part, str) for part in found):
         raise ValueError(f"{text[:40]} is no list of sentences")
     return tuple(found)

@@ -5,20 +5,15 @@ A path in a store is a ``UPath``, which is loaded once an address names a store.
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias
 
+from greenlove_tracker.files import reading
 from greenlove_tracker.vocabulary.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     from upath import UPath
-
-MAX_FILE_BYTES = 64 * 1024**2  # of a file that is read at once: rows of ours are not
-_HOW = os.O_RDONLY | getattr(os, "O_BINARY", 0)  # Windows would read other line ends
-_HOW |= getattr(os, "O_NONBLOCK", 0)  # a pipe would be waited for; what it is, is seen once it is open
 
 
 class DirectoryEntry(NamedTuple):
@@ -96,21 +91,16 @@ def file_in(directory: LogPath | str, name: str) -> LogFile:
     return directory / name
 
 
-def read_bytes(file: LogFile | Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+def read_bytes(file: LogFile | Path, max_bytes: int = reading.MAX_FILE_BYTES) -> bytes:
     """Return all that a file holds.
 
     Raises:
         OSError: where it cannot be read, is no plain file, or is larger than a log may be.
     """
-    if not isinstance(file, str | Path):
-        _check_size(file.fs.size(file.path) or 0, max_bytes)
-        return bytes(file.fs.cat_file(file.path))
-    handle, size_bytes = _opened(file)  # half the time of a file object, which counts for small files
-    try:
-        _check_size(size_bytes, max_bytes)
-        return os.read(handle, size_bytes)
-    finally:
-        os.close(handle)
+    if isinstance(file, str | Path):
+        return reading.read_bytes(file, max_bytes)
+    reading.check_size(file.fs.size(file.path) or 0, max_bytes)
+    return bytes(file.fs.cat_file(file.path))
 
 
 def read_head(file: Path, n_bytes: int = 64 * 1024) -> bytes:
@@ -129,24 +119,9 @@ def open_binary(file: LogFile | Path) -> BinaryIO:
     Raises:
         OSError: where it cannot be read, or is no plain file.
     """
-    if not isinstance(file, str | Path):
-        return file.open("rb")
-    return os.fdopen(_opened(file)[0], "rb")
-
-
-def _opened(file: str | Path) -> tuple[int, int]:
-    """Return a handle on a plain file, and its size; raise OSError for anything else."""
-    handle = os.open(file, _HOW)
-    found = os.fstat(handle)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "no plain file")
-    return handle, found.st_size
-
-
-def _check_size(size_bytes: int, max_bytes: int) -> None:
-    if size_bytes > max_bytes:
-        raise OSError(errno.EFBIG, f"larger than {max_bytes // 1024**2} MiB")
+    if isinstance(file, str | Path):
+        return reading.open_binary(file)
+    return file.open("rb")
 
 
 def size_bytes(file: LogFile) -> int:

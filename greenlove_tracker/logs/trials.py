@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from greenlove_tracker.files.writing import write_atomically
 from greenlove_tracker.logs.schema import LogColumn, LogTable, Part, cell, finite, unit_of
 from greenlove_tracker.logs.tables import TRIALS, TrialRow
-from greenlove_tracker.machine.files import write_atomically
 from greenlove_tracker.vocabulary.forecasting import TrainingPlan, Trial
 from greenlove_tracker.vocabulary.phases import phases_text
 from greenlove_tracker.vocabulary.records import Field

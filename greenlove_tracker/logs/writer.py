@@ -16,10 +16,10 @@ from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
+from greenlove_tracker.files.writing import write_atomically
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.run_fields import declared, unit_of_field
 from greenlove_tracker.logs.schema import LogTable, R, log_lines
-from greenlove_tracker.machine.files import write_atomically
 from greenlove_tracker.settings.secret_masking import mask_secrets
 from greenlove_tracker.vocabulary.errors import LogDirError, pass_on_from_handler
 from greenlove_tracker.vocabulary.records import RATES, Field, Row, RunSummary

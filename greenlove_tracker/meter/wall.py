@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from greenlove_tracker.files.writing import write_atomically
 from greenlove_tracker.logs.calibration import (
     TABLE,
     Calibration,
@@ -15,7 +16,6 @@ from greenlove_tracker.logs.calibration import (
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE
 from greenlove_tracker.logs.storage import LogPath
-from greenlove_tracker.machine.files import write_atomically
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.records import Flag
 

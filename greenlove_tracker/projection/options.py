@@ -12,6 +12,7 @@ from typing import Any
 
 from greenlove_tracker.projection.scaling import check_efficiency_of_eight
 from greenlove_tracker.projection.speedup import given_speedup
+from greenlove_tracker.settings.config import Settings, asked_about_intensity
 from greenlove_tracker.vocabulary.errors import UsageError, is_whole
 from greenlove_tracker.vocabulary.records import Factor
 from greenlove_tracker.vocabulary.workloads import precision_named, workload_named
@@ -196,8 +197,11 @@ class ProjectionOptions:
         intensity = self.carbon_intensity
         if isinstance(intensity, Factor) and intensity.unit != "gCO2e/kWh":
             raise UsageError(f"{{argument}} must be in gCO2e/kWh, not {intensity.unit!r}", argument="carbon_intensity")
-        if self.pue is not None and not (math.isfinite(self.pue) and self.pue >= 1):
-            raise UsageError(f"{{argument}} must be at least 1 (1.0: no overhead), not {self.pue!r}", argument="pue")
+        asked = asked_about_intensity(intensity) if isinstance(intensity, int | float) else ""
+        if asked:
+            raise UsageError(f"{{argument}} is {intensity!r}{asked}", argument="carbon_intensity")
+        if self.pue is not None:
+            Settings(pue=self.pue)  # checks it
         check_efficiency_of_eight(self.scaling)
         if self.precision is not None:
             object.__setattr__(self, "precision", precision_named(self.precision))

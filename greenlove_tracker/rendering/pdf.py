@@ -155,7 +155,8 @@ def story(document: doc.Document, width_pt: float) -> list[Flowable]:
     elif document.verdict:
         flowables.append(_text(document.verdict, style.VERDICT))
     flowables.append(_text(document.subtitle, style.SUBTITLE))
-    for block, following in zip_longest(document.blocks, document.blocks[1:]):
+    blocks = [block for block in document.blocks if not isinstance(block, doc.Table) or block.rows]  # a grid has some
+    for block, following in zip_longest(blocks, blocks[1:]):
         flowable = _flowable(block, width_pt)
         if isinstance(following, doc.Table) and not _is_short(following):
             flowables.append(CondPageBreak(_TABLE_BEGINS_PT))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from greenlove_tracker.rendering import document as doc
-from greenlove_tracker.text.format import shortened
+from greenlove_tracker.text.format import printable, shortened
 
 WIDTH = 100
 MARGIN = "  "
@@ -57,7 +57,7 @@ def render(document: doc.Document, *, brief: bool = True, width: int | None = No
         else:
             parts += drawn
     parts.append(_next_lines(document.next_steps, width))
-    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+    return printable("\n\n".join("\n".join(lines) for lines in parts if lines))
 
 
 def _block(block: doc.Block, *, brief: bool, width: int) -> list[str]:

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import Unpack
 
+from greenlove_tracker.files import writing
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.logs.directory import Logs, is_readable, read_logs
 from greenlove_tracker.logs.selection import Chosen
-from greenlove_tracker.machine import files
 from greenlove_tracker.rendering.document import Document
 from greenlove_tracker.report.directory_report import NEEDS, directory_document
 from greenlove_tracker.report.run_report import run_document
@@ -41,7 +41,7 @@ def write_pdf(
     Raises:
         UsageError: where there is no run, where the page size cannot be, or where the file cannot be written.
     """
-    return files.write_report(path, _rendered(document(log_dir, **chosen), ".pdf", page_size))
+    return writing.write_report(path, _rendered(document(log_dir, **chosen), ".pdf", page_size))
 
 
 def write_html(
@@ -62,7 +62,7 @@ def write_html(
     Raises:
         UsageError: where there is no run, or where the file cannot be written.
     """
-    return files.write_report(path, _rendered(document(log_dir, **chosen), ".html"))
+    return writing.write_report(path, _rendered(document(log_dir, **chosen), ".html"))
 
 
 def write_document(content: Document, path: str | os.PathLike[str], *, page_size: str | None = None) -> Path:
@@ -76,7 +76,7 @@ def write_document(content: Document, path: str | os.PathLike[str], *, page_size
     Raises:
         UsageError: for any other name, an unknown page size, or where the file cannot be written.
     """
-    return files.write_report(path, _rendered(content, checked_suffix(path), page_size))
+    return writing.write_report(path, _rendered(content, checked_suffix(path), page_size))
 
 
 def _rendered(content: Document, suffix: str, page_size: str | None = None) -> bytes | str:

@@ -4,7 +4,8 @@
 2. the site's files: ``/etc/greenlove.toml``, then the one that ``GREENLOVE_CONFIG`` names;
 3. ``greenlove/config.toml`` in the user's configuration directory (``$XDG_CONFIG_HOME`` or ``~/.config``);
 4. ``greenlove.toml`` in the working directory; what sends, executes, writes elsewhere or stops a run does not hold
-   there, as others may have left it in a directory that is cloned or shared;
+   there, as others may have left it in a directory that is cloned or shared, and what protects the user (who may read
+   the logs, what is logged of command and user, which services are asked) is weaker there than in all other files;
 5. environment variables ``GREENLOVE_<NAME>``, such as ``GREENLOVE_COUNTRY=DE``;
 6. arguments of ``Tracker`` or options of the command line.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -38,6 +39,20 @@ _EITHER_OR = (
 )
 
 
+_MOST_PUE = 10.0  # above it stands a percentage
+_LEAST_GCO2E_PER_KWH = 1.0  # below it stand kilograms: no grid has as little
+
+
+def asked_about_pue(value: float) -> str:
+    """Return the question about a PUE that is a percentage; empty for any other."""
+    return f": did you mean {value / 100:.2f}?" if value > _MOST_PUE else ""
+
+
+def asked_about_intensity(value: float) -> str:
+    """Return the question about an intensity in kg/kWh; empty for any other."""
+    return f" g/kWh: are these kg? Then it is {value * 1000:g}" if 0 < value < _LEAST_GCO2E_PER_KWH else ""
+
+
 def _is_time(text: str) -> bool:
     try:
         return not text or bool(datetime.fromisoformat(text))
@@ -47,19 +62,29 @@ def _is_time(text: str) -> bool:
 
 # What a value must be: in words, and whether it is.
 _POSITIVE = "a positive number", lambda value: 0 < value < math.inf
+_PUE = "at least 1 (1.0: no overhead)", lambda value: 1 <= value <= _MOST_PUE, asked_about_pue
+_INTENSITY = "a positive number", lambda value: _LEAST_GCO2E_PER_KWH <= value < math.inf, asked_about_intensity
 _SHARE = "a share from 0 to 1", lambda value: 0 <= value <= 1
 
 
-def _setting(default: Any, means: str, must: tuple[str, Callable[[Any], bool]] | None = None, acts: str = "") -> Any:
+def _setting(
+    default: Any,
+    means: str,
+    must: tuple[Any, ...] | None = None,
+    acts: str = "",
+    *,
+    protects: bool = False,
+) -> Any:
     """Declare a setting.
 
     Args:
         default: the value where nothing sets it.
         means: what it is, for the reference.
-        must: what its value must be.
+        must: what its value must be, in words; whether it is; and what is asked about a value that is not.
         acts: how it sends, executes, writes elsewhere or stops a run, if it does: no file of the working directory may.
+        protects: it says what others learn: a file of the working directory is weaker here than all other files.
     """
-    return field(default=default, metadata={"means": means, "must": must, "acts": acts})
+    return field(default=default, metadata={"means": means, "must": must, "acts": acts, "protects": protects})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +99,13 @@ class Settings:
         "where it runs: ISO 3166 code or English name, `US-CA`, `CA-QC`, a cloud's region (`us-east-1`) or a grid's "
         "zone (`CISO`); never guessed.",
     )
-    carbon_intensity_gco2e_per_kwh: float | None = _setting(None, "overrides the country's.", must=_POSITIVE)
+    carbon_intensity_gco2e_per_kwh: float | None = _setting(None, "overrides the country's.", must=_INTENSITY)
     intensity: str = _setting(
         "",
         "where the carbon intensity in force comes from while a run is tracked: `live`, `neso`, `eia` and the "
         "other services of `greenlove_tracker.grid.live`, a CSV file `utc,gco2e_per_kwh`, or `mock`; empty: the "
         "offline table, and no network is asked.",
+        protects=True,
     )
     intensity_urls: str = _setting(
         "",
@@ -90,7 +116,11 @@ class Settings:
         None,
         "carbon intensity of the site's electricity contract (market-based); the ledger shows it beside the "
         "location-based one.",
-        must=("at least 0", lambda value: 0 <= value < math.inf),
+        must=(
+            "at least 0",
+            lambda value: value == 0 or _LEAST_GCO2E_PER_KWH <= value < math.inf,
+            asked_about_intensity,
+        ),
     )
     is_rented: bool = _setting(
         False, "whether the machine is somebody else's: its emissions are then scope 3, not scope 2."
@@ -107,7 +137,7 @@ class Settings:
     pue: float = _setting(
         1.0,
         "power usage effectiveness of the site, at least 1; multiplies every energy once.",
-        must=("at least 1 (1.0: no overhead)", lambda value: 1 <= value < math.inf),
+        must=_PUE,
     )
     node_overhead: float | None = _setting(
         None,
@@ -165,9 +195,11 @@ class Settings:
         must=('"warn", "stop" or a function', lambda value: value in ("warn", "stop")),
         acts="may stop a run",
     )
-    log_user: bool = _setting(False, "write the user's login name into the log; off unless asked for.")
+    log_user: bool = _setting(False, "write the user's login name into the log; off unless asked for.", protects=True)
     log_command: bool = _setting(
-        True, "write the command line into the log, its passwords, tokens and keys masked; no: without it."
+        True,
+        "write the command line into the log, its passwords, tokens and keys masked; no: without it.",
+        protects=True,
     )
     export: str = _setting(
         "",
@@ -200,7 +232,7 @@ class Settings:
         "of every PDF: `A4` or `Letter`.",
         must=('"A4" or "Letter"', lambda value: value in PAGE_SIZES),
     )
-    private_logs: bool = _setting(False, "close the directory of a run to other users (mode 0700).")
+    private_logs: bool = _setting(False, "close the directory of a run to other users (mode 0700).", protects=True)
     strict: bool = _setting(
         False,
         "stop before the training begins where it could not be tracked as asked: by a bad setting in a file or a "
@@ -216,9 +248,10 @@ class Settings:
             value = getattr(self, one.name)
             must = one.metadata.get("must")
             if must is not None and value is not None:
-                wanted, is_so = must
+                wanted, is_so, *asks = must
                 if not is_so(value):
-                    raise UsageError(f"{{argument}} must be {wanted}, not {value!r}", argument=one.name)
+                    asked = "".join(ask(value) for ask in asks)
+                    raise UsageError(f"{{argument}} must be {wanted}, not {value!r}{asked}", argument=one.name)
         for name, named in (("precision", precision_named), ("workload", workload_named)):
             text = getattr(self, name)
             if text:
@@ -244,16 +277,25 @@ class Settings:
 
 
 _ACTS = {one.name: one.metadata["acts"] for one in fields(Settings) if one.metadata.get("acts")}
+_PROTECTS = {one.name for one in fields(Settings) if one.metadata.get("protects")}
 
 
-def _held_back(source: Source, env: Mapping[str, str]) -> dict[str, str]:
-    """Return by name why what a file of the working directory may not set counts for nothing."""
+def _held_back(source: Source, env: Mapping[str, str], origins: Mapping[str, Source]) -> dict[str, str]:
+    """Return by name why what a file of the working directory may not set counts for nothing.
+
+    Args:
+        source: the file.
+        env: environment variables.
+        origins: of what other files have set.
+    """
     here = Path.cwd().resolve()
     log_dir = here / os.path.expanduser(source.values.get("log_dir", ""))  # noqa: PTH111
     is_inside = log_dir.resolve().is_relative_to(here)
     own_file = config_files.user_file(env)
     found = {}
     for name in source.values:
+        if name in _PROTECTS and name in origins:
+            found[name] = f"{name} of {source.where} counts for nothing, as {origins[name].where} says it"
         if name not in _ACTS or (name == "log_dir" and is_inside):
             continue
         where = f"set it in {own_file}, as {config_files.PREFIX}{name.upper()} or by an argument"
@@ -290,7 +332,7 @@ def settings_with_origins(
     origins: dict[str, Source] = {}
     notes = config_files.unknown_variables(env, setting_names())
     for source in (*found, Source("argument", checked)):
-        held_back = _held_back(source, env) if source.is_local else {}
+        held_back = _held_back(source, env, origins) if source.is_local else {}
         values = {name: value for name, value in source.values.items() if name not in held_back}
         notes += held_back.values()
         merged |= values

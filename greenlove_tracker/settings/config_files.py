@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from greenlove_tracker.files.reading import parsed, read_text
 from greenlove_tracker.vocabulary.errors import SettingError
 
 SITE_FILE = Path("/etc/greenlove.toml")
 LOCAL_FILE = Path("greenlove.toml")
 SITE_VARIABLE = "GREENLOVE_CONFIG"  # a site's file elsewhere, such as on a cluster's shared disk
 PREFIX = "GREENLOVE_"
+_MOST_BYTES = 64 * 1024  # of a file
 # Variables that are no settings: what one process of ours hands to another, and a job that no scheduler names.
 _NO_SETTINGS = {SITE_VARIABLE, "GREENLOVE_RUN_DIR", "GREENLOVE_WAIT"}
 _NO_SETTINGS |= {f"GREENLOVE_JOB_{name}" for name in ("ID", "ARRAY_TASK_ID", "ACCOUNT", "PARTITION", "CLUSTER")}
@@ -47,8 +49,8 @@ class Source:
         import tomllib  # only where a file is there: 5 ms
 
         try:
-            return tomllib.loads(Path(self.where).read_text(encoding="utf-8-sig"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            return parsed(read_text(self.where, _MOST_BYTES), tomllib.loads)
+        except (OSError, ValueError) as error:
             raise SettingError(f"{self.where}: not a readable TOML file: {error}") from error
 
 

@@ -8,6 +8,8 @@ neither named nor shaped like one cannot be told from other words, and stays.
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterable
 
 MASK = "MASKED"  # a word that no shell needs to quote
 
@@ -15,7 +17,8 @@ MASK = "MASKED"  # a word that no shell needs to quote
 _OWNERS = (
     "api|access|secret|private|account|licen[cs]e|subscription|encrypt(?:ion)?|auth|master|service|storage|signing|"
     "shared|client|admin|session|app|deploy|ssh|gpg|write|ingest|wandb|hf|hub|huggingface|openai|anthropic|azure|aws|"
-    "gcp|google|comet|neptune|clearml|mlflow|github|gitlab|cohere|mistral|groq|replicate|ngc|nvidia"
+    "gcp|google|comet|neptune|clearml|mlflow|github|gitlab|cohere|mistral|groq|replicate|ngc|nvidia|kaggle|slack|discord|"
+    "telegram|stripe|twilio|sendgrid|datadog|sentry|roboflow|together|gemini|pinecone|langchain|runpod|modal|crusoe"
 )
 _SECRET = (
     "password|passwd|passphrase|passcode|pwd|(?<![a-zA-Z])pass|secrets?|credentials?|creds|bearer|authorization|"
@@ -57,16 +60,61 @@ _SHAPES = tuple(  # what stands in the first group stays
     re.compile(pattern, re.DOTALL)
     for pattern in (
         r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----).*?(?=-----END|\Z)",
-        rf"({_SCHEME}[^/\s:@]*:)[^/\s]*(?=@)",  # an address with a password,
+        rf"({_SCHEME}[^/\s:@]*:)(?!\d+/)[^\s]{{0,4000}}(?=@)",  # an address with a password,
         rf"({_SCHEME})[^/\s:@]{{16,}}(?=@)",  # or with a token in place of the name
-        r"(hooks\.slack\.com/services/)[\w/]+",
-        r"([?&](?:sig|signature|key|code|X-Amz-Signature|X-Goog-Signature)=)[^&\s#'\"]+",
+        rf"({_SCHEME}[^\s'\"]{{0,200}}?hooks?[^\s'\"/]{{0,100}}/)[^\s'\"]+",  # a webhook
+        r"(/bot)\d+:[\w-]+",  # of Telegram
+        r"([?&](?:sig|signature|key|code|auth|t|X-Amz-Signature|X-Goog-Signature)=)[^&\s#'\"]+",
         r"(\b(?:[Bb]earer|BEARER)\s{1,3})[\w.~+/=-]{8,}",
         r"(\blogin\s{1,3})[\w-]{20,}",  # wandb login
-        r"(\s(?:-u|--user|--proxy-user)\s{1,3}[\w.@-]{1,80}:)[^\s'\"]+",  # of curl
+        r"(\s(?:-u|--user|--proxy-user|--auth)\s{1,3}[\w.@-]{1,80}:)[^\s'\"]+",  # of curl
         rf"((?<![A-Za-z0-9]))(?:{'|'.join(_TOKENS)})",
     )
 )
+
+
+_SECRET_NAME = re.compile(rf"[\w.-]*?(?:{_SECRET}|auth)", re.IGNORECASE)
+_SECRET_VARIABLE = re.compile(r"[A-Z0-9_]*_KEY")
+_USERS = ("-u", "--user", "--proxy-user")  # a name, or name:password
+
+
+def masked_command(words: Iterable[str]) -> str:
+    """Return a command line with the secrets in it masked, each argument as a whole, before they are quoted."""
+    shown = []
+    before = ""
+    for word in words:
+        name, equals, value = word.partition("=")
+        is_named = before == "-p" or (before.startswith("-") and _names_secret(before))
+        if not word.startswith("-") and (is_named or (before in _USERS and ":" in word)):
+            shown.append(_masked_value(word))
+        elif equals and _names_secret(name):
+            shown.append(f"{name}={_masked_value(value)}")
+        else:
+            shown.append(_masked_text(word))
+        before = word
+    return shlex.join(shown)
+
+
+def _masked_text(word: str) -> str:
+    """Return an argument that is no secret as a whole; it may be a command line itself, as for ``bash -c``."""
+    try:
+        inner = masked_command(shlex.split(word)) if " " in word else ""
+    except ValueError:  # a quote that nothing closes
+        inner = ""
+    if MASK in inner:
+        return inner
+    return mask_secrets(word)
+
+
+def _names_secret(name: str) -> bool:
+    bare = name.lstrip("-")
+    if _IS_OF_VOCABULARY.search(bare):
+        return False
+    return bool(_SECRET_NAME.fullmatch(bare) or _SECRET_VARIABLE.fullmatch(bare))
+
+
+def _masked_value(value: str) -> str:
+    return value if _HARMLESS.fullmatch(value) else MASK
 
 
 def mask_secrets(text: str) -> str:

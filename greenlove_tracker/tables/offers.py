@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from greenlove_tracker.files.reading import read_text
 from greenlove_tracker.tables.reading import rows
 from greenlove_tracker.vocabulary.errors import UsageError
 
@@ -75,14 +76,15 @@ def read_offers(path: Path | str) -> tuple[Offer, ...]:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(path)
+        reader = csv.DictReader(text.splitlines(), restval="")
+        offers = list(reader)
+    except (OSError, ValueError, csv.Error) as error:
         raise UsageError(f"the prices in {path} cannot be read: {error}") from error
-    reader = csv.DictReader(text.splitlines(), restval="")
     missing = sorted(OUR_COLUMNS - set(reader.fieldnames or ()))
     if missing:
         raise UsageError(f"{path}: it has no column {', '.join(missing)}: {', '.join(sorted(OUR_COLUMNS))} are needed")
-    return tuple(_ours(row, f"{path}, row {number}", path.stem) for number, row in enumerate(reader, 2))
+    return tuple(_ours(row, f"{path}, row {number}", path.stem) for number, row in enumerate(offers, 2))
 
 
 def _ours(row: Mapping[str, str], where: str, provider: str) -> Offer:

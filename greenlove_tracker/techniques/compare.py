@@ -78,7 +78,7 @@ def compare(
     sleep: Callable[[float], object] = time.sleep,
     **settings: Any,
 ) -> Comparison:
-    """Measure what techniques save on this very training, in short trials, and leave no trace.
+    """Measure what techniques save on this very training, in short trials.
 
     ::
 
@@ -88,6 +88,8 @@ def compare(
     Each technique is an arm beside the baseline: the task, called anew with the same random state. The arms' trials are
     interleaved in blocks, as many as the budget holds. Those that are slow to start, as ``compile`` is, come last, one
     after another: the others have their trials by then, and go on beside them.
+    Random states and torch's switches are put back; what else hangs on the task is compared, and named where it has
+    changed.
 
     Args:
         task: returns ``(model, optimizer, criterion, train_dataset)``, or a dict of those and of more arguments of
@@ -113,7 +115,7 @@ def compare(
     load_settings(given)  # a bad one is refused now
     began_s = (clock or SystemClock()).perf_s()
     try:
-        with preserved(()):
+        with preserved((), watched={"task": task}) as changed:
             parts = parts_of(task, seed)
             of_task = {name: parts[name] for name in setting_names() if name in parts}
             fields = [Field(COMPARED, ", ".join(technique.name for technique in named))]
@@ -126,7 +128,7 @@ def compare(
         error.add_note("raised by the training that greenlove_tracker compared; everything is as it was before")
         raise
     with run:
-        return run.concluded()
+        return run.concluded(tuple(changed))
 
 
 def techniques_of(given: str | Sequence[str | Technique]) -> list[Technique]:
@@ -189,8 +191,11 @@ class _ComparisonRun(TrialSession):
             self._arms.clear()
             free_memory()
 
-    def concluded(self) -> Comparison:
+    def concluded(self, left_changed: tuple[str, ...]) -> Comparison:
         """Return what was found, write it, and close the run.
+
+        Args:
+            left_changed: names of what the training changed outside of its parts.
 
         Raises:
             OSError: where it cannot be written.
@@ -221,6 +226,7 @@ class _ComparisonRun(TrialSession):
             residual_cv=None if self._time is None else self._time.residual_cv,
             energy_method=self._method,
             run_dir=self._session.run_dir,
+            left_changed=left_changed,
             notes=tuple(notes),
         )
         write_comparison(self._session.run_dir, comparison)

@@ -22,9 +22,9 @@ from greenlove_tracker.checkpointing.checkpointer import Checkpointer
 from greenlove_tracker.exploration.peak_memory import counted_updates
 from greenlove_tracker.exploration.random_state import saved_generator
 from greenlove_tracker.exploration.task import each_of
+from greenlove_tracker.files.writing import write_atomically
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import cell
-from greenlove_tracker.machine.files import write_atomically
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.settings.config import setting_names
 from greenlove_tracker.settings.secret_masking import mask_secrets

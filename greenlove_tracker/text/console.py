@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
+from greenlove_tracker.text.format import printable
 from greenlove_tracker.vocabulary.forecasting import WarningCode
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def say(text: str, stream: TextIO | None = None) -> None:
         stream: default: stderr.
     """
     stream = sys.stderr if stream is None else stream
+    text = printable(text)
     if not is_terminal(stream):
         _write(stream, text + "\n")  # no need to load rich for a file
         return
@@ -60,6 +62,7 @@ def say_above_bars(text: str) -> None:
     It imports nothing, since it is called while the training runs.
     """
     stream = sys.stderr
+    text = printable(text)
     tqdm: Any = getattr(sys.modules.get("tqdm"), "tqdm", None)
     if stream is None or not getattr(tqdm, "_instances", None):  # no bar of its is open
         _write(stream, text + "\n")
@@ -111,7 +114,7 @@ class StatusLine:
         """Draw over the line before."""
         if self.is_seen:
             width = shutil.get_terminal_size().columns - 1  # a line that wraps could not be wiped
-            _write(self._stream, f"\r\x1b[2K{fitting(text, width)}\r")
+            _write(self._stream, f"\r\x1b[2K{fitting(printable(text), width)}\r")
             self._is_drawn = True
 
     def clear(self) -> None:

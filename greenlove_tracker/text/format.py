@@ -328,9 +328,19 @@ def held(n_held: int, n: int) -> str:
     return f"{counted}, {n_held / n:.0%} ({ends.low:.0%} to {ends.high:.0%})"
 
 
+def printable(text: str, lines: str = "\n\N{NO-BREAK SPACE}") -> str:
+    """Return a text that does nothing to a terminal but show itself, wherever it comes from.
+
+    Args:
+        text: any text.
+        lines: what stays beside printable characters.
+    """
+    return "".join(c if c.isprintable() or c in lines else " " for c in text)
+
+
 def escape_formula(text: str) -> str:
     """Write ``text`` in one line, marked so that a spreadsheet does not run it as a formula."""
-    line = "".join(c if c.isprintable() else " " for c in text).strip()
+    line = printable(text, lines="").strip()
     if line.startswith(("=", "+", "-", "@")):
         return f"'{line}"
     return line
@@ -338,7 +348,7 @@ def escape_formula(text: str) -> str:
 
 def shortened(text: str, width: int) -> str:
     """Cut ``text`` in the middle, to one line of at most ``width`` characters; drop control characters."""
-    flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    flat = " ".join(printable(text).split())
     if len(flat) <= width:
         return flat
     if width < 1:

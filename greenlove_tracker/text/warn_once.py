@@ -9,6 +9,7 @@ from typing import TypeVar
 from greenlove_tracker.settings.config import Settings
 from greenlove_tracker.settings.secret_masking import mask_secrets
 from greenlove_tracker.text import console
+from greenlove_tracker.text.format import printable
 from greenlove_tracker.vocabulary.errors import UsageError, pass_on_from_handler
 
 _log = logging.getLogger("greenlove_tracker")
@@ -33,10 +34,11 @@ class WarnOnce:
             pass_on_from_handler(error)
         if kind not in self._kinds:
             self._kinds.add(kind)
+            message = printable(mask_secrets(message))
             try:
-                _log.warning("greenlove: %s", mask_secrets(message))
+                _log.warning("greenlove: %s", message)
             except Exception as error:  # of a handler of the user's, who did not call it
-                console.say(f"greenlove: {mask_secrets(message)} (a logging handler failed: {error!r})")
+                console.say(f"greenlove: {message} (a logging handler failed: {error!r})")
 
     def internal_error(self, kind: str, error: Exception) -> None:
         """Warn of an error of ours."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
 import socket
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from greenlove_tracker.logs.run_fields import factor_fields
 from greenlove_tracker.logs.schema import SCHEMA_VERSION, cell
 from greenlove_tracker.machine.job import Ranks, job_fields, user_name
 from greenlove_tracker.settings.config import Settings
+from greenlove_tracker.settings.secret_masking import masked_command
 from greenlove_tracker.vocabulary.phases import Plan, phases_text
 from greenlove_tracker.vocabulary.pricing import RunFactors
 from greenlove_tracker.vocabulary.records import Factor, Field
@@ -38,7 +38,7 @@ def run_fields(
         "project": settings.project,
         "tags": settings.tags,
         "started_at": factors.started_at,
-        "command": shlex.join(argv),
+        "command": masked_command(argv),
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "python": platform.python_version(),

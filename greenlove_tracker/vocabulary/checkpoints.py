@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
@@ -63,11 +64,23 @@ class CheckpointFile:
         name: in the checkpoint's directory.
         size_bytes: its length.
         sha256: of its content, in hexadecimal.
+
+    Raises:
+        ValueError: where the name is a path.
     """
 
     name: str
     size_bytes: int
     sha256: str
+
+    def __post_init__(self) -> None:
+        if not is_file_name(self.name):
+            raise ValueError(f"{self.name!r} is no name of a file of a checkpoint")
+
+
+def is_file_name(text: str) -> bool:
+    """Return True of a name such as a file of a checkpoint has, which leads to no other directory."""
+    return re.fullmatch(r"\.?\w[\w.-]*", text) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from greenlove_tracker.checkpointing.training_state import (
-    TrainingState,
-    copied,
-    read_plain,
-)
+from greenlove_tracker.checkpointing.plain_files import read_plain
+from greenlove_tracker.checkpointing.training_state import TrainingState, copied
 from greenlove_tracker.vocabulary.errors import UsageError
 
 

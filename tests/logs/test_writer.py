@@ -13,6 +13,7 @@ from typing import Annotated
 import pytest
 from conftest import epoch_row
 
+from greenlove_tracker.files.writing import write_atomically
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs import writer as writer_module
 from greenlove_tracker.logs.directory import read_logs
@@ -25,7 +26,6 @@ from greenlove_tracker.logs.writer import (
     create_run_dir,
     new_run_id,
 )
-from greenlove_tracker.machine.files import write_atomically
 from greenlove_tracker.vocabulary.errors import LogDirError, UsageError
 from greenlove_tracker.vocabulary.records import Field, Row
 

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from report_samples import GERMANY, cpu_energy, epoch_row, write_run
 
 from greenlove_tracker.cli import cli
+from greenlove_tracker.files.writing import write_report
 from greenlove_tracker.grid import carbon_intensity, resolve_place
 from greenlove_tracker.logs.aggregate import aggregate
-from greenlove_tracker.machine.files import write_report
 from greenlove_tracker.report import declarations
 from greenlove_tracker.report.declarations import cite
 from greenlove_tracker.report.ledger import ledger_csv, ledger_row

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from greenlove_tracker.files import writing
 from greenlove_tracker.integrations.exporters.scalars import require
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
-from greenlove_tracker.machine import files
 from greenlove_tracker.tracker.events import ExportedRun, ExportEvent, RowWritten, RunEnded
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.records import COMPONENTS, RunSummary
@@ -50,7 +50,7 @@ class PrometheusExporter:
         if path is None:
             self._given = None
         else:
-            self._given = files.target_of(path).absolute()
+            self._given = writing.target_of(path).absolute()
         if self._given is not None and self._given.suffix != ".prom":
             raise UsageError(f"{path}: the collector reads files that end with .prom")
 
@@ -110,7 +110,7 @@ class PrometheusExporter:
                     family.add_metric([*labels.values(), *own.values()], value)
                 families.append(family)
         registry: Any = SimpleNamespace(collect=lambda: families)
-        files.write_atomically(self._path, generate_latest(registry))
+        writing.write_atomically(self._path, generate_latest(registry))
 
 
 def _forecasts(forecast: IssuedForecast) -> Iterator[Metric]:
