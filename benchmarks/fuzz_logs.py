@@ -340,6 +340,7 @@ def read(directory: Path) -> Reading:
             run.refuse(error)
         if run.problems:
             flags.add("problem")
+    flags |= {problem.message for problem in logs.problems}  # one may count the lines that it is of
     return Reading(tuple(rows), tuple(totals), len(logs.problems), frozenset(flags))
 
 

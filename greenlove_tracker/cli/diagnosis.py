@@ -111,7 +111,7 @@ def examine(settings: Settings) -> Diagnosis:
         session.finish(RunStatus.FINISHED)
         gpus = session.run_parts.get(MeterStarter).gpus()
         run = Run(session.run_dir)
-        found = {name: field.value for name, field in run.fields.items()}
+        found = {name: text for name, (text, _) in run.lines.items()}
     findings = [
         *_gpu_findings(found, gpus),
         _cpu_finding(found),

@@ -17,7 +17,6 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import KEYS, ReadRun, RunRow, read_rows
 from greenlove_tracker.logs.schema import frame
 from greenlove_tracker.logs.selection import DAY, MONTH, Chosen, Selection
-from greenlove_tracker.logs.storage import LogPath
 from greenlove_tracker.logs.uncertainty import QUANTITIES, interval
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate
@@ -224,11 +223,12 @@ class Aggregate:
 
     Attributes:
         path: the directory of the runs.
+        logs: what they are read from.
         selection: the runs that count, and the time of them.
     """
 
     def __init__(self, source: Logs, selection: Selection, how: Mapping[str, Any]) -> None:
-        self._source = source
+        self.logs = source
         self.selection = selection
         self._how = how
         self.path = source.path
@@ -244,7 +244,7 @@ class Aggregate:
         """
         if self._total is None or not self._needs.issuperset(needs):
             self._needs = self._needs.union(needs)
-            self._every = read_rows(self.selection, self._needs, self._source.runs, **self._how)
+            self._every = read_rows(self.selection, self._needs, self.logs.runs, **self._how)
             chosen = self._chosen()
             real = [row for row in chosen if not row.n_simulated]
             simulated = self.selection.simulated
@@ -268,7 +268,7 @@ class Aggregate:
     def each(self) -> Iterator[Run]:
         """Yield each run that counts, read anew, and not held; of one that crosses an end of the period its part."""
         chosen = {(row.path, row.run) for row in self.total.rows}  # a file of CodeCarbon's holds several
-        for run in self._source.runs:
+        for run in self.logs.runs:
             if (run.place, run.run_id) in chosen:
                 anew = copy(run)
                 yield self.selection.part(anew) or anew
@@ -278,12 +278,7 @@ class Aggregate:
         """Everything that could not be read, by name."""
         self.prepare()
         by_path = sorted(self._every, key=lambda found: found.path)
-        return [*self._source.own_problems, *(problem for found in by_path for problem in found.problems)]
-
-    @property
-    def foreign(self) -> Mapping[LogPath, Mapping[str, int]]:
-        """What was read of other tools' logs, as ``Logs.foreign`` has it."""
-        return self._source.foreign
+        return [*self.logs.own_problems, *(problem for found in by_path for problem in found.problems)]
 
     @property
     def n_left_out(self) -> int:

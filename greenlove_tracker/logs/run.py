@@ -46,7 +46,6 @@ from greenlove_tracker.vocabulary.pricing import RunFactors
 from greenlove_tracker.vocabulary.records import (
     EpochRecord,
     Factor,
-    Field,
     Flag,
     LoggedGpuEnergy,
     MetricSummary,
@@ -241,11 +240,6 @@ class Run(RunFiles):
     def _lines_of_all(self) -> Sequence[Mapping[str, Line]]:
         """The fields of ``run.csv`` alone, and those of each further process."""
         return [self.own_lines, *self.lines_by_stream.values()]
-
-    @cached_property
-    def fields(self) -> Mapping[str, Field]:
-        """Every line of ``run.csv`` by field name."""
-        return {name: Field(name, *line) for name, line in self.lines.items()}
 
     @cached_property
     def lines(self) -> Mapping[str, Line]:

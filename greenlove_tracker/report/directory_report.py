@@ -144,7 +144,7 @@ def _foreign_lines(aggregate: Aggregate) -> list[str]:
     for row in aggregate.total.rows:
         epochs[row.path.rpartition("/")[0]] += row.epochs_done
     lines = []
-    for directory, count in aggregate.foreign.items():
+    for directory, count in aggregate.logs.foreign.items():
         read = {"file": count["files"], "run": count["runs"], "row": count["rows"] + epochs[str(directory)]}
         left = {"file": count["files_left_out"], "row": count["rows_left_out"]}
         seen = ", ".join(map(fmt.plural, read.values(), read))

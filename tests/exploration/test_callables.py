@@ -41,7 +41,7 @@ def test_the_first_fit_is_not_counted_but_paid_once(tmp_path):
     estimation, _, sizes = explored(tmp_path, lambda n: 1e-4 * n, cold_s=9.0)
     assert sizes[0] == sizes[1] == 100
     assert max(t.total_s for t in estimation.trials if t.sample_size == 100) < 0.2
-    assert read_logs(tmp_path).runs[0].fields["cold_start_s"].value.startswith("9.")
+    assert read_logs(tmp_path).runs[0].text("cold_start_s").startswith("9.")
     assert estimation.forecast.one_off_s.point == pytest.approx(9.0, rel=0.01)
     assert estimation.forecast.duration_s.point == pytest.approx(9.0 + 10.1, rel=0.02)
 
@@ -114,5 +114,5 @@ def test_ctrl_c_keeps_the_fits_that_were_timed(tmp_path, capsys):
         explore_callable(fit, samples=100_000, clock=clock, meter=NullMeter(), log_dir=tmp_path, verbose=1)
     (run,) = read_logs(tmp_path).runs
     assert [t.sample_size for t in run.trials] == [100, 200, 400, 800] and run.summary.status == "interrupted"
-    assert run.fields["method"].value == "power"
+    assert run.text("method") == "power"
     assert capsys.readouterr().err.splitlines()[-1] == "stopped by Ctrl-C after 4 trials"

@@ -65,7 +65,7 @@ def test_it_forecasts_and_writes_what_it_timed(tmp_path):
     assert run.trials == estimation.trials and run.problems == []
     assert run.summary.status == "finished" and run.summary.energy_kwh > 0
     assert 0.05 < estimation.peak_memory_gb < 64 and estimation.gpu_power_w is None
-    assert float(run.fields["peak_memory_gb"].value) == pytest.approx(estimation.peak_memory_gb, rel=0.01)
+    assert float(run.text("peak_memory_gb")) == pytest.approx(estimation.peak_memory_gb, rel=0.01)
     page = (estimation.run_dir / "dashboard.html").read_text()
     assert "6,400 samples · batch 64 · 50 epochs" in page and "<svg" in page
 
@@ -162,7 +162,7 @@ def test_on_a_cpu_the_peak_on_a_gpu_is_estimated_for_the_projection(tmp_path, mo
     weights_gb = sum(p.numel() * p.element_size() for p in model.parameters()) / 2**30
     assert weights_gb < estimation.gpu_memory_estimate_gb < 100 * weights_gb + 0.01
     run = read_logs(tmp_path).runs[0]
-    assert float(run.fields["gpu_memory_estimate_gb"].value) == pytest.approx(estimation.gpu_memory_estimate_gb, 0.01)
+    assert float(run.text("gpu_memory_estimate_gb")) == pytest.approx(estimation.gpu_memory_estimate_gb, 0.01)
     assert exploration_of(run).gpu_memory_estimate_gb == pytest.approx(estimation.gpu_memory_estimate_gb, rel=0.01)
     assert {row.fits for row in estimation.projections[1:]} == {True}
     assert "goes by an estimated peak of memory" in estimation.page.read_text()

@@ -213,5 +213,5 @@ def test_a_guess_that_fails_is_a_warning_and_no_end(monkeypatch, caplog):
 
     monkeypatch.setattr("greenlove_tracker.machine.training_kind.workload_of", fail)
     make_trainer(make_callback(), max_steps=2).train()
-    assert only_run().summary.counts.steps == 2 and "precision" not in only_run().fields
+    assert only_run().summary.counts.steps == 2 and "precision" not in only_run().lines
     assert caplog.text.count("no such model") == 1

@@ -98,7 +98,7 @@ def test_further_columns_and_a_signature_are_welcome(make_run):
 def test_a_newer_schema_is_refused_by_name(make_run):
     run_dir = make_run("newer", fields={"schema_version": "99"})
     make_run("ours")
-    for ask in (lambda r: r.summary, lambda r: r.rows, lambda r: r.epochs, lambda r: r.fields):
+    for ask in (lambda r: r.summary, lambda r: r.rows, lambda r: r.epochs, lambda r: r.lines):
         with pytest.raises(LogError, match=r"newer: written with log schema 99, newer than the 1 .*pip install -U"):
             ask(Run(run_dir))
     logs = read_logs(run_dir.parent)

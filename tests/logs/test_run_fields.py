@@ -26,7 +26,7 @@ def further_field(monkeypatch):
 def test_a_further_field_is_one_line(make_run, monkeypatch):
     further_field(monkeypatch)
     run = Run(make_run(fields={NAME: "350.5"}))
-    assert run.amount(NAME) == 350.5 and run.fields[NAME].unit == "W"
+    assert run.amount(NAME) == 350.5 and run.lines[NAME][1] == "W"
     assert NAME in exported_names() and names_by("setting")["hottest GPU"] == names_by("difference")["hottest"] == [
         NAME
     ]

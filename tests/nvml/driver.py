@@ -218,7 +218,7 @@ class Outcome:
     @property
     def notes(self) -> str:
         """The notes of ``run.csv``, in which doubts and reasons stand."""
-        texts = {name: one.value for name, one in self.run.fields.items()}
+        texts = {name: text for name, (text, _) in self.run.lines.items()}
         return "\n".join(
             text for name, text in texts.items() if name.endswith(("_doubt", "_note")) or name == "unmeasured"
         )

@@ -314,7 +314,7 @@ def test_without_them_a_log_is_as_it_was(clock, tmp_path):
         train(tracker, clock, 1)
     (path,) = (tmp_path / "logs").glob("*/epochs-0.csv")
     assert path.read_text().splitlines()[0] == ",".join(EPOCHS.least)
-    assert "intensity_order" not in only_run("logs").fields
+    assert "intensity_order" not in only_run("logs").lines
     assert "greenlove-intensity" not in {thread.name for thread in threading.enumerate()}
 
 

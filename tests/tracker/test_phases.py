@@ -50,7 +50,7 @@ def test_the_log_keeps_the_phases_and_stays_the_log_of_a_training(clock, tmp_pat
     assert run.text("phases") == "300x100 300x200,name=large 300x300"
     assert run.text("total_steps_planned") == "900"
     assert not run.is_exploration
-    assert not any(name.startswith("plan_") for name in run.fields)
+    assert not any(name.startswith("plan_") for name in run.lines)
 
 
 def test_the_length_follows_and_another_one_is_refused_at_once(clock, tmp_path):

@@ -52,7 +52,7 @@ def test_a_run_that_resumes_at_the_start_is_any_run(clock, tmp_path):
         train(tracker, clock, 3)
     run = last_run(tmp_path)
     assert [e.epoch for e in run.epochs] == [1, 2, 3]
-    assert "first_epoch" not in run.fields and "first_step" not in run.fields
+    assert "first_epoch" not in run.lines and "first_step" not in run.lines
     assert "3 of 3 epochs" in end_screen(run, exit_code=0)
 
 

@@ -55,5 +55,5 @@ def test_no_secret_of_the_command_line_gets_into_the_log_or_onto_the_screen(cloc
 def test_the_line_is_left_out_where_it_is_asked_for(clock, logs):
     with make_tracker(clock, logs, log_command=False) as tracker:
         clock.pass_s(1.0)
-    assert "command" not in Run(tracker.run_dir).fields and "train.py" not in everything_written(logs)
+    assert "command" not in Run(tracker.run_dir).lines and "train.py" not in everything_written(logs)
     assert SECRET not in str(document(tracker.run_dir))

@@ -603,7 +603,7 @@ def test_what_is_seen_of_the_training_stands_in_the_log(clock):
         train(tracker, clock, 2)
     run = only_run()
     assert (run.text("precision"), run.text("precision_basis")) == ("tf32", "matrix products in TF32")
-    assert "workload" not in run.fields
+    assert "workload" not in run.lines
 
 
 def test_rows_are_on_the_disk_with_the_next_tick(clock, monkeypatch):

@@ -115,6 +115,8 @@ class Header:
             ValueError: where it has other cells than there are columns, or a number is none.
         """
         cells = split_line(line, self._delimiter)
+        while len(cells) > len(self._names) and not cells[-1]:  # Excel fills lines up
+            cells.pop()
         is_whole = len(cells) == len(self._names)
         if not is_whole:
             cells = self._completed(cells)
@@ -129,20 +131,17 @@ class Header:
         return Reading(file, number, self, cells, numbers, (float(numbers[1] or 0.0), float(numbers[0])), is_whole)
 
     def _completed(self, cells: list[str]) -> list[str]:
-        """Return a row with an empty cell for each that may be missing, or without further ones, which are empty.
+        """Return a row with an empty cell for each that may be missing.
 
         Raises:
             ValueError: where that is not what is wrong with it.
         """
-        n_columns = len(self._names)
-        n_missing = n_columns - len(cells)
-        if n_missing < 0 and not any(cells[n_columns:]):
-            return cells[:n_columns]
+        n_missing = len(self._names) - len(cells)
         lost = sorted(map(self.place, _MAY_LACK.intersection(self._names)))
         if not 0 < n_missing <= len(lost):
-            raise ValueError(f"{len(cells) or 'unreadable'} cells instead of {n_columns}")
-        n_behind = n_columns - lost[-1] - 1
-        return [*cells[: lost[0]], *[""] * (lost[-1] + 1 - lost[0]), *cells[len(cells) - n_behind :]]
+            raise ValueError(f"{len(cells) or 'unreadable'} cells instead of {len(self._names)}")
+        between = [""] * (lost[-1] + 1 - lost[0])
+        return [*cells[: lost[0]], *between, *cells[lost[-1] + 1 - n_missing :]]
 
     def _plain(self, text: str) -> str:
         """Return a number as Python writes it; nothing where a cell is empty, or says that there is none."""

@@ -39,7 +39,7 @@ def test_texts_that_would_run_elsewhere_are_shown_as_text(tmp_path, text):
     write_log(logs_dir, f"GPU with device(s) {text}.", [("0:00:10.00", "gpu: 36.0")], [f"{END[0]}at {text}"])
     logs = read_logs(logs_dir)
     assert len(list(logs.readable())) == 2 and logs.problems == []
-    assert all(not field.value.startswith(tuple("=+-@")) for run in logs.runs for field in run.fields.values())
+    assert all(not text.startswith(tuple("=+-@")) for run in logs.runs for text, _ in run.lines.values())
     page = write_html(logs_dir, tmp_path / "report.html").read_text()
     assert "<script" not in page and "<!ENTITY" not in page and "root:" not in page
     assert len(PdfReader(write_pdf(logs_dir, tmp_path / "report.pdf")).pages) >= 1
