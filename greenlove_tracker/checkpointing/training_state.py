@@ -10,27 +10,38 @@ from __future__ import annotations
 import _codecs
 import contextlib
 import copy
+import gc
+import itertools
 import pickle
+import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
+from types import SimpleNamespace
 from typing import Any, cast
+from uuid import UUID
 
 import numpy
 import torch
 from torch import distributed, nn
+from torch.optim import lr_scheduler
 from torch.utils._pytree import tree_map
 
 from greenlove_tracker.checkpointing.checkpoint_files import Draft
 from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line
-from greenlove_tracker.vocabulary.checkpoints import CheckpointFile, NotIdentical
+from greenlove_tracker.vocabulary.checkpoints import CheckpointFile
 from greenlove_tracker.vocabulary.errors import UsageError
 
-_FORMAT = 6  # of the state of a training
-# What arrays and numbers of NumPy's, which hold no objects, are made of.
+_FORMAT = 7  # of the state of a training
+# What plain values are made of: NumPy's arrays and numbers, which hold no objects, and some of Python's own types.
 _MULTIARRAY = getattr(numpy, "_core", None) or numpy.core
-_OF_NUMPY = [
+_PLAIN = [
     _codecs.encode,
     bytes,
     numpy.ndarray,
@@ -38,7 +49,12 @@ _OF_NUMPY = [
     _MULTIARRAY.multiarray._reconstruct,
     _MULTIARRAY.multiarray.scalar,
     *{type(numpy.dtype(code)) for code in "?bhilqBHILQefdFDSUmM"},
+    *(Counter, Namespace, SimpleNamespace),
+    *(date, datetime, time, timedelta, timezone, Decimal, Fraction, UUID),
+    *(type(PurePath()), type(Path())),
 ]
+
+_TRAINING_ALONG = (lr_scheduler.LRScheduler, torch.amp.GradScaler, torch.optim.Optimizer, nn.Module)
 
 Pair = tuple[Callable[[], Any], Callable[[Any], object]]
 
@@ -73,10 +89,15 @@ class TrainingState:
             _check_parameters(models, optimizers)
         self._models = models
         self._optimizers = optimizers
+        self._beside = beside
         self._inner = {name: _inner(model) for name, model in models.items()}
-        self._parameters = [parameter for model in self._inner.values() for parameter in model.parameters()]
-        whole = {} if self.is_sharded else optimizers
-        self._pairs = {name: _pair(name, thing) for name, thing in {**whole, **beside}.items()}
+        self._whole: dict[str, Pair] = {}  # that are saved in one piece, beside those of the user's
+        if not self.is_sharded:
+            self._whole = {n: (partial(_state_of, m), partial(_put_back, m)) for n, m in self._inner.items()}
+            for name, one in optimizers.items():
+                self._whole[name] = (partial(self._state_of_optimizer, one), partial(self._put_back_optimizer, one))
+        self._pairs = {name: _pair(name, thing) for name, thing in beside.items()}
+        self._numbers_before = {name: _numbers(model) for name, model in self._inner.items()}
         self._stepped = set(optimizers)  # in the newest batch
         for name, optimizer in optimizers.items():
             optimizer.register_step_post_hook(partial(self._on_step, name))
@@ -89,31 +110,43 @@ class TrainingState:
         self._stepped.clear()
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all that is held."""
+        return (*self._models, *self._optimizers, *self._beside)
+
+    @property
     def has_stepped(self) -> bool:
         """True where an optimizer took a step in the newest batch, or nobody can see that."""
         return bool(self._stepped) or not self._optimizers
 
     @property
-    def has_all_stepped(self) -> bool:
-        """True where every optimizer took a step in the newest batch, which no gradients wait after."""
-        return bool(self._stepped) and self._stepped == {*self._optimizers}
-
-    @property
     def has_growing_gradients(self) -> bool:
         """True where gradients wait for the first step of an optimizer."""
-        return not self.has_stepped and any(p.grad is not None for p in self._parameters)
+        return not self.has_stepped and any(p.grad is not None for p in self._parameters().values())
 
     def capture(self) -> dict[str, Any]:
         """Return the state in plain values, with the training's own tensors in it."""
         return {
             "format": _FORMAT,
             "is_sharded": self.is_sharded,
-            "models": {} if self.is_sharded else {name: _state_of(model) for name, model in self._inner.items()},
-            "pairs": {name: save() for name, (save, _) in self._pairs.items()},
+            "parts": {name: save() for name, (save, _) in (self._whole | self._pairs).items()},
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Put back what ``capture`` returned, in place.
+    def capture_of_rank(self) -> dict[str, Any]:
+        """Return what each rank saves of its own, by model: buffers, and plain numbers of modules that have changed."""
+        numbers = {
+            name: dict(_numbers(model).items() - self._numbers_before[name].items())
+            for name, model in self._inner.items()
+        }
+        return {"buffers": {name: _buffers(model) for name, model in self._inner.items()}, "numbers": numbers}
+
+    def load(self, state: Mapping[str, Any], of_rank: Mapping[str, Any], *, is_in_loop: bool) -> None:
+        """Put back what ``capture`` and ``capture_of_rank`` returned, in place.
+
+        Args:
+            state: of all ranks.
+            of_rank: of this one, or of the first.
+            is_in_loop: the loop's body adds no more groups to the optimizers, so those that they lack are added.
 
         Raises:
             UsageError: where it is of another training, such as of another model; some of it may be loaded then.
@@ -123,17 +156,18 @@ class TrainingState:
                 "the checkpoint was written by another version of greenlove_tracker, and this one cannot read it: use "
                 "that version, or give another directory to begin anew"
             )
-        saved = {**state["models"], **state["pairs"]}
-        restores: dict[str, Callable[[Any], object]] = {n: partial(_put_back, m) for n, m in self._inner.items()}
-        restores |= {name: restore for name, (_, restore) in self._pairs.items()}
-        for name in (*self._models, *self._optimizers) if state["is_sharded"] else ():
-            restores.pop(name, None)
-        if set(saved) != set(restores):
+        pairs = self._pairs if state["is_sharded"] else self._whole | self._pairs
+        saved = state["parts"]
+        if set(saved) != set(pairs):
             raise UsageError(
-                f"the checkpoint has {sorted(saved)}, and this training {sorted(restores)}: give the Checkpointer what "
+                f"the checkpoint has {sorted(saved)}, and this training {sorted(pairs)}: give the Checkpointer what "
                 "it was given when it wrote that, or another directory to begin anew"
             )
-        for name, restore in restores.items():
+        self._adds_groups = is_in_loop
+        if not state["is_sharded"]:
+            for name, model in self._inner.items():
+                _make_buffers(model, of_rank["buffers"][name], saved[name]["own"])
+        for name, (_, restore) in pairs.items():
             try:
                 restore(copied(saved[name]))  # it may be put back once more
             except Exception as error:  # of the user's objects
@@ -141,37 +175,107 @@ class TrainingState:
                     f"the state of {name} in the checkpoint does not fit this one ({first_line(error)}). Was the code "
                     "changed? Give another directory to begin anew"
                 ) from error
+        for name, model in self._inner.items():
+            for path, buffer in _buffers(model).items():
+                if path in of_rank["buffers"][name]:
+                    buffer.copy_(of_rank["buffers"][name][path])
+            modules = dict(model.named_modules())
+            for place, number in of_rank["numbers"][name].items():
+                path, _, attribute = place.rpartition(".")
+                if path in modules:
+                    setattr(modules[path], attribute, number)
 
-    # -- what is a rank's own: buffers, and which parameters have a gradient --
+    def _parameters(self) -> dict[str, nn.Parameter]:
+        named = [(name, *one) for name, model in self._inner.items() for one in model.named_parameters()]
+        return {f"{name}.{path}": parameter for name, path, parameter in named}
 
-    def capture_of_rank(self) -> dict[str, Any]:
-        """Return what each rank saves of its own: buffers, also those that ``state_dict`` leaves out.
+    def not_passed(self, *, with_modules: bool = False) -> dict[str, Any]:
+        """Return what trains along in this process and was not passed, by what it is and what to pass.
 
-        Gradients are used up by the step before. They come back as zeros: an optimizer skips a parameter without a
-        gradient, and does not skip one whose gradient is zero.
+        Args:
+            with_modules: other modules that have a state too, such as a criterion.
         """
-        whole = [] if self.is_sharded else self._parameters
-        with_gradient = [number for number, parameter in enumerate(whole) if parameter.grad is not None]
-        return {"gradients": with_gradient, "buffers": self._buffers()}
+        passed = (*self._models.values(), *self._inner.values(), *self._optimizers.values(), *self._beside.values())
+        known = {id(part) for one in passed for part in _parts(one)}
+        things = [t for t in gc.get_objects() if issubclass(type(t), _TRAINING_ALONG) and id(t) not in known]
+        inner = {id(part) for thing in things for part in [*_parts(thing)][1:]}
+        ours = {id(p) for p in self._parameters().values()}
+        shapes = [_shapes(model) for model in self._inner.values()]
+        found = dict[str, Any]()
+        for thing in things:
+            what = ""
+            if id(thing) in inner:
+                continue
+            if isinstance(thing, lr_scheduler.LRScheduler):
+                names = [name for name, one in self._optimizers.items() if one is thing.optimizer]
+                what = f" of {names[0]}: pass scheduler=" if names else ""
+            elif isinstance(thing, torch.amp.GradScaler):
+                what = ": pass scaler=" if thing.is_enabled() else ""
+            elif isinstance(thing, torch.optim.Optimizer):
+                if any(id(p) in ours for group in thing.param_groups for p in group["params"]):
+                    what = ": pass optimizer=[…]"
+            elif not any(id(p) in ours for p in thing.parameters()):
+                if any(_shapes(part) in shapes for part in thing.modules()):
+                    what = ", an average or a copy of a model: pass model=[…]"
+                elif with_modules and (_numbers(thing) or thing.state_dict()):
+                    what = ", a module with a state: pass model=[…]"
+            if what:
+                number = sum(name.startswith(type(thing).__name__) for name in found)
+                found[f"{type(thing).__name__}{f' {number + 1}' if number else ''}{what}"] = thing
+        return found
 
-    def load_of_rank(self, saved: Mapping[str, Any], *, with_buffers: bool) -> None:
-        """Put back what ``capture_of_rank`` returned."""
-        for number, parameter in enumerate(self._parameters):
-            parameter.grad = None
-            if number in saved["gradients"]:
-                parameter.grad = torch.zeros_like(parameter)
-        for name, buffer in self._buffers().items():
-            if with_buffers and name in saved["buffers"]:
-                buffer.copy_(saved["buffers"][name])
+    def named_values(self) -> dict[str, Any]:
+        """Return all that is held of models, optimizers and what was passed beside them, each by its own name."""
+        found: dict[str, Any] = {}
+        for name, optimizer in self._optimizers.items():
+            for number, group in enumerate(optimizer.param_groups):
+                found |= {f"{name}.param_groups.{number}.{key}": group[key] for key in group if key != "params"}
+        found |= {name: save() for name, (save, _) in self._pairs.items()}
+        for name, model in self._inner.items():
+            found |= {f"{name}.{path}": number for path, number in _numbers(model).items()}
+            found |= {f"{name}.{path}.training": module.training for path, module in model.named_modules()}
+            found |= {f"{name}.{path}": buffer for path, buffer in _buffers(model).items()}
+        for name, parameter in self._parameters().items():
+            found |= {name: parameter, f"gradient of {name}": parameter.grad}
+            found[f"{name}.requires_grad"] = parameter.requires_grad
+            for of_optimizer, optimizer in self._optimizers.items():
+                if parameter in optimizer.state:
+                    found[f"{of_optimizer}.state of {name}"] = optimizer.state[parameter]
+        return found
 
-    def why_not_identical(self, world_size: int) -> tuple[str, ...]:
-        """Return why a resume from now, with as many ranks, may not be bit-identical; empty where it is."""
-        # DDP puts gradients into other buckets after its first step, and a ring sums each place of a bucket in another
-        # order of ranks (a sum of two is the same in any): torch/csrc/distributed/c10d/reducer.cpp, rebuild_buckets.
-        parallel = [model for model in self._models.values() if _is_data_parallel(model)]
-        if world_size > 2 and not all(model.find_unused_parameters for model in parallel):
-            return (NotIdentical.DDP_BUCKETS,)
-        return ()
+    # -- optimizers: by the names of their parameters, whose order may be another --
+
+    def _groups(self, optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+        """Return the parameters of each group by name; of one that no model has, the number."""
+        names = {id(parameter): name for name, parameter in self._parameters().items()}
+        numbers = itertools.count(1)
+        groups = [group["params"] for group in optimizer.param_groups]
+        return [{names.get(id(p)) or f"parameter {next(numbers)}": p for p in group} for group in groups]
+
+    def _state_of_optimizer(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        return {"own": optimizer.state_dict(), "parameters": [list(group) for group in self._groups(optimizer)]}
+
+    def _put_back_optimizer(self, optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
+        """Load the state after the optimizer has its groups, and these their parameters, in the order of the saved."""
+        here = {frozenset(group): at for at, group in enumerate(self._groups(optimizer))}
+        missing = [names for names in saved["parameters"] if frozenset(names) not in here]
+        if missing and not self._adds_groups:
+            return
+        parameters = self._parameters()
+        for names in missing:  # add_param_group() was called while it trained
+            here[frozenset(names)] = len(optimizer.param_groups)
+            optimizer.add_param_group({"params": [parameters[name] for name in names]})
+        if len(saved["parameters"]) != len(optimizer.param_groups):
+            raise ValueError("it has another number of parameter groups")
+        groups = self._groups(optimizer)
+        ordered = []
+        for names in saved["parameters"]:
+            at = here[frozenset(names)]
+            group = optimizer.param_groups[at]
+            group["params"][:] = [groups[at][name] for name in names]
+            ordered.append(group)
+        optimizer.param_groups[:] = ordered
+        optimizer.load_state_dict(saved["own"])
 
     # -- shards: all ranks call these, between two steps --
 
@@ -241,14 +345,6 @@ class TrainingState:
             states.set_state_dict(together, optimizers, model_state_dict=models, optim_state_dict=states_of)
         _forget_unsaved(optimizers, states_of["param_groups"], saved)
 
-    def _buffers(self) -> dict[str, torch.Tensor]:
-        return {
-            f"{name}.{path}": buffer.detach()
-            for name, model in self._inner.items()
-            for path, buffer in model.named_buffers()
-            if not _is_dtensor(buffer)
-        }
-
 
 # -- values, and their files --
 
@@ -264,22 +360,48 @@ def copied(value: Any) -> Any:
     return tree_map(copy_of, value)
 
 
-def read_plain(path: Path) -> dict[str, Any]:
+def read_plain(path: Path, device: str = "cpu") -> dict[str, Any]:
     """Read a file of plain values: tensors, arrays and numbers of NumPy's, and what Python has of its own.
 
     Raises:
         UsageError: where it holds more than these and what ``torch.serialization.add_safe_globals`` was given.
     """
     safe_globals = getattr(torch.serialization, "safe_globals", lambda _: contextlib.nullcontext())  # since torch 2.5
-    with safe_globals(_OF_NUMPY):
+    with safe_globals(_PLAIN):
         try:
-            return cast("dict[str, Any]", torch.load(path, map_location="cpu", weights_only=True))
+            return cast("dict[str, Any]", torch.load(path, map_location=device, weights_only=True))
         except pickle.UnpicklingError as error:
             found = str(error).partition("Unsupported global: GLOBAL ")[2].split(" ")[0] or "more than plain values"
             raise UsageError(
                 f"{path.name} of a checkpoint holds pickles ({found}), which can run any code: give their types to "
                 "torch.serialization.add_safe_globals() before, if they are your own"
             ) from error
+
+
+def unreadable(value: Any, name: str) -> str:
+    """Return the name and type of a value that cannot be saved and read back; empty where it can."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory, "value.pt")
+        with contextlib.suppress(Exception):
+            torch.save(value, file)
+            read_plain(file, "meta")
+            return ""
+    parts = dict(enumerate(value)) if isinstance(value, list | tuple) else value
+    if isinstance(parts, Mapping):
+        for key, part in parts.items():
+            found = unreadable(part, f"{name}.{key}")
+            if found:
+                return found
+    return f"{name} ({type(value).__module__}.{type(value).__qualname__})"
+
+
+def types_within(value: Any) -> set[type]:
+    """Return the types of all that is in a value."""
+    parts = value.values() if isinstance(value, Mapping) else value
+    found = {type(value)}
+    if isinstance(value, Mapping | list | tuple):
+        found = found.union(*map(types_within, parts))
+    return found
 
 
 def named(kind: str, things: Any) -> dict[str, Any]:
@@ -307,6 +429,7 @@ def _state_of(model: nn.Module) -> dict[str, Any]:
         "own": model.state_dict(),
         "is_training": [module.training for module in model.modules()],
         "requires_grad": [parameter.requires_grad for parameter in model.parameters()],
+        "gradients": [parameter.grad for parameter in model.parameters()],  # of a GAN's other loss, or accumulated
     }
 
 
@@ -314,8 +437,54 @@ def _put_back(model: nn.Module, saved: Mapping[str, Any]) -> None:
     model.load_state_dict(saved["own"])
     for module, is_training in zip(model.modules(), saved["is_training"], strict=True):
         module.training = is_training
-    for parameter, is_trained in zip(model.parameters(), saved["requires_grad"], strict=True):
+    flags = zip(model.parameters(), saved["requires_grad"], saved["gradients"], strict=True)
+    for parameter, is_trained, gradient in flags:
         parameter.requires_grad_(is_trained)
+        parameter.grad = None if gradient is None else gradient.to(parameter.device)
+
+
+def _numbers(model: nn.Module) -> dict[str, float]:
+    """Return the plain numbers that modules have as attributes, such as counters and rates, by name."""
+    return {
+        f"{path}.{attribute}": value
+        for path, module in model.named_modules()
+        for attribute, value in vars(module).items()
+        if type(value) in (bool, int, float) and attribute != "training"
+    }
+
+
+def _shapes(model: nn.Module) -> list[tuple[str, Any]]:
+    return [(name, parameter.shape) for name, parameter in model.named_parameters()]
+
+
+def _parts(thing: Any) -> Iterator[Any]:
+    """Yield a thing, and the modules or schedulers in it."""
+    if isinstance(thing, nn.Module):
+        yield from thing.modules()
+    else:
+        yield thing
+        yield from getattr(thing, "_schedulers", ())
+
+
+def state_beside(thing: Any) -> dict[str, Any]:
+    """Return the state of what was not passed."""
+    numbers = _numbers(thing) if isinstance(thing, nn.Module) else {}
+    return {**numbers, **thing.state_dict()}
+
+
+def _buffers(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {path: buffer.detach() for path, buffer in model.named_buffers() if not _is_dtensor(buffer)}
+
+
+def _make_buffers(model: nn.Module, saved: Mapping[str, torch.Tensor], own: Mapping[str, Any]) -> None:
+    """Make the buffers that the first forward would make, or would make anew in another shape."""
+    here = _buffers(model)
+    device = next((parameter.device for parameter in model.parameters()), "cpu")
+    for name, buffer in saved.items():
+        if name not in here or here[name].shape != buffer.shape:
+            path, _, attribute = name.rpartition(".")
+            copy_here = buffer.to(device, copy=True)
+            model.get_submodule(path).register_buffer(attribute, copy_here, persistent=name in own)
 
 
 def _check_parameters(models: Mapping[str, nn.Module], optimizers: Mapping[str, Any]) -> None:
