@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from greenlove_tracker.checkpointing.checkpoint_files import (
     Checkpoint,
@@ -27,12 +28,12 @@ from greenlove_tracker.checkpointing.distributed import RankAgreement, first_lin
 from greenlove_tracker.checkpointing.rehearsal import Rehearsal, conditions, digest, loop_variables, script_sha256
 from greenlove_tracker.checkpointing.termination import TerminationNotices
 from greenlove_tracker.checkpointing.training_state import (
+    ALL_KINDS,
     TrainingState,
     copied,
     named,
     read_plain,
     state_beside,
-    types_within,
     unreadable,
 )
 from greenlove_tracker.exploration.random_state import put_back_random_state_values, random_state_values
@@ -104,13 +105,13 @@ class Checkpointer:
             scheduler.step()
 
     The newest whole checkpoint of the directory is loaded when it is made. The first ``batches()`` of an epoch then
-    begins where the training was, with the random states that it had: for simple loops the result is the same, bit for
-    bit, as without an interruption; a checkpoint says whether it is known to be. Under torchrun every rank makes one,
-    after ``init_process_group()`` and after the model was wrapped.
+    begins where the training was, with the random states that it had. Whether the result is the same, bit for bit, as
+    without an interruption, ``greenlove checkpoints rehearse`` tries. Under torchrun every rank makes one, after
+    ``init_process_group()`` and after the model was wrapped.
 
     Args:
-        directory: of the checkpoints of this training, and of no other; or an address in a store that fsspec knows,
-            such as ``s3://bucket/run``.
+        directory: of the checkpoints of this training, and of no other; from where the process is now, wherever it
+            goes later. Or an address in a store that fsspec knows, such as ``s3://bucket/run``.
         model: one module, several, or a dict of them; averaged weights too.
         optimizer: likewise.
         scheduler: of learning rates, likewise.
@@ -176,7 +177,7 @@ class Checkpointer:
         self._versions = {**_VERSIONS, "script": script_sha256()}
         self._rehearsal = Rehearsal.of_environment()
         if self._rehearsal is not None:
-            self._rehearsal.begin(self.directory)
+            (self._rehearsal.directory / "directory.txt").write_text(str(self.directory), "utf-8")
             self._store = CheckpointStore(self._rehearsal.directory / self._rehearsal.role)
         self.values: dict[str, Any] = {}
         self.tracker = _NO_TRACKER
@@ -251,7 +252,7 @@ class Checkpointer:
         if self._best is not None and name == self._best.metric:
             self._best.note(value)
         if self._rehearsal is not None:
-            self._rehearsal.note_metric(self.position.epoch, name, value)
+            self._rehearsal.seen["metrics"][f"{name} of epoch {self.position.epoch + 1}"] = repr(number_of(value))
 
     def epoch_end(self) -> None:
         """End the epoch for its tracker here: what follows in the body, such as an evaluation, is a gap after it.
@@ -383,7 +384,7 @@ class Checkpointer:
             self._is_batch_open = True
             self._state.batch_begins()
             if self._rehearsal is not None:
-                self._rehearsal.note_batch(self.position.steps, batch)
+                self._rehearsal.seen["batches"][str(self.position.steps)] = digest(batch)
             yield batch
             self._batch_done()
             self._rehearse()
@@ -486,28 +487,35 @@ class Checkpointer:
     # -- a rehearsal ---------------------------------------------------------------------------------------------
 
     def _rehearse(self, *, is_over: bool = False) -> None:
-        """Do what a rehearsal asks for at this saving point; at last it ends the process."""
+        """Save and write down what a rehearsal asks for at this saving point; at last it ends the process."""
         rehearsal = self._rehearsal
         if rehearsal is None:
             return
         point = rehearsal.due(self.position, self._n_epochs)
-        is_between_steps = self.position.batches > 0 and self._state.has_growing_gradients
-        if point and not self._ranks.decide(int(is_between_steps)):
+        is_within_step = self.position.batches > 0 and self._state.has_growing_gradients
+        if point and not self._ranks.decide(int(is_within_step)):
             self._store = CheckpointStore(rehearsal.directory / point)
             if not self._save(CheckpointKind.REGULAR):
-                raise UsageError("the training cannot be rehearsed: its checkpoint could not be written")
-            rehearsal.saved_at(point, self.position)
-        for reached in rehearsal.reached(self.position, is_over=is_over):
-            data = None if self._pass is None else self._pass.state(is_epoch_end=False)["generators"]["now"]
-            held = {**self._state.named_values(), **random_state_values()}
-            held |= {"values": self.values, "generators of the loader": data}
-            along = self._state.not_passed(with_modules=True)
-            beside = {name: digest(state_beside(thing)) for name, thing in along.items()}
-            parts = {"held": held, "beside": beside, "variables": loop_variables()}
-            rehearsal.write(reached, self._ranks.rank, self.position, parts)
-        if is_over or rehearsal.is_done(self._n_epochs):
+                raise UsageError("the training cannot be rehearsed: its checkpoint could not be written, as was warned")
+            rehearsal.saved_at(point, self.position, self._n_epochs)
+        if rehearsal.write(self._ranks.rank, self.position, self._held, is_over=is_over):
             self._ranks.gathered(None)  # or a launcher would end the ranks that still write
             os._exit(0)
+
+    def _held(self) -> dict[str, Any]:
+        """Return what a rehearsal compares: what a checkpoint holds, and what may be the reason of a difference."""
+        held = dict(self._state.shards())
+        for content in self._files().values():
+            held |= content
+        held |= {name: digest(state) for name, state in held.pop("random").items()}
+        held |= held.pop("parts", {})
+        data = held.pop("data")
+        if data is not None:
+            held["generators of the loader"] = digest(data["generators"]["now"])
+        del held["at_epoch_start"]
+        along = self._state.not_passed(ALL_KINDS)
+        beside = {name: digest(state_beside(thing)) for name, thing in along.items()}
+        return {"held": held, "beside": beside, "variables": loop_variables()}
 
     @property
     def _is_bit_identical(self) -> bool | None:
@@ -585,7 +593,7 @@ class Checkpointer:
         """What trains along and was not passed, at the first save; a warning says it."""
         found = tuple(self._state.not_passed())
         if found and self._ranks.rank == 0:
-            self._warn_once.warn("not passed", f"the checkpoints do not hold what was not passed: {'; '.join(found)}")
+            self._warn_once.warn("not passed", f"no checkpoint holds what was not passed: {', '.join(found)}")
         return found
 
     def _write_files(self, draft: Draft) -> list[CheckpointFile]:
@@ -597,7 +605,7 @@ class Checkpointer:
         """
         files = list[CheckpointFile]()
         for name, content in self._files().items():
-            types = types_within(content)
+            types = set(map(type, tree_leaves(content)))
             try:
                 files.append(draft.write(name, partial(torch.save, content)))
                 if not types <= self._types_read:
@@ -606,8 +614,8 @@ class Checkpointer:
                 raise
             except Exception as error:  # of pickle, torch, or a user's object
                 raise UsageError(
-                    f"{unreadable(content, name)} cannot be saved and read back: keep plain values in it, or give its "
-                    "type to torch.serialization.add_safe_globals()"
+                    f"{unreadable(content)} cannot be saved and read back: keep plain values instead, or give its type "
+                    "to torch.serialization.add_safe_globals()"
                 ) from error
             self._types_read |= types
         return files
@@ -654,13 +662,12 @@ class Checkpointer:
             raise OSError(f"rank {self._ranks.rank} does not see {name}: do all ranks share the directory?")
         manifest = found.manifest
         is_of_this_rank = manifest.world_size == self._ranks.world_size
-        now = conditions(self._ranks.world_size, self._versions)
-        was = manifest.conditions
-        for name in now:
-            if name == "script" and now[name] != was.get(name):
+        for name, now in conditions(self._ranks.world_size, self._versions).items():
+            was = manifest.conditions.get(name)
+            if name == "script" and now != was:
                 self._reasons.append("the script or its arguments are others")
-            elif now[name] != was.get(name):
-                self._reasons.append(f"{name} {now[name]} instead of {was.get(name)}")
+            elif now != was:
+                self._reasons.append(f"{name} {now} instead of {was}")
         rank = self._ranks.rank
         if rank >= manifest.world_size:
             rank = 0
@@ -675,7 +682,7 @@ class Checkpointer:
         self._resumed_from = manifest
         self.position = manifest.position
         if self._rehearsal is not None:
-            self._rehearsal.saved_at(self._rehearsal.role, self.position)
+            self._rehearsal.saved_at(self._rehearsal.role, self.position, None)
         self._optimizer_steps, self._batches_of_step = of_rank["steps"]
         self.resumed = {"first_epoch": self.position.epoch, "first_step": self._optimizer_steps}
         if manifest.run_id:
@@ -706,9 +713,10 @@ class Checkpointer:
         if self._ranks.rank != 0:
             return
         manifest = left.checkpoint.manifest
-        note = "; ".join(dict.fromkeys(self._reasons))
-        if note:
-            self._warn_once.warn("checkpoint conditions", f"the training goes on under other conditions: {note}")
+        reasons = "; ".join(dict.fromkeys(self._reasons))
+        if reasons:
+            self._warn_once.warn("conditions", f"the training goes on under other conditions: {reasons}")
+        rehearsed = "not rehearsed" if self._rehearsed is None else self._rehearsed.sentence
         self.tracker.log_checkpoint(
             CheckpointEvent(
                 CheckpointAction.RESTORED,
@@ -723,7 +731,7 @@ class Checkpointer:
                 from_run=manifest.run_id,
                 saved_at=manifest.saved_at,
                 is_bit_identical=self._is_bit_identical,
-                note=note,
+                note="; ".join([rehearsed, *self._reasons]),
             )
         )
 

@@ -30,7 +30,9 @@ from uuid import UUID
 import numpy
 import torch
 from torch import distributed, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import lr_scheduler
+from torch.optim.swa_utils import AveragedModel
 from torch.utils._pytree import tree_map
 
 from greenlove_tracker.checkpointing.checkpoint_files import Draft
@@ -54,7 +56,15 @@ _PLAIN = [
     *(type(PurePath()), type(Path())),
 ]
 
-_TRAINING_ALONG = (lr_scheduler.LRScheduler, torch.amp.GradScaler, torch.optim.Optimizer, nn.Module)
+# What a training may have beside what it passed, and the argument that it is passed by.
+_ARGUMENTS = {
+    lr_scheduler.LRScheduler: "scheduler",
+    torch.amp.GradScaler: "scaler",
+    torch.optim.Optimizer: "optimizer",
+    nn.Module: "model",
+}
+ALL_KINDS = tuple(_ARGUMENTS)  # that a rehearsal looks at
+_NAMED_KINDS = (lr_scheduler.LRScheduler, torch.amp.GradScaler, AveragedModel)  # which a checkpoint names
 
 Pair = tuple[Callable[[], Any], Callable[[Any], object]]
 
@@ -189,59 +199,27 @@ class TrainingState:
         named = [(name, *one) for name, model in self._inner.items() for one in model.named_parameters()]
         return {f"{name}.{path}": parameter for name, path, parameter in named}
 
-    def not_passed(self, *, with_modules: bool = False) -> dict[str, Any]:
-        """Return what trains along in this process and was not passed, by what it is and what to pass.
-
-        Args:
-            with_modules: other modules that have a state too, such as a criterion.
-        """
+    def not_passed(self, kinds: tuple[type, ...] = _NAMED_KINDS) -> dict[str, Any]:
+        """Return what is alive in this process and was not passed, nor holds what was, by the name of its type."""
         passed = (*self._models.values(), *self._inner.values(), *self._optimizers.values(), *self._beside.values())
         known = {id(part) for one in passed for part in _parts(one)}
-        things = [t for t in gc.get_objects() if issubclass(type(t), _TRAINING_ALONG) and id(t) not in known]
-        inner = {id(part) for thing in things for part in [*_parts(thing)][1:]}
-        ours = {id(p) for p in self._parameters().values()}
-        shapes = [_shapes(model) for model in self._inner.values()]
-        found = dict[str, Any]()
-        for thing in things:
-            what = ""
-            if id(thing) in inner:
-                continue
-            if isinstance(thing, lr_scheduler.LRScheduler):
-                names = [name for name, one in self._optimizers.items() if one is thing.optimizer]
-                what = f" of {names[0]}: pass scheduler=" if names else ""
-            elif isinstance(thing, torch.amp.GradScaler):
-                what = ": pass scaler=" if thing.is_enabled() else ""
-            elif isinstance(thing, torch.optim.Optimizer):
-                if any(id(p) in ours for group in thing.param_groups for p in group["params"]):
-                    what = ": pass optimizer=[…]"
-            elif not any(id(p) in ours for p in thing.parameters()):
-                if any(_shapes(part) in shapes for part in thing.modules()):
-                    what = ", an average or a copy of a model: pass model=[…]"
-                elif with_modules and (_numbers(thing) or thing.state_dict()):
-                    what = ", a module with a state: pass model=[…]"
-            if what:
-                number = sum(name.startswith(type(thing).__name__) for name in found)
-                found[f"{type(thing).__name__}{f' {number + 1}' if number else ''}{what}"] = thing
+        things = [thing for thing in gc.get_objects() if issubclass(type(thing), kinds)]
+        others = [thing for thing in things if known.isdisjoint(map(id, _parts(thing)))]
+        inner = {id(part) for thing in others for part in _parts(thing) if part is not thing}
+        outer = [thing for thing in others if id(thing) not in inner and thing.state_dict()]
+        found = {}
+        for thing in outer:
+            argument = next(name for kind, name in _ARGUMENTS.items() if isinstance(thing, kind))
+            number = sum(type(one) is type(thing) for one in found.values())
+            name = f"{type(thing).__name__} {number + 1}" if number else type(thing).__name__
+            found[f"{name}: pass {argument}="] = thing
         return found
 
-    def named_values(self) -> dict[str, Any]:
-        """Return all that is held of models, optimizers and what was passed beside them, each by its own name."""
-        found: dict[str, Any] = {}
-        for name, optimizer in self._optimizers.items():
-            for number, group in enumerate(optimizer.param_groups):
-                found |= {f"{name}.param_groups.{number}.{key}": group[key] for key in group if key != "params"}
-        found |= {name: save() for name, (save, _) in self._pairs.items()}
-        for name, model in self._inner.items():
-            found |= {f"{name}.{path}": number for path, number in _numbers(model).items()}
-            found |= {f"{name}.{path}.training": module.training for path, module in model.named_modules()}
-            found |= {f"{name}.{path}": buffer for path, buffer in _buffers(model).items()}
-        for name, parameter in self._parameters().items():
-            found |= {name: parameter, f"gradient of {name}": parameter.grad}
-            found[f"{name}.requires_grad"] = parameter.requires_grad
-            for of_optimizer, optimizer in self._optimizers.items():
-                if parameter in optimizer.state:
-                    found[f"{of_optimizer}.state of {name}"] = optimizer.state[parameter]
-        return found
+    def shards(self) -> dict[str, Any]:
+        """Return this rank's part of models and optimizers that are sharded."""
+        if not self.is_sharded:
+            return {}
+        return self._parameters() | {name: list(one.state.values()) for name, one in self._optimizers.items()}
 
     # -- optimizers: by the names of their parameters, whose order may be another --
 
@@ -378,29 +356,17 @@ def read_plain(path: Path, device: str = "cpu") -> dict[str, Any]:
             ) from error
 
 
-def unreadable(value: Any, name: str) -> str:
-    """Return the name and type of a value that cannot be saved and read back; empty where it can."""
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory, "value.pt")
-        with contextlib.suppress(Exception):
-            torch.save(value, file)
-            read_plain(file, "meta")
-            return ""
-    parts = dict(enumerate(value)) if isinstance(value, list | tuple) else value
-    if isinstance(parts, Mapping):
-        for key, part in parts.items():
-            found = unreadable(part, f"{name}.{key}")
-            if found:
-                return found
-    return f"{name} ({type(value).__module__}.{type(value).__qualname__})"
-
-
-def types_within(value: Any) -> set[type]:
-    """Return the types of all that is in a value."""
-    parts = value.values() if isinstance(value, Mapping) else value
-    found = {type(value)}
-    if isinstance(value, Mapping | list | tuple):
-        found = found.union(*map(types_within, parts))
+def unreadable(content: Mapping[str, Any]) -> str:
+    """Return the name and type of the value that cannot be saved and read back."""
+    found = "something"
+    for name, value in {**content, **content.get("values", {})}.items():
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory, name)
+            try:
+                torch.save(value, file)
+                read_plain(file, "meta")
+            except Exception:  # whatever it is, it is named
+                found = f"{name} ({type(value).__name__})"
     return found
 
 
@@ -453,17 +419,13 @@ def _numbers(model: nn.Module) -> dict[str, float]:
     }
 
 
-def _shapes(model: nn.Module) -> list[tuple[str, Any]]:
-    return [(name, parameter.shape) for name, parameter in model.named_parameters()]
-
-
 def _parts(thing: Any) -> Iterator[Any]:
     """Yield a thing, and the modules or schedulers in it."""
     if isinstance(thing, nn.Module):
         yield from thing.modules()
     else:
         yield thing
-        yield from getattr(thing, "_schedulers", ())
+        yield from getattr(thing, "_schedulers", ())  # of a scheduler of several
 
 
 def state_beside(thing: Any) -> dict[str, Any]:
@@ -473,18 +435,19 @@ def state_beside(thing: Any) -> dict[str, Any]:
 
 
 def _buffers(model: nn.Module) -> dict[str, torch.Tensor]:
-    return {path: buffer.detach() for path, buffer in model.named_buffers() if not _is_dtensor(buffer)}
+    whole = [(path, b) for path, b in model.named_buffers() if not (_is_dtensor(b) or is_lazy(b))]
+    return {path: buffer.detach() for path, buffer in whole}
 
 
 def _make_buffers(model: nn.Module, saved: Mapping[str, torch.Tensor], own: Mapping[str, Any]) -> None:
     """Make the buffers that the first forward would make, or would make anew in another shape."""
     here = _buffers(model)
+    modules = dict(model.named_modules())
     device = next((parameter.device for parameter in model.parameters()), "cpu")
     for name, buffer in saved.items():
-        if name not in here or here[name].shape != buffer.shape:
-            path, _, attribute = name.rpartition(".")
-            copy_here = buffer.to(device, copy=True)
-            model.get_submodule(path).register_buffer(attribute, copy_here, persistent=name in own)
+        path, _, attribute = name.rpartition(".")
+        if path in modules and (name not in here or here[name].shape != buffer.shape):
+            modules[path].register_buffer(attribute, buffer.to(device, copy=True), persistent=name in own)
 
 
 def _check_parameters(models: Mapping[str, nn.Module], optimizers: Mapping[str, Any]) -> None:

@@ -41,7 +41,7 @@ def rehearse(command: Sequence[str], steps: int) -> tuple[RehearsedResume, list[
         directory = Path(made)
         console.say("greenlove: rehearsing: from the beginning")
         _run(command, directory, "straight", steps)
-        points = [point for point in RehearsalPoint if list(directory.glob(f"{point}-straight-*"))]
+        points = [point for point in RehearsalPoint if _told(directory, f"{point}-straight")]
         if not points:
             raise UsageError(_why_nothing(directory))
         said = list[str]()
@@ -50,7 +50,7 @@ def rehearse(command: Sequence[str], steps: int) -> tuple[RehearsedResume, list[
         variables = dict[str, None]()
         for point in points:
             console.say(f"greenlove: rehearsing: resumed {_IN_WORDS[point]}")
-            straight = _told(directory, f"{point}-straight-last")[0]
+            straight = _told(directory, f"{point}-straight")[-1]
             try:
                 _run(command, directory, point, steps)
                 found = _compared(directory, f"{point}-straight", f"{point}-resumed")
@@ -100,28 +100,26 @@ class _Compared:
 
 def _compared(directory: Path, before: str, after: str) -> _Compared:
     """Compare what all ranks of two trainings have written down: after the first step, and after the last."""
-    kinds = ("held", "metrics", "beside", "batches", "variables")
     variables = list[str]()
-    for when in ("first", "last"):
-        for one, other in zip(_told(directory, f"{before}-{when}"), _told(directory, f"{after}-{when}"), strict=True):
-            found = {kind: _differing(one[kind], other[kind], has_all=kind == "held") for kind in kinds}
-            variables = list(found["variables"])
-            first = [*found["held"].values(), *found["metrics"].values(), *found["beside"].values()]
-            if first:
-                more = f" and {len(first) - 1:,} more" if len(first) > 1 else ""
-                return _Compared(first[0] + more, _reason(found), variables)
+    for one, other in zip(_told(directory, before), _told(directory, after), strict=True):
+        found = {kind: _differing(one[kind], other[kind]) for kind in ("metrics", "beside", "batches", "variables")}
+        found["held"] = _differing({**dict.fromkeys(other["held"], "nothing"), **one["held"]}, other["held"])
+        first = [*found["held"].values(), *found["metrics"].values(), *found["beside"].values()]
+        variables = list(found["variables"])
+        if first:
+            more = f" and {len(first) - 1:,} more" if len(first) > 1 else ""
+            return _Compared(first[0] + more, _reason(found), variables)
     return _Compared(variables=variables)
 
 
-def _differing(was: Mapping[str, str], now: Mapping[str, str], *, has_all: bool) -> dict[str, str]:
-    """Return what differs, in words by name; without ``has_all`` of what both have."""
-    names = {**was, **now} if has_all else [name for name in was if name in now]
+def _differing(was: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """Return what of both differs, in words by name."""
     found = {}
-    for name in names:
-        values = (now.get(name, "nothing"), was.get(name, "nothing"))
-        if values[0] != values[1]:
-            is_short = not any(" " in value for value in values)  # no digest of an array
-            found[name] = f"{name} ({values[0]} instead of {values[1]})" if is_short else name
+    for name in [name for name in was if name in now and was[name] != now[name]]:
+        if "sha256" in was[name] + now[name]:
+            found[name] = name
+        else:
+            found[name] = f"{name} ({now[name]} instead of {was[name]})"
     return found
 
 
@@ -129,7 +127,7 @@ def _reason(found: Mapping[str, Mapping[str, str]]) -> str:
     """Return the likeliest reason of a difference, and what to do."""
     kept = ", ".join(found["variables"])
     if found["beside"]:
-        return f"not passed: {next(iter(found['beside']))}"
+        return f"what was not passed: {next(iter(found['beside']))}"
     if found["batches"]:
         return (
             "the batches are others: their order or content comes from what no checkpoint holds, such as a set, the "

@@ -204,21 +204,6 @@ def test_damaged_checkpoint_is_passed_over_and_said(tmp_path: Path, caplog: pyte
     assert restored.action is CheckpointAction.RESTORED and restored.name == "step-0000000003"
 
 
-@pytest.mark.slow
-def test_once_not_identical_stays_so(tmp_path: Path) -> None:
-    left(tmp_path, N_BATCHES + 2)
-    other = Training(tmp_path, every_epochs=1)
-    other.loader = DataLoader(other.loader.dataset, batch_size=3)  # another order
-    checkpointer = other.checkpointer
-    for _ in checkpointer.epochs(EPOCHS, tracker=False):
-        for _ in checkpointer.batches(other.loader):
-            pass
-    later = [found.manifest for found in CheckpointStore(tmp_path).listing()[:2]]
-    assert [manifest.position.epoch for manifest in later] == [3, 2]
-    assert all("batches 8 instead of 6" in "; ".join(manifest.not_identical) for manifest in later)
-    assert Training(tmp_path).checkpointer.resumed["first_epoch"] == 3
-
-
 def test_what_the_script_sets_before_the_loop_is_put_back(tmp_path: Path) -> None:
     def train(epochs: int) -> tuple[int, float]:
         model = nn.Linear(2, 1)

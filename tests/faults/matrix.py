@@ -187,7 +187,9 @@ FAULTS = (
     ),
     _fails("tracker.session:Session.tick", "our thread raises at each tick", says="", where="log", call=1),
     _fails("tracker.recorder:Recorder.finish", "our code raises at the end", "closed properly", where="log", call=1),
-    _fails("machine.devices:synchronise", "torch's synchronisation raises", says="could not be synchronised", where="log"),
+    _fails(
+        "machine.devices:synchronise", "torch's synchronisation raises", says="could not be synchronised", where="log"
+    ),
     _fails("logs.totals:summarise", "the totals cannot be made", says="closed properly", where="log", call=1),
     _fails("tracker.session:run_factors", "a table of ours cannot be read", call=1, says=""),
     # signals
