@@ -598,13 +598,13 @@ IDENTICAL = [
     *(scaler_on_the_cpu, gan, gan_that_leaves_gradients, sparse_embeddings, lazy_modules, groups_from_a_set),
     *(unfrozen_at_an_epoch, unfrozen_without_a_group, numbers_of_a_module, average_that_is_passed),
     *(early_stopping_in_values, seeds_from_the_time_with_fixed_data, path_in_values, no_batches_at_all, compiled),
-    *(curriculum_by_epoch,),
+    *(curriculum_by_epoch, generator_in_the_data_set_with_workers),
 ]
 DIFFERING = [
     *(scheduler_not_passed, enumerate_counts_anew, generator_of_the_loop, generator_of_the_model),
     *(truncated_backpropagation, average_not_passed, teacher_not_passed, early_stopping_in_a_variable),
     *(criterion_with_state, sampler_whose_weights_change, order_from_a_set, another_iterator_beside),
-    *(list_shuffled_by_the_loop, fetched_ahead, history_of_losses, generator_in_the_data_set_with_workers),
+    *(list_shuffled_by_the_loop, fetched_ahead, history_of_losses),
 ]
 SHAPES = {shape.__name__: shape for shape in (*IDENTICAL, *DIFFERING)}
 

@@ -459,3 +459,29 @@ def test_bad_arguments_are_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="tracker must be"):
         checkpointer.epochs(3, tracker="yes")  # type: ignore[arg-type]
     assert names(tmp_path) == []
+
+
+# -- What is said at the first save --
+
+
+def test_a_relative_directory_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    checkpointer = Checkpointer("c", every_s=None)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert list(checkpointer.epochs(1, tracker=False)) == [0]
+    assert names(tmp_path / "c") == ["step-0000000000-final"] and names(tmp_path / "elsewhere") == []
+
+
+def test_a_value_that_cannot_be_resumed_and_what_was_not_passed_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    schedulers = [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+    checkpointer = Checkpointer(tmp_path / "c", model=model, optimizer=optimizer, every_s=None)
+    checkpointer.values["last"] = LeftError("of the training")
+    assert list(checkpointer.epochs(1, tracker=False)) == [0]
+    assert "last (LeftError) cannot be saved and read back" in caplog.text
+    assert f"{type(schedulers[0]).__name__}: pass scheduler=" in caplog.text
+    assert not CheckpointStore(tmp_path / "c").listing()
