@@ -207,7 +207,7 @@ class TrainingState:
         others = [thing for thing in things if known.isdisjoint(map(id, _parts(thing)))]
         inner = {id(part) for thing in others for part in _parts(thing) if part is not thing}
         outer = [thing for thing in others if id(thing) not in inner and thing.state_dict()]
-        found = {}
+        found = dict[str, Any]()
         for thing in outer:
             argument = next(name for kind, name in _ARGUMENTS.items() if isinstance(thing, kind))
             number = sum(type(one) is type(thing) for one in found.values())
