@@ -1,1 +1,1 @@
-"""Checkpoints that survive kills, and resumes that go on bit for bit; notices of the end of a machine or a job."""
+"""Checkpoints that survive kills, the resume from them and its rehearsal; notices of the end of a job."""

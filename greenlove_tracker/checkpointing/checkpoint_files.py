@@ -26,6 +26,7 @@ from greenlove_tracker.vocabulary.checkpoints import (
     CheckpointFile,
     CheckpointKind,
     Manifest,
+    RehearsedResume,
     TrainingPosition,
 )
 from greenlove_tracker.vocabulary.errors import UsageError, whole_number
@@ -34,6 +35,8 @@ _Record = TypeVar("_Record")
 
 MARK = ".training"
 _FORMAT = 1  # of the manifest
+_FIELDS = {field.name for field in dataclasses.fields(Manifest)}
+REHEARSAL = "rehearsal.json"
 _UNFINISHED = f"it has no {MANIFEST}, so it was never finished"  # it is being written, or its process has died
 _NAME = re.compile(rf"step-(\d{{10,}})(?:-(?:{'|'.join(CheckpointKind)}))?(?:-(\d+))?")
 
@@ -200,7 +203,8 @@ class CheckpointStore:
     """
 
     def __init__(self, address: str | os.PathLike[str], *, keep_last: int = 3) -> None:
-        self.path = place(address)
+        path = place(address)
+        self.path = path.absolute() if isinstance(path, Path) else path  # a script may change its directory later
         if isinstance(self.path, Path) and self.path.exists() and not self.path.is_dir():
             raise UsageError(f"checkpoints are written to a directory, and {self.path} is none")
         self._keep_last = whole_number("keep_last", keep_last)
@@ -253,6 +257,23 @@ class CheckpointStore:
                 damaged.append(f"{found.name} is damaged: {problem}.")
         return None, tuple(damaged)
 
+    def rehearsal(self) -> RehearsedResume | None:
+        """Return what the newest rehearsal found; None where there is none that can be read."""
+        try:
+            found = RehearsedResume(**json.loads(read_bytes(self.path / REHEARSAL)))
+            return dataclasses.replace(found, resumed_at=tuple(found.resumed_at))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def keep_rehearsal(self, found: RehearsedResume) -> None:
+        """Write what a rehearsal found beside the checkpoints.
+
+        Raises:
+            OSError: where the directory cannot be written.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / REHEARSAL).write_text(json.dumps(dataclasses.asdict(found), indent=2) + "\n", "utf-8")
+
     def prune(self) -> None:
         """Delete what is older than the last few, but for the newest best and the newest final one.
 
@@ -303,9 +324,12 @@ def _read_checkpoint(path: LogPath) -> Checkpoint:
             "kind": CheckpointKind(content["kind"]),
             "position": _record(TrainingPosition, content["position"]),
             "files": tuple(_record(CheckpointFile, file) for file in content["files"]),
-            "not_identical": tuple(map(str, content["not_identical"])),
+            "holds": tuple(map(str, content.get("holds", ()))),
+            "not_passed": tuple(map(str, content.get("not_passed", ()))),
+            "conditions": content.get("conditions", content.get("versions", {})),
         }
-        return Checkpoint(path.name, _record(Manifest, content | parts), path)
+        known = {name: value for name, value in content.items() if name in _FIELDS}  # of older ones not all
+        return Checkpoint(path.name, _record(Manifest, known | parts), path)
     except FileNotFoundError:
         damage = _UNFINISHED
     except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
@@ -340,12 +364,27 @@ def _sync_directory(directory: Path) -> None:
             os.close(handle)
 
 
+_open_marks = set[IO[bytes]]()
+
+
+def _close_marks() -> None:
+    """Close, in a child, what its parent has locked: a worker that outlives a training would keep the lock."""
+    for file in _open_marks:
+        file.close()
+    _open_marks.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_marks)
+
+
 @contextlib.contextmanager
 def live_mark(directory: LogPath | None) -> Iterator[bool]:
     """Mark a directory as one that this process writes to: two trainings there would delete each other's files.
 
-    The mark is a file that the process holds a lock of, which the system gives back however the process ends; on a
-    shared directory too, where its file system has locks, as NFS does.
+    The mark is a file with a lock (``flock``) that the system gives back however the process ends; on a shared
+    directory too, where its file system has locks, as NFS does. Who else opens and closes the file, such as a backup
+    within this process, takes nothing from the lock.
 
     Args:
         directory: that one process alone may write in; one in a store, or None, is not marked.
@@ -362,13 +401,15 @@ def live_mark(directory: LogPath | None) -> Iterator[bool]:
             directory.mkdir(parents=True, exist_ok=True)
             file = (directory / MARK).open("ab")
             try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: no worker inherits it
-            except (BlockingIOError, PermissionError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _open_marks.add(file)
+            except BlockingIOError:
                 file = None
                 is_alone = False
     try:
         yield is_alone
     finally:
-        if file is not None:
+        if file is not None and not file.closed:  # as it is in a child
+            _open_marks.discard(file)
             with contextlib.suppress(OSError), file:
                 Path(file.name).unlink()

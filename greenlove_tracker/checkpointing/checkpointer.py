@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import gc
-import inspect
 import math
 import os
 import platform
 import signal
-import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
+from itertools import islice
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from greenlove_tracker.checkpointing.checkpoint_files import (
     Checkpoint,
@@ -24,11 +23,19 @@ from greenlove_tracker.checkpointing.checkpoint_files import (
     checkpoint_name,
     live_mark,
 )
-from greenlove_tracker.checkpointing.data_position import PositionedBatches, drawn_since
+from greenlove_tracker.checkpointing.data_position import PositionedBatches
 from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line, write_together
 from greenlove_tracker.checkpointing.plain_files import read_plain
+from greenlove_tracker.checkpointing.rehearsal import Rehearsal, conditions, digest, loop_variables, script_sha256
 from greenlove_tracker.checkpointing.termination import TerminationNotices
-from greenlove_tracker.checkpointing.training_state import TrainingState, copied, named
+from greenlove_tracker.checkpointing.training_state import (
+    ALL_KINDS,
+    TrainingState,
+    copied,
+    named,
+    state_beside,
+    unreadable,
+)
 from greenlove_tracker.exploration.random_state import put_back_random_state_values, random_state_values
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.text import console
@@ -40,7 +47,7 @@ from greenlove_tracker.vocabulary.checkpoints import (
     CheckpointFile,
     CheckpointKind,
     Manifest,
-    NotIdentical,
+    RehearsedResume,
     TrainingPosition,
 )
 from greenlove_tracker.vocabulary.errors import BudgetExceeded, TerminatedExit, UsageError, whole_number
@@ -98,13 +105,13 @@ class Checkpointer:
             scheduler.step()
 
     The newest whole checkpoint of the directory is loaded when it is made. The first ``batches()`` of an epoch then
-    begins where the training was, with the random states that it had: for simple loops the result is the same, bit for
-    bit, as without an interruption; a checkpoint says whether it is known to be. Under torchrun every rank makes one,
-    after ``init_process_group()`` and after the model was wrapped.
+    begins where the training was, with the random states that it had. Whether the result is the same, bit for bit, as
+    without an interruption, ``greenlove checkpoints rehearse`` tries. Under torchrun every rank makes one, after
+    ``init_process_group()`` and after the model was wrapped.
 
     Args:
-        directory: of the checkpoints of this training, and of no other; or an address in a store that fsspec knows,
-            such as ``s3://bucket/run``.
+        directory: of the checkpoints of this training, and of no other; from where the process is now, wherever it
+            goes later. Or an address in a store that fsspec knows, such as ``s3://bucket/run``.
         model: one module, several, or a dict of them; averaged weights too.
         optimizer: likewise.
         scheduler: of learning rates, likewise.
@@ -167,6 +174,11 @@ class Checkpointer:
         self._ranks = RankAgreement()
         self._store = CheckpointStore(directory, keep_last=keep_last)
         self.directory = self._store.path
+        self._versions = {**_VERSIONS, "script": script_sha256()}
+        self._rehearsal = Rehearsal.of_environment()
+        if self._rehearsal is not None:
+            (self._rehearsal.directory / "directory.txt").write_text(str(self.directory), "utf-8")
+            self._store = CheckpointStore(self._rehearsal.directory / self._rehearsal.role)
         self.values: dict[str, Any] = {}
         self.tracker = _NO_TRACKER
         self.position = TrainingPosition()
@@ -175,17 +187,17 @@ class Checkpointer:
         self._is_looping = self._is_in_epoch = self._is_timed = self._is_batch_open = False
         self._is_pass_begun = self._is_stopped = False
         self._pass: PositionedBatches | None = None  # the first one of the epoch, or of the one before
-        self._passes: weakref.WeakSet[Generator[Any]] = weakref.WeakSet()  # what the loop takes of it, and others
-        self._reasons: dict[str, None] = {}  # why the training is not identical any more, whatever comes
-        self._at_epoch_start = self._after_pass = dict[str, Any]()  # random states
+        self._reasons = list[str]()  # why the resume may be another training: what differs from the checkpoint's
+        self._at_epoch_start = dict[str, Any]()  # random states
         self._optimizer_steps = self._batches_of_step = 0
-        # An epoch has a batch without a step; the tracker is ours: one of the user's own is told by their loop.
-        self._has_missed_step = self._counts_steps = False
+        self._counts_steps = False  # the tracker is ours: one of the user's own is told by their loop
+        self._types_read = set[type]()  # of what was saved and read back
         self._left: _Resumed | None = None  # what is still to be put back in the loop
         self._resumed_from: Manifest | None = None
         self.resumed: dict[str, Any] = {}
         self._note_saved()
         self._read()
+        self._rehearsed = self._rehearsal_of_this()
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -224,9 +236,7 @@ class Checkpointer:
         """
         if not self._is_in_epoch:
             raise UsageError("call batches() inside a loop over epochs(): for epoch in checkpointer.epochs(30): …")
-        batches = self._pass_over(loader)
-        self._passes.add(batches)
-        return batches
+        return self._pass_over(loader)
 
     def log_metric(self, name: str, value: Any, *, higher_is_better: bool | None = None) -> None:
         """Log a value of a metric to the tracker; the best checkpoint is kept by that of ``best=``.
@@ -241,6 +251,8 @@ class Checkpointer:
         self.tracker.log_metric(name, value, higher_is_better=higher_is_better)
         if self._best is not None and name == self._best.metric:
             self._best.note(value)
+        if self._rehearsal is not None:
+            self._rehearsal.seen["metrics"][f"{name} of epoch {self.position.epoch + 1}"] = repr(number_of(value))
 
     def epoch_end(self) -> None:
         """End the epoch for its tracker here: what follows in the body, such as an evaluation, is a gap after it.
@@ -274,7 +286,7 @@ class Checkpointer:
                 self._put_back_random(self._left, "random")
                 self._left = None
             return
-        with live_mark(self.directory if self._ranks.rank == 0 else None) as is_alone:
+        with live_mark(self._store.path if self._ranks.rank == 0 else None) as is_alone:
             if not self._ranks.gathered(is_alone)[0]:
                 raise UsageError(
                     f"another training writes its checkpoints to {self.directory}, and each would delete the other's: "
@@ -292,6 +304,7 @@ class Checkpointer:
                 self._begin_epoch()
                 yield self.position.epoch
                 self._end_epoch()
+            self._rehearse(is_over=True)
             self._save(CheckpointKind.FINAL)
             self._is_looping = False
         except (BudgetExceeded, SystemExit) as error:  # a budget, or an answer, ends it between two epochs
@@ -323,8 +336,7 @@ class Checkpointer:
         self._counts_steps = False
 
     def _begin_epoch(self) -> None:
-        self._is_pass_begun = self._has_missed_step = False
-        self._after_pass = {}
+        self._is_pass_begun = False
         left = self._left
         is_within = self.position.batches > 0
         if left is not None:
@@ -342,50 +354,46 @@ class Checkpointer:
             self._batch_done()
         self._is_in_epoch = False
         self._left = None
-        self._note_draws()
         position = self.position
         self.position = TrainingPosition(position.epoch + 1, 0, position.steps)
         self.epoch_end()
+        self._rehearse()
         self._act(self._ranks.decide(self._code(is_epoch_end=True), position.steps))
         if self._ranks.decide(int(self._is_stopped), position.steps):
             self._is_stopped = True
 
     def _pass_over(self, loader: Iterable[Any]) -> Generator[Any]:
         """Yield what is left of the epoch's first pass, with saving points; of a further one, all of it."""
+        longest = None if self._rehearsal is None else self._rehearsal.longest_epoch
         if self._is_pass_begun:
-            yield from loader
+            yield from islice(loader, longest)
             return
         self._is_pass_begun = True
         batches = self._begin_pass(loader)
-        epoch = self.position.epoch
-        try:
-            while True:
-                try:
-                    batch = next(batches)
-                except StopIteration:
-                    return
-                except Exception:
-                    # A notice's signal has ended the workers too. With more ranks others may be a step ahead; and a
-                    # pass that has only begun is no position of its own.
-                    if self._ranks.world_size == 1 and self.position.batches:
-                        self._act(self._code())
-                    raise
-                self._is_batch_open = True
-                self._state.batch_begins()
-                yield batch
-                self._batch_done()
-                self._act(self._ranks.decide(self._code(), self.position.steps))
-        finally:
-            self._after_pass = {}
-            if self.position.epoch == epoch:
-                self._after_pass = random_state_values()
+        while self.position.batches != longest:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            except Exception:
+                # A notice's signal has ended the workers too. With more ranks others may be a step ahead; and a
+                # pass that has only begun is no position of its own.
+                if self._ranks.world_size == 1 and self.position.batches:
+                    self._act(self._code())
+                raise
+            self._is_batch_open = True
+            self._state.batch_begins()
+            if self._rehearsal is not None:
+                self._rehearsal.seen["batches"][str(self.position.steps)] = digest(batch)
+            yield batch
+            self._batch_done()
+            self._rehearse()
+            self._act(self._ranks.decide(self._code(), self.position.steps))
 
     def _begin_pass(self, loader: Iterable[Any]) -> PositionedBatches:
         """Begin the epoch's first pass; where the training is resumed in it, go to where that was."""
         left = self._left
         self._left = None
-        if drawn_since(self._at_epoch_start):
-            self._reasons[NotIdentical.LOOP_DRAWS] = None
         resume = None
         if left is not None:
             resume = left.of_rank["data"]
@@ -401,7 +409,7 @@ class Checkpointer:
             if is_replayed:  # what the loop did before its batches, and the replay, have changed it
                 self._put_back(left)
                 self._put_back_random(left, "random")
-            self._reasons |= dict.fromkeys(positioned.why_not_identical())
+            self._reasons += positioned.differs
             self._tell_restored(left, replay_s)
         self._pass = positioned
         return positioned
@@ -421,8 +429,6 @@ class Checkpointer:
         position = self.position
         self.position = TrainingPosition(position.epoch, position.batches + 1, position.steps + 1)
         self._batches_of_step += 1
-        if not self._state.has_all_stepped:
-            self._has_missed_step = True
         if self._state.has_stepped:
             n_batches = self._batches_of_step
             self._batches_of_step = 0
@@ -432,7 +438,7 @@ class Checkpointer:
 
     def _code(self, *, is_epoch_end: bool = False) -> int:
         """Return what this rank asks for at a saving point; within an epoch nothing while gradients are growing."""
-        if not is_epoch_end and self._state.has_growing_gradients:
+        if self._rehearsal is not None or (not is_epoch_end and self._state.has_growing_gradients):
             return _NOTHING
         notice = self._notices.notice
         if notice is not None:
@@ -478,6 +484,50 @@ class Checkpointer:
                 console.say(f"greenlove: {error}. Start the same command again to go on")
             raise error
 
+    # -- a rehearsal ---------------------------------------------------------------------------------------------
+
+    def _rehearse(self, *, is_over: bool = False) -> None:
+        """Save and write down what a rehearsal asks for at this saving point; at last it ends the process."""
+        rehearsal = self._rehearsal
+        if rehearsal is None:
+            return
+        point = rehearsal.due(self.position, self._n_epochs)
+        is_within_step = self.position.batches > 0 and self._state.has_growing_gradients
+        if point and not self._ranks.decide(int(is_within_step)):
+            self._store = CheckpointStore(rehearsal.directory / point)
+            if not self._save(CheckpointKind.REGULAR):
+                raise UsageError("the training cannot be rehearsed: its checkpoint could not be written, as was warned")
+            rehearsal.saved_at(point, self.position, self._n_epochs)
+        if rehearsal.write(self._ranks.rank, self.position, self._held, is_over=is_over):
+            self._ranks.gathered(None)  # or a launcher would end the ranks that still write
+            os._exit(0)
+
+    def _held(self) -> dict[str, Any]:
+        """Return what a rehearsal compares: what a checkpoint holds, and what may be the reason of a difference."""
+        held = dict(self._state.shards())
+        for content in self._files().values():
+            held |= content
+        held |= {name: digest(state) for name, state in held.pop("random").items()}
+        held |= held.pop("parts", {})
+        data = held.pop("data")
+        if data is not None:
+            held["generators of the loader"] = digest(data["generators"]["now"])
+        del held["at_epoch_start"]
+        along = self._state.not_passed(ALL_KINDS)
+        beside = {name: digest(state_beside(thing)) for name, thing in along.items()}
+        return {"held": held, "beside": beside, "variables": loop_variables()}
+
+    @property
+    def _is_bit_identical(self) -> bool | None:
+        return None if self._rehearsed is None else not self._rehearsed.differs
+
+    def _rehearsal_of_this(self) -> RehearsedResume | None:
+        """Return what a rehearsal of this very training has found."""
+        found = self._store.rehearsal()
+        if found is not None and found.conditions == conditions(self._ranks.world_size, self._versions):
+            return found
+        return None
+
     # -- saving --------------------------------------------------------------------------------------------------
 
     def _save(self, kind: CheckpointKind) -> str:
@@ -492,15 +542,17 @@ class Checkpointer:
             self._ranks.world_size,
             run_id="" if self.tracker.run_dir is None else self.tracker.run_dir.name,
             epochs=self._n_epochs,
-            not_identical=self._not_identical(),
-            versions=_VERSIONS,
+            conditions=conditions(self._ranks.world_size, self._versions),
+            holds=("random states", "position in the data", *self._state.names, *map("values.{}".format, self.values)),
+            not_passed=self._not_passed,
+            is_bit_identical=self._is_bit_identical,
         )
         if kind is CheckpointKind.BEST and self._best is not None:
             self._best.is_pending = False
             manifest = replace(manifest, metric=self._best.metric, metric_value=self._best.value)
         size_bytes: int | None = None
         writers: list[Callable[[Draft], list[CheckpointFile]]] = [
-            lambda draft: [draft.write(file, partial(torch.save, content)) for file, content in self._files().items()],
+            self._write_files,
             partial(self._state.write_shards, ranks=self._ranks),
         ]
         with self._gap(is_one=self._is_in_epoch):
@@ -530,11 +582,43 @@ class Checkpointer:
                     size_bytes=size_bytes,
                     blocked_s=self._clock.perf_s() - begun_s,
                     is_bit_identical=manifest.is_bit_identical,
-                    note=problem or "; ".join(manifest.not_identical),
+                    note=problem,
                 )
             )
         self._note_saved()
         return "" if problem else name
+
+    @cached_property
+    def _not_passed(self) -> tuple[str, ...]:
+        """What trains along and was not passed, at the first save; a warning says it."""
+        found = tuple(self._state.not_passed())
+        if found and self._ranks.rank == 0:
+            self._warn_once.warn("not passed", f"no checkpoint holds what was not passed: {', '.join(found)}")
+        return found
+
+    def _write_files(self, draft: Draft) -> list[CheckpointFile]:
+        """Write this rank's files; the first one of each kind of content is read back.
+
+        Raises:
+            OSError: where one cannot be written.
+            UsageError: where one cannot be read back; it names the value.
+        """
+        files = list[CheckpointFile]()
+        for name, content in self._files().items():
+            types = set(map(type, tree_leaves(content)))
+            try:
+                files.append(draft.write(name, partial(torch.save, content)))
+                if not types <= self._types_read:
+                    read_plain(draft.directory / name, "meta")
+            except OSError:
+                raise
+            except Exception as error:  # of pickle, torch, or a user's object
+                raise UsageError(
+                    f"{unreadable(content)} cannot be saved and read back: keep plain values instead, or give its type "
+                    "to torch.serialization.add_safe_globals()"
+                ) from error
+            self._types_read |= types
+        return files
 
     def _files(self) -> dict[str, Any]:
         """Return what this rank writes, by the name of the file."""
@@ -554,32 +638,6 @@ class Checkpointer:
                 best = (self._best.metric, self._best.value)
             files[_MODEL_FILE] = self._state.capture() | {"best": best}
         return files
-
-    def _not_identical(self) -> tuple[str, ...]:
-        """Return why the training may not go on bit for bit from now; claimed is only what is known."""
-        current = self._pass
-        if current is not None and self._is_another_open(current):
-            gc.collect()  # what an error has left may hold some
-            if self._is_another_open(current):
-                self._reasons[NotIdentical.ANOTHER_ITERATOR] = None
-        self._note_draws()
-        reasons = [*self._reasons, *self._state.why_not_identical(self._ranks.world_size)]
-        if current is not None:
-            reasons += current.why_not_identical()
-        if self._has_missed_step:
-            reasons.append(NotIdentical.NO_STEP)
-        return tuple(dict.fromkeys(reasons))
-
-    def _is_another_open(self, current: PositionedBatches) -> bool:
-        n_open = sum(inspect.getgeneratorstate(one) != inspect.GEN_CLOSED for one in self._passes)
-        # A zip holds what it goes through in a tuple.
-        is_zipped = any(type(one) is tuple and len(one) > 1 for one in gc.get_referrers(*self._passes))
-        return n_open > 1 or is_zipped or current.is_another_open()
-
-    def _note_draws(self) -> None:
-        """Note whether the loop has drawn behind its batches; not from torch's state: evaluations begin loaders."""
-        if drawn_since(self._after_pass, with_torch=False):
-            self._reasons[NotIdentical.LOOP_DRAWS] = None
 
     def _note_saved(self) -> None:
         self._saved_s = self._clock.perf_s()
@@ -603,13 +661,13 @@ class Checkpointer:
         if found is None:
             raise OSError(f"rank {self._ranks.rank} does not see {name}: do all ranks share the directory?")
         manifest = found.manifest
-        own_version = _VERSIONS["torch"]
         is_of_this_rank = manifest.world_size == self._ranks.world_size
-        self._reasons = dict.fromkeys(manifest.not_identical)
-        if not is_of_this_rank:
-            self._reasons[NotIdentical.OTHER_RANKS] = None
-        if manifest.versions.get("torch") != own_version:
-            self._reasons[NotIdentical.OTHER_VERSION.with_detail(f"{own_version} goes on")] = None
+        for name, now in conditions(self._ranks.world_size, self._versions).items():
+            was = manifest.conditions.get(name)
+            if name == "script" and now != was:
+                self._reasons.append("the script or its arguments are others")
+            elif now != was:
+                self._reasons.append(f"{name} {now} instead of {was}")
         rank = self._ranks.rank
         if rank >= manifest.world_size:
             rank = 0
@@ -620,9 +678,11 @@ class Checkpointer:
                 self._state.load_shards(directory, self._ranks)
         left = _Resumed(found, state, of_rank, is_of_this_rank)
         self._left = left
-        self._put_back(left)
+        self._put_back(left, is_in_loop=False)
         self._resumed_from = manifest
         self.position = manifest.position
+        if self._rehearsal is not None:
+            self._rehearsal.saved_at(self._rehearsal.role, self.position, None)
         self._optimizer_steps, self._batches_of_step = of_rank["steps"]
         self.resumed = {"first_epoch": self.position.epoch, "first_step": self._optimizer_steps}
         if manifest.run_id:
@@ -633,33 +693,30 @@ class Checkpointer:
         if self._ranks.rank == 0:
             console.say(f"greenlove: resuming from {found.name}")
 
-    def _put_back(self, left: _Resumed) -> None:
+    def _put_back(self, left: _Resumed, *, is_in_loop: bool = True) -> None:
         """Put back models, optimizers and all else but shards and random states.
 
         Raises:
             UsageError: where it is of another training.
         """
-        self._state.load(left.state)
-        self._state.load_of_rank(left.of_rank, with_buffers=left.is_of_this_rank)
+        self._state.load(left.state, left.of_rank, is_in_loop=is_in_loop)
         self.values.clear()
         self.values.update(copied(left.of_rank["values"]))
 
     def _put_back_random(self, left: _Resumed, key: str) -> None:
         """Put back the random states of this rank; another's would make the ranks draw alike."""
         if left.is_of_this_rank and (missing := put_back_random_state_values(left.of_rank[key])):
-            self._reasons[NotIdentical.RANDOM_STATES.with_detail(", ".join(missing))] = None
+            self._reasons.append(f"not put back: {', '.join(missing)}")
 
     def _tell_restored(self, left: _Resumed, replay_s: float | None = None) -> None:
         """Tell the log of the resume, once the training is where it was."""
         if self._ranks.rank != 0:
             return
         manifest = left.checkpoint.manifest
-        note = "; ".join(self._reasons)
-        if note:
-            self._warn_once.warn(
-                "checkpoint not identical",
-                f"the result is not bit-identical to a training without an interruption: {note}",
-            )
+        reasons = "; ".join(dict.fromkeys(self._reasons))
+        if reasons:
+            self._warn_once.warn("conditions", f"the training goes on under other conditions: {reasons}")
+        rehearsed = "not rehearsed" if self._rehearsed is None else self._rehearsed.sentence
         self.tracker.log_checkpoint(
             CheckpointEvent(
                 CheckpointAction.RESTORED,
@@ -673,8 +730,8 @@ class Checkpointer:
                 replayed_batches=None if replay_s is None else manifest.position.batches,
                 from_run=manifest.run_id,
                 saved_at=manifest.saved_at,
-                is_bit_identical=not note,
-                note=note,
+                is_bit_identical=self._is_bit_identical,
+                note="; ".join([rehearsed, *self._reasons]),
             )
         )
 

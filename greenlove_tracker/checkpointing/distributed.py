@@ -88,8 +88,7 @@ def write_together(
         make_draft: of the same name on every rank.
         writers: write this rank's files, one after the other once all ranks are done with the one before: or one that
             waits for the other ranks would wait for one that has failed.
-        manifest: of this rank, without files. That of rank 0 is written, with the files of all ranks, and with what all
-            of them say of why a resume is not identical.
+        manifest: of this rank, without files. That of rank 0 is written, with the files of all ranks.
 
     Raises:
         OSError: on every rank where one could not write, and says which; the checkpoints before stay.
@@ -99,8 +98,7 @@ def write_together(
         files = list[CheckpointFile]()
         for write in writers:
             files += chain.from_iterable(_done_by_all(ranks, partial(write, draft)))
-        reasons = dict.fromkeys(chain.from_iterable(ranks.gathered(manifest.not_identical)))
-        whole = replace(manifest, files=tuple(files), not_identical=tuple(reasons))
+        whole = replace(manifest, files=tuple(files))
         return cast(Checkpoint, _done_by_all(ranks, lambda: None if ranks.rank else draft.commit(whole))[0])
     finally:
         if ranks.rank == 0 or not draft.is_shared:

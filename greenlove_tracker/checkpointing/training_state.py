@@ -8,22 +8,39 @@ ranks.
 from __future__ import annotations
 
 import copy
+import gc
+import itertools
+import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import distributed, nn
+from torch.nn.parameter import is_lazy
+from torch.optim import lr_scheduler
+from torch.optim.swa_utils import AveragedModel
 from torch.utils._pytree import tree_map
 
 from greenlove_tracker.checkpointing.checkpoint_files import Draft
 from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line
-from greenlove_tracker.vocabulary.checkpoints import CheckpointFile, NotIdentical
+from greenlove_tracker.checkpointing.plain_files import read_plain
+from greenlove_tracker.vocabulary.checkpoints import CheckpointFile
 from greenlove_tracker.vocabulary.errors import UsageError
 
-_FORMAT = 6  # of the state of a training
+_FORMAT = 7  # of the state of a training
+# What a training may have beside what it passed, and the argument that it is passed by.
+_ARGUMENTS = {
+    lr_scheduler.LRScheduler: "scheduler",
+    torch.amp.GradScaler: "scaler",
+    torch.optim.Optimizer: "optimizer",
+    nn.Module: "model",
+}
+ALL_KINDS = tuple(_ARGUMENTS)  # that a rehearsal looks at
+_NAMED_KINDS = (lr_scheduler.LRScheduler, torch.amp.GradScaler, AveragedModel)  # which a checkpoint names
+
 Pair = tuple[Callable[[], Any], Callable[[Any], object]]
 
 
@@ -57,10 +74,15 @@ class TrainingState:
             _check_parameters(models, optimizers)
         self._models = models
         self._optimizers = optimizers
+        self._beside = beside
         self._inner = {name: _inner(model) for name, model in models.items()}
-        self._parameters = [parameter for model in self._inner.values() for parameter in model.parameters()]
-        whole = {} if self.is_sharded else optimizers
-        self._pairs = {name: _pair(name, thing) for name, thing in {**whole, **beside}.items()}
+        self._whole: dict[str, Pair] = {}  # that are saved in one piece, beside those of the user's
+        if not self.is_sharded:
+            self._whole = {n: (partial(_state_of, m), partial(_put_back, m)) for n, m in self._inner.items()}
+            for name, one in optimizers.items():
+                self._whole[name] = (partial(self._state_of_optimizer, one), partial(self._put_back_optimizer, one))
+        self._pairs = {name: _pair(name, thing) for name, thing in beside.items()}
+        self._numbers_before = {name: _numbers(model) for name, model in self._inner.items()}
         self._stepped = set(optimizers)  # in the newest batch
         for name, optimizer in optimizers.items():
             optimizer.register_step_post_hook(partial(self._on_step, name))
@@ -73,31 +95,43 @@ class TrainingState:
         self._stepped.clear()
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all that is held."""
+        return (*self._models, *self._optimizers, *self._beside)
+
+    @property
     def has_stepped(self) -> bool:
         """True where an optimizer took a step in the newest batch, or nobody can see that."""
         return bool(self._stepped) or not self._optimizers
 
     @property
-    def has_all_stepped(self) -> bool:
-        """True where every optimizer took a step in the newest batch, which no gradients wait after."""
-        return bool(self._stepped) and self._stepped == {*self._optimizers}
-
-    @property
     def has_growing_gradients(self) -> bool:
         """True where gradients wait for the first step of an optimizer."""
-        return not self.has_stepped and any(p.grad is not None for p in self._parameters)
+        return not self.has_stepped and any(p.grad is not None for p in self._parameters().values())
 
     def capture(self) -> dict[str, Any]:
         """Return the state in plain values, with the training's own tensors in it."""
         return {
             "format": _FORMAT,
             "is_sharded": self.is_sharded,
-            "models": {} if self.is_sharded else {name: _state_of(model) for name, model in self._inner.items()},
-            "pairs": {name: save() for name, (save, _) in self._pairs.items()},
+            "parts": {name: save() for name, (save, _) in (self._whole | self._pairs).items()},
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Put back what ``capture`` returned, in place.
+    def capture_of_rank(self) -> dict[str, Any]:
+        """Return what each rank saves of its own, by model: buffers, and plain numbers of modules that have changed."""
+        numbers = {
+            name: dict(_numbers(model).items() - self._numbers_before[name].items())
+            for name, model in self._inner.items()
+        }
+        return {"buffers": {name: _buffers(model) for name, model in self._inner.items()}, "numbers": numbers}
+
+    def load(self, state: Mapping[str, Any], of_rank: Mapping[str, Any], *, is_in_loop: bool) -> None:
+        """Put back what ``capture`` and ``capture_of_rank`` returned, in place.
+
+        Args:
+            state: of all ranks.
+            of_rank: of this one, or of the first.
+            is_in_loop: the loop's body adds no more groups to the optimizers, so those that they lack are added.
 
         Raises:
             UsageError: where it is of another training, such as of another model; some of it may be loaded then.
@@ -107,17 +141,18 @@ class TrainingState:
                 "the checkpoint was written by another version of greenlove_tracker, and this one cannot read it: use "
                 "that version, or give another directory to begin anew"
             )
-        saved = {**state["models"], **state["pairs"]}
-        restores: dict[str, Callable[[Any], object]] = {n: partial(_put_back, m) for n, m in self._inner.items()}
-        restores |= {name: restore for name, (_, restore) in self._pairs.items()}
-        for name in (*self._models, *self._optimizers) if state["is_sharded"] else ():
-            restores.pop(name, None)
-        if set(saved) != set(restores):
+        pairs = self._pairs if state["is_sharded"] else self._whole | self._pairs
+        saved = state["parts"]
+        if set(saved) != set(pairs):
             raise UsageError(
-                f"the checkpoint has {sorted(saved)}, and this training {sorted(restores)}: give the Checkpointer what "
+                f"the checkpoint has {sorted(saved)}, and this training {sorted(pairs)}: give the Checkpointer what "
                 "it was given when it wrote that, or another directory to begin anew"
             )
-        for name, restore in restores.items():
+        self._adds_groups = is_in_loop
+        if not state["is_sharded"]:
+            for name, model in self._inner.items():
+                _make_buffers(model, of_rank["buffers"][name], saved[name]["own"])
+        for name, (_, restore) in pairs.items():
             try:
                 restore(copied(saved[name]))  # it may be put back once more
             except Exception as error:  # of the user's objects
@@ -125,37 +160,75 @@ class TrainingState:
                     f"the state of {name} in the checkpoint does not fit this one ({first_line(error)}). Was the code "
                     "changed? Give another directory to begin anew"
                 ) from error
+        for name, model in self._inner.items():
+            for path, buffer in _buffers(model).items():
+                if path in of_rank["buffers"][name]:
+                    buffer.copy_(of_rank["buffers"][name][path])
+            modules = dict(model.named_modules())
+            for place, number in of_rank["numbers"][name].items():
+                path, _, attribute = place.rpartition(".")
+                if path in modules:
+                    setattr(modules[path], attribute, number)
 
-    # -- what is a rank's own: buffers, and which parameters have a gradient --
+    def _parameters(self) -> dict[str, nn.Parameter]:
+        named = [(name, *one) for name, model in self._inner.items() for one in model.named_parameters()]
+        return {f"{name}.{path}": parameter for name, path, parameter in named}
 
-    def capture_of_rank(self) -> dict[str, Any]:
-        """Return what each rank saves of its own: buffers, also those that ``state_dict`` leaves out.
+    def not_passed(self, kinds: tuple[type, ...] = _NAMED_KINDS) -> dict[str, Any]:
+        """Return what is alive in this process and was not passed, nor holds what was, by the name of its type."""
+        passed = (*self._models.values(), *self._inner.values(), *self._optimizers.values(), *self._beside.values())
+        known = {id(part) for one in passed for part in _parts(one)}
+        things = [thing for thing in gc.get_objects() if issubclass(type(thing), kinds)]
+        others = [thing for thing in things if known.isdisjoint(map(id, _parts(thing)))]
+        inner = {id(part) for thing in others for part in _parts(thing) if part is not thing}
+        outer = [thing for thing in others if id(thing) not in inner and thing.state_dict()]
+        found = dict[str, Any]()
+        for thing in outer:
+            argument = next(name for kind, name in _ARGUMENTS.items() if isinstance(thing, kind))
+            number = sum(type(one) is type(thing) for one in found.values())
+            name = f"{type(thing).__name__} {number + 1}" if number else type(thing).__name__
+            found[f"{name}: pass {argument}="] = thing
+        return found
 
-        Gradients are used up by the step before. They come back as zeros: an optimizer skips a parameter without a
-        gradient, and does not skip one whose gradient is zero.
-        """
-        whole = [] if self.is_sharded else self._parameters
-        with_gradient = [number for number, parameter in enumerate(whole) if parameter.grad is not None]
-        return {"gradients": with_gradient, "buffers": self._buffers()}
+    def shards(self) -> dict[str, Any]:
+        """Return this rank's part of models and optimizers that are sharded."""
+        if not self.is_sharded:
+            return {}
+        return self._parameters() | {name: list(one.state.values()) for name, one in self._optimizers.items()}
 
-    def load_of_rank(self, saved: Mapping[str, Any], *, with_buffers: bool) -> None:
-        """Put back what ``capture_of_rank`` returned."""
-        for number, parameter in enumerate(self._parameters):
-            parameter.grad = None
-            if number in saved["gradients"]:
-                parameter.grad = torch.zeros_like(parameter)
-        for name, buffer in self._buffers().items():
-            if with_buffers and name in saved["buffers"]:
-                buffer.copy_(saved["buffers"][name])
+    # -- optimizers: by the names of their parameters, whose order may be another --
 
-    def why_not_identical(self, world_size: int) -> tuple[str, ...]:
-        """Return why a resume from now, with as many ranks, may not be bit-identical; empty where it is."""
-        # DDP puts gradients into other buckets after its first step, and a ring sums each place of a bucket in another
-        # order of ranks (a sum of two is the same in any): torch/csrc/distributed/c10d/reducer.cpp, rebuild_buckets.
-        parallel = [model for model in self._models.values() if _is_data_parallel(model)]
-        if world_size > 2 and not all(model.find_unused_parameters for model in parallel):
-            return (NotIdentical.DDP_BUCKETS,)
-        return ()
+    def _groups(self, optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+        """Return the parameters of each group by name; of one that no model has, the number."""
+        names = {id(parameter): name for name, parameter in self._parameters().items()}
+        numbers = itertools.count(1)
+        groups = [group["params"] for group in optimizer.param_groups]
+        return [{names.get(id(p)) or f"parameter {next(numbers)}": p for p in group} for group in groups]
+
+    def _state_of_optimizer(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        return {"own": optimizer.state_dict(), "parameters": [list(group) for group in self._groups(optimizer)]}
+
+    def _put_back_optimizer(self, optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
+        """Load the state after the optimizer has its groups, and these their parameters, in the order of the saved."""
+        here = {frozenset(group): at for at, group in enumerate(self._groups(optimizer))}
+        missing = [names for names in saved["parameters"] if frozenset(names) not in here]
+        if missing and not self._adds_groups:
+            return
+        parameters = self._parameters()
+        for names in missing:  # add_param_group() was called while it trained
+            here[frozenset(names)] = len(optimizer.param_groups)
+            optimizer.add_param_group({"params": [parameters[name] for name in names]})
+        if len(saved["parameters"]) != len(optimizer.param_groups):
+            raise ValueError("it has another number of parameter groups")
+        groups = self._groups(optimizer)
+        ordered = []
+        for names in saved["parameters"]:
+            at = here[frozenset(names)]
+            group = optimizer.param_groups[at]
+            group["params"][:] = [groups[at][name] for name in names]
+            ordered.append(group)
+        optimizer.param_groups[:] = ordered
+        optimizer.load_state_dict(saved["own"])
 
     # -- shards: all ranks call these, between two steps --
 
@@ -226,14 +299,6 @@ class TrainingState:
             states.set_state_dict(together, optimizers, model_state_dict=models, optim_state_dict=states_of)
         _forget_unsaved(optimizers, states_of.get("param_groups", []), saved)
 
-    def _buffers(self) -> dict[str, torch.Tensor]:
-        return {
-            f"{name}.{path}": buffer.detach()
-            for name, model in self._inner.items()
-            for path, buffer in model.named_buffers()
-            if not _is_dtensor(buffer)
-        }
-
 
 # -- values, and their files --
 
@@ -247,6 +312,20 @@ def copied(value: Any) -> Any:
         return copy.deepcopy(leaf)
 
     return tree_map(copy_of, value)
+
+
+def unreadable(content: Mapping[str, Any]) -> str:
+    """Return the name and type of the value that cannot be saved and read back."""
+    found = "something"
+    for name, value in {**content, **content.get("values", {})}.items():
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory, name)
+            try:
+                torch.save(value, file)
+                read_plain(file, "meta")
+            except Exception:  # whatever it is, it is named
+                found = f"{name} ({type(value).__name__})"
+    return found
 
 
 def named(kind: str, things: Any) -> dict[str, Any]:
@@ -274,6 +353,7 @@ def _state_of(model: nn.Module) -> dict[str, Any]:
         "own": model.state_dict(),
         "is_training": [module.training for module in model.modules()],
         "requires_grad": [parameter.requires_grad for parameter in model.parameters()],
+        "gradients": [parameter.grad for parameter in model.parameters()],  # of a GAN's other loss, or accumulated
     }
 
 
@@ -281,8 +361,51 @@ def _put_back(model: nn.Module, saved: Mapping[str, Any]) -> None:
     model.load_state_dict(saved["own"])
     for module, is_training in zip(model.modules(), saved["is_training"], strict=True):
         module.training = is_training
-    for parameter, is_trained in zip(model.parameters(), saved["requires_grad"], strict=True):
+    flags = zip(model.parameters(), saved["requires_grad"], saved["gradients"], strict=True)
+    for parameter, is_trained, gradient in flags:
         parameter.requires_grad_(is_trained)
+        parameter.grad = None if gradient is None else gradient.to(parameter.device)
+
+
+def _numbers(model: nn.Module) -> dict[str, float]:
+    """Return the plain numbers that modules have as attributes, such as counters and rates, by name."""
+    return {
+        f"{path}.{attribute}": value
+        for path, module in model.named_modules()
+        for attribute, value in vars(module).items()
+        if type(value) in (bool, int, float) and attribute != "training"
+    }
+
+
+def _parts(thing: Any) -> Iterator[Any]:
+    """Yield a thing, and the modules or schedulers in it."""
+    if isinstance(thing, nn.Module):
+        yield from thing.modules()
+    else:
+        yield thing
+        yield from getattr(thing, "_schedulers", ())  # of a scheduler of several
+
+
+def state_beside(thing: Any) -> dict[str, Any]:
+    """Return the state of what was not passed."""
+    numbers = _numbers(thing) if isinstance(thing, nn.Module) else {}
+    return {**numbers, **thing.state_dict()}
+
+
+def _buffers(model: nn.Module) -> dict[str, torch.Tensor]:
+    whole = [(path, b) for path, b in model.named_buffers() if not (_is_dtensor(b) or is_lazy(b))]
+    return {path: buffer.detach() for path, buffer in whole}
+
+
+def _make_buffers(model: nn.Module, saved: Mapping[str, torch.Tensor], own: Mapping[str, Any]) -> None:
+    """Make the buffers that the first forward would make, or would make anew in another shape."""
+    here = _buffers(model)
+    modules = dict(model.named_modules())
+    device = next((parameter.device for parameter in model.parameters()), "cpu")
+    for name, buffer in saved.items():
+        path, _, attribute = name.rpartition(".")
+        if path in modules and (name not in here or here[name].shape != buffer.shape):
+            modules[path].register_buffer(attribute, buffer.to(device, copy=True), persistent=name in own)
 
 
 def _check_parameters(models: Mapping[str, nn.Module], optimizers: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,7 @@ def experiment() -> None:
     \b
     greenlove experiment run experiment.yaml --dry-run      forecast all of it
     greenlove experiment run experiment.yaml                train the rest, and write the report
+    greenlove experiment rehearse experiment.yaml           try whether a resume is the same training
     greenlove experiment report experiment.yaml             write the report again, from the logs
     """  # noqa: D301  # click wants the backspace itself
 
@@ -94,6 +96,32 @@ def train_and_report(described: Experiment, *, quiet: bool) -> int:
     elif not quiet:
         console.say(f"greenlove  greenlove experiment report {described.path} writes the report of what is done")
     return outcome.exit_code
+
+
+@experiment.command(cls=ExperimentVerb, short_help="Rehearse the resume of one training of each group.")
+@click.argument("file", metavar="FILE")
+@click.option("--steps", type=click.IntRange(min=1), default=20, help="batches behind each resume")
+@click.pass_context
+def rehearse(ctx: click.Context, file: str, steps: int) -> None:
+    """Rehearse the resume of one training of each group, as greenlove checkpoints rehearse does.
+
+    \b
+    greenlove experiment rehearse experiment.yaml
+
+    The exit code is 1 if something differs.
+    """  # noqa: D301  # click wants the backspace itself
+    from greenlove_tracker.cli import rehearsal
+    from greenlove_tracker.experiments.definition import read_experiment
+    from greenlove_tracker.experiments.one_run import COMMAND
+
+    is_identical = True
+    described = read_experiment(file)
+    for run in {run.group: run for run in reversed(described.runs)}.values():
+        command = [*COMMAND, file, run.key, os.devnull, "--outputs", str(described.outputs)]
+        found, said = rehearsal.rehearse(command, steps)
+        show(Document(run.name, "", "", verdict=f"{run.name}: {found.sentence}.", blocks=tuple(map(Paragraph, said))))
+        is_identical = is_identical and not found.differs
+    ctx.exit(0 if is_identical else 1)
 
 
 @experiment.command(cls=ExperimentVerb, short_help="Write the report again, from the logs.")

@@ -153,9 +153,6 @@ def _told_of_checkpoints(run: Run) -> list[str]:
         notes = dict.fromkeys(fmt.shortened(e.note, 120) for e in run.checkpoints if e.action is action)
         said += [f"! {what}: {'; '.join(notes)}."] if notes else []
     if (event := restored_from(run)) is not None:
-        if event.is_bit_identical:
-            is_same = "bit for bit as without the interruption"
-        else:
-            is_same = f"not bit-identical: {event.note}"
-        said.append(f"This run went on from the checkpoint of step {event.position.steps:,}, {is_same}.")
+        note = f" ({event.note})" if event.note else ""
+        said.append(f"This run went on from the checkpoint of step {event.position.steps:,}{note}.")
     return said

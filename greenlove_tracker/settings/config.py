@@ -331,7 +331,7 @@ def settings_with_origins(
     merged: dict[str, Any] = {}
     origins: dict[str, Source] = {}
     notes = config_files.unknown_variables(env, setting_names())
-    for source in (*found, Source("argument", checked)):
+    for source in (*found, Source("argument", checked), *config_files.of_rehearsal(env)):
         held_back = _held_back(source, env, origins) if source.is_local else {}
         values = {name: value for name, value in source.values.items() if name not in held_back}
         notes += held_back.values()

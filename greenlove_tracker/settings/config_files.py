@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.files.reading import parsed, read_text
+from greenlove_tracker.vocabulary.checkpoints import REHEARSAL_VARIABLE
 from greenlove_tracker.vocabulary.errors import SettingError
 
 SITE_FILE = Path("/etc/greenlove.toml")
@@ -18,7 +19,7 @@ SITE_VARIABLE = "GREENLOVE_CONFIG"  # a site's file elsewhere, such as on a clus
 PREFIX = "GREENLOVE_"
 _MOST_BYTES = 64 * 1024  # of a file
 # Variables that are no settings: what one process of ours hands to another, and a job that no scheduler names.
-_NO_SETTINGS = {SITE_VARIABLE, "GREENLOVE_RUN_DIR", "GREENLOVE_WAIT"}
+_NO_SETTINGS = {SITE_VARIABLE, "GREENLOVE_RUN_DIR", "GREENLOVE_WAIT", REHEARSAL_VARIABLE}
 _NO_SETTINGS |= {f"GREENLOVE_JOB_{name}" for name in ("ID", "ARRAY_TASK_ID", "ACCOUNT", "PARTITION", "CLUSTER")}
 
 
@@ -72,6 +73,14 @@ def user_file(env: Mapping[str, str]) -> Path:
 def variables(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
     """Return the settings among the environment variables."""
     return [Source(key, {name: env[key]}) for name in names if (key := f"{PREFIX}{name.upper()}") in env]
+
+
+def of_rehearsal(env: Mapping[str, str]) -> list[Source]:
+    """Return what keeps a training that is rehearsed out of its own logs, before any argument."""
+    directory = env.get(REHEARSAL_VARIABLE)
+    if not directory:
+        return []
+    return [Source("the rehearsal", {"log_dir": f"{directory}/logs", "export": "", "verbose": 0})]
 
 
 def unknown_variables(env: Mapping[str, str], names: Collection[str]) -> list[str]:

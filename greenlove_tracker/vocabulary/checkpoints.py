@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
+REHEARSAL_VARIABLE = "GREENLOVE_REHEARSAL"  # the directory of the rehearsal that a process is a part of
 MANIFEST = "manifest.json"  # written last: a checkpoint without one is not whole
 
 
@@ -19,32 +20,11 @@ class CheckpointKind(StrEnum):
     FINAL = "final"  # the training has ended
 
 
-class NotIdentical(StrEnum):
-    """A reason why a resume is not bit-identical to a training that was never interrupted: a code and a sentence."""
+class RehearsalPoint(StrEnum):
+    """Where a training is resumed in a rehearsal."""
 
-    OWN_ORDER = (
-        "own-order: only a DataLoader with torch's own samplers, in order and without persistent workers, is known to "
-        "give the same batches again"
-    )
-    GENERATOR = "generator: the data have a random generator of their own, which the loop may seed or draw from, too"
-    LOOP_DRAWS = "loop-draws: the loop draws random numbers outside of its batches, which may order or change the data"
-    ANOTHER_ITERATOR = "another-iterator: another loader or iterator is open beside these batches, and begins anew"
-    NO_STEP = (
-        "no-step: a batch of this epoch was not followed by a step of each optimizer: fetched ahead, accumulated or "
-        "skipped"
-    )
-    OTHER_LOADER = "other-loader: the loader or its data is another than it was"
-    RANDOM_STATES = "random-states: some random states could not be put back"
-    OTHER_RANKS = "other-ranks: another number of ranks goes on"
-    OTHER_VERSION = "other-version: another version of torch goes on"
-    DDP_BUCKETS = (
-        "ddp-buckets: DistributedDataParallel with more than 2 ranks adds up the gradients of "
-        "its first step after a start in another order than later"
-    )
-
-    def with_detail(self, detail: str) -> str:
-        """Return the reason with what it is of."""
-        return f"{self} ({detail})"
+    MID_EPOCH = "mid-epoch"
+    EPOCH_END = "epoch-end"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -95,11 +75,12 @@ class Manifest:
         files: all other files of it.
         run_id: of the run of ours that wrote it; empty for none.
         epochs: that the training was to have; None where that was not known.
-        not_identical: reasons why it resumes, but not bit for bit as a training that was never interrupted: a code of
-            ``NotIdentical`` and a sentence each; empty where it does.
         metric: name of the metric that it is the best by; empty for another kind.
         metric_value: of that metric.
-        versions: of what wrote it, by name: greenlove_tracker, torch, python.
+        conditions: that it was written under, by name: versions, script, ranks, threads, CPU and GPUs.
+        holds: what it holds, by name.
+        not_passed: what trains along and was not passed, with what to pass.
+        is_bit_identical: what a rehearsal of this very training had found by then; None: not rehearsed.
     """
 
     kind: CheckpointKind
@@ -109,15 +90,40 @@ class Manifest:
     files: tuple[CheckpointFile, ...] = ()
     run_id: str = ""
     epochs: int | None = None
-    not_identical: tuple[str, ...] = ()
     metric: str = ""
     metric_value: float | None = None
-    versions: dict[str, str] = field(default_factory=dict)
+    conditions: dict[str, str] = field(default_factory=dict)
+    holds: tuple[str, ...] = ()
+    not_passed: tuple[str, ...] = ()
+    is_bit_identical: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsedResume:
+    """What a rehearsal found: the content of ``rehearsal.json``, beside the checkpoints.
+
+    Attributes:
+        rehearsed_at: UTC, ISO 8601.
+        steps: batches that were compared behind each resume.
+        resumed_at: where it was resumed, as ``RehearsalPoint`` has it.
+        differs: the first thing that differs, by name; empty: all is identical.
+        conditions: that it holds under, as a manifest has them.
+    """
+
+    rehearsed_at: str
+    steps: int
+    resumed_at: tuple[str, ...]
+    differs: str
+    conditions: dict[str, str]
 
     @property
-    def is_bit_identical(self) -> bool:
-        """True where a resume with as many ranks goes on as if nothing had happened, bit for bit."""
-        return not self.not_identical
+    def sentence(self) -> str:
+        """The result in words."""
+        if self.differs:
+            found = f"differs in {self.differs}"
+        else:
+            found = f"identical over {self.steps:,} steps"
+        return f"rehearsed on {self.rehearsed_at[:10]}: {found}"
 
 
 class CheckpointAction(StrEnum):
@@ -155,6 +161,7 @@ class CheckpointEvent:
     from_run: Annotated[str, "of a restore: the run that wrote the checkpoint"] = ""
     saved_at: Annotated[str, "of a restore: when the checkpoint's state was taken"] = ""
     is_bit_identical: Annotated[
-        bool | None, "`yes` where a resume goes on as if nothing had happened, bit for bit; empty for a notice"
+        bool | None,
+        "`yes` where a rehearsal of this very training was identical, `no` where it was not; empty: not rehearsed",
     ] = None
-    note: Annotated[str, "who gave the notice, why something failed, why a resume is not bit-identical"] = ""
+    note: Annotated[str, "who gave the notice, why something failed, under which other conditions this goes on"] = ""

@@ -31,7 +31,7 @@ def save(store, steps, kind=REGULAR, content=None, *, epoch=0, prune=False):
         data = random.Random(steps).randbytes(5000) if content is None else content
         files = (draft.write("model.pt", lambda file: file.write(data)), draft.write("rank-0.pt", write_pieces))
         saved_at = f"2026-01-01T00:{steps // 60:02}:{steps % 60:02}+00:00"
-        checkpoint = draft.commit(Manifest(kind, position, saved_at, files=files, not_identical=("because",)))
+        checkpoint = draft.commit(Manifest(kind, position, saved_at, files=files, holds=("model",)))
     if prune:
         store.prune()
     return checkpoint
@@ -65,7 +65,7 @@ def test_a_checkpoint_comes_back_as_it_was_written(store):
     written = save(store, 7, EMERGENCY)
     (found,) = store.listing()
     assert found == written and found.name == "step-0000000007-emergency" and found.problem() == ""
-    assert found.manifest.kind is EMERGENCY and found.manifest.not_identical == ("because",)
+    assert found.manifest.kind is EMERGENCY and found.manifest.holds == ("model",)
     assert (found.path / "rank-0.pt").read_bytes() == b"some piece" * 100
     assert (found.path / "model.pt").read_bytes() == random.Random(7).randbytes(5000)
     assert store.newest_whole() == (found, ()) and found.size_bytes == 6000

@@ -204,21 +204,6 @@ def test_damaged_checkpoint_is_passed_over_and_said(tmp_path: Path, caplog: pyte
     assert restored.action is CheckpointAction.RESTORED and restored.name == "step-0000000003"
 
 
-@pytest.mark.slow
-def test_once_not_identical_stays_so(tmp_path: Path) -> None:
-    left(tmp_path, N_BATCHES + 2)
-    other = Training(tmp_path, every_epochs=1)
-    other.loader = DataLoader(other.loader.dataset, batch_size=3)  # another order
-    checkpointer = other.checkpointer
-    for _ in checkpointer.epochs(EPOCHS, tracker=False):
-        for _ in checkpointer.batches(other.loader):
-            pass
-    later = [found.manifest for found in CheckpointStore(tmp_path).listing()[:2]]
-    assert [manifest.position.epoch for manifest in later] == [3, 2]
-    assert all("batches 8 instead of 6" in "; ".join(manifest.not_identical) for manifest in later)
-    assert Training(tmp_path).checkpointer.resumed["first_epoch"] == 3
-
-
 def test_what_the_script_sets_before_the_loop_is_put_back(tmp_path: Path) -> None:
     def train(epochs: int) -> tuple[int, float]:
         model = nn.Linear(2, 1)
@@ -474,3 +459,29 @@ def test_bad_arguments_are_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="tracker must be"):
         checkpointer.epochs(3, tracker="yes")  # type: ignore[arg-type]
     assert names(tmp_path) == []
+
+
+# -- What is said at the first save --
+
+
+def test_a_relative_directory_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    checkpointer = Checkpointer("c", every_s=None)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert list(checkpointer.epochs(1, tracker=False)) == [0]
+    assert names(tmp_path / "c") == ["step-0000000000-final"] and names(tmp_path / "elsewhere") == []
+
+
+def test_a_value_that_cannot_be_resumed_and_what_was_not_passed_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    schedulers = [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+    checkpointer = Checkpointer(tmp_path / "c", model=model, optimizer=optimizer, every_s=None)
+    checkpointer.values["last"] = LeftError("of the training")
+    assert list(checkpointer.epochs(1, tracker=False)) == [0]
+    assert "last (LeftError) cannot be saved and read back" in caplog.text
+    assert f"{type(schedulers[0]).__name__}: pass scheduler=" in caplog.text
+    assert not CheckpointStore(tmp_path / "c").listing()

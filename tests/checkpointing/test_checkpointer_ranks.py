@@ -21,7 +21,6 @@ from torch import nn
 import greenlove_tracker
 from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore, Draft
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer, TrainingInterrupted
-from greenlove_tracker.vocabulary.checkpoints import NotIdentical
 from greenlove_tracker.vocabulary.errors import UsageError
 
 SCRIPT = """
@@ -296,19 +295,3 @@ def test_sharded_models_may_share_an_optimizer(tmp_path: Path, kind: str) -> Non
     unbroken = run_ranks(train_two_models, 2, tmp_path / "place", kind, str(tmp_path / "a"), 2)
     run_ranks(train_two_models, 2, tmp_path / "place", kind, str(tmp_path / "b"), 1)
     assert run_ranks(train_two_models, 2, tmp_path / "place", kind, str(tmp_path / "b"), 2) == unbroken
-
-
-def trained_from_an_iterator_on_one_rank(rank: int, directory: str) -> None:
-    """Train where nothing is known of the order of rank 1's data."""
-    loader = torch.utils.data.DataLoader(range(5))
-    checkpointer = Checkpointer(directory, model=nn.Linear(2, 1), every_s=None, every_steps=3)
-    for _ in checkpointer.epochs(1, tracker=False):
-        for _ in checkpointer.batches(range(5) if rank else loader):
-            pass
-
-
-@pytest.mark.slow
-def test_what_keeps_another_rank_from_going_on_bit_for_bit_stands_in_the_manifest(tmp_path: Path) -> None:
-    run_ranks(trained_from_an_iterator_on_one_rank, 2, tmp_path / "place", str(tmp_path / "c"))
-    within = next(one for one in CheckpointStore(tmp_path / "c").listing() if one.manifest.position.batches)
-    assert NotIdentical.OWN_ORDER in within.manifest.not_identical

@@ -28,8 +28,7 @@ KILLS = [
     *[("plain", 2, KILL, 4), ("worker", 2, KILL, 2), ("weighted", 2, KILL, 2), ("iterable", 2, KILL, 2)],
     *[("iterable-worker", 2, KILL, 2), ("plain", 2, TERM, 2), ("fsdp", 2, KILL, 4), ("fsdp", 2, TERM, 2)],
 ]
-UNCLAIMED = ("iterable", "stateful", "accumulating", "loaders")  # equal, though the manifest does not say so
-DIFFERENT = ("zipped",)  # the manifest says that it is not equal
+DIFFERENT = ("zipped",)  # the other loader begins anew
 KILLED = -9
 
 
@@ -122,10 +121,6 @@ def test_a_kill_at_a_random_moment_changes_nothing(nursery, unbroken, tmp_path, 
             assert nursery.run(directory, loader, ranks) == [0] * ranks
         if loader not in DIFFERENT:
             assert_same(directory, whole, ranks)
-        manifest = CheckpointStore(directory / "checkpoints").listing()[0].manifest
-        # Of an iterable's order nothing is known; torchdata's sampler has a generator, of which nobody knows at an
-        # epoch's end whether the loop seeds it in the next one.
-        assert manifest.is_bit_identical == (loader not in (*UNCLAIMED, *DIFFERENT))
 
 
 @pytest.mark.slow

@@ -48,3 +48,14 @@ def test_a_second_training_is_refused_until_the_first_has_ended(tmp_path: Path, 
         assert (tmp_path / MARK).exists() == (ends_by == "a kill")
         assert list(Checkpointer(tmp_path, every_s=None).epochs(2, tracker=False))
         assert not (tmp_path / MARK).exists()
+
+
+def test_the_mark_survives_that_the_process_reads_its_file(tmp_path: Path) -> None:
+    for _ in Checkpointer(tmp_path, every_s=None).epochs(1, tracker=False):
+        (tmp_path / MARK).read_bytes()  # as a backup does, or a hash of each file
+        code = (
+            "import sys\nfrom greenlove_tracker import Checkpointer\n"
+            "list(Checkpointer(sys.argv[1], every_s=None).epochs(2, tracker=False))"
+        )
+        second = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+        assert "give this one another directory" in second.stderr

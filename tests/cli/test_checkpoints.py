@@ -18,18 +18,18 @@ def call(*arguments):
     return CliRunner().invoke(cli, ["checkpoints", *map(str, arguments)])
 
 
-def save(directory, steps, kind=CheckpointKind.REGULAR, not_identical=()):
+def save(directory, steps, kind=CheckpointKind.REGULAR, **conditions):
     store, position = CheckpointStore(directory), TrainingPosition(2, steps, 1000 + steps)
     with closing(store.draft(checkpoint_name(position, kind))) as draft:
         files = (draft.write("model.pt", lambda file: file.write(bytes(2048))),)
-        told = {"files": files, "epochs": 30, "not_identical": not_identical, "run_id": "abc"}
+        told = {"files": files, "epochs": 30, "conditions": conditions, "run_id": "abc"}
         return draft.commit(Manifest(kind, position, "2026-11-22T21:15:03.123456+00:00", **told)).path
 
 
 @pytest.fixture
 def directory(tmp_path):
     save(tmp_path, 1)
-    save(tmp_path, 2, CheckpointKind.EMERGENCY, ("the workers of the loader are persistent",))
+    save(tmp_path, 2, CheckpointKind.EMERGENCY)
     path = save(tmp_path, 3)
     (path / "model.pt").write_bytes(bytes(100))
     (save(tmp_path, 4) / MANIFEST).unlink()

@@ -33,6 +33,7 @@ PAGES = [
 # What does not run here, and why. Its options are checked all the same.
 NOT_RUN = {
     "it tries for seconds to minutes, with torch": (
+        "greenlove checkpoints rehearse",
         "greenlove compare train.py:task",
         "greenlove experiment run",
         "greenlove explore train.py:task",

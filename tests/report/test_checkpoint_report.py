@@ -57,8 +57,7 @@ def resumed(tmp_path):
             replayed_batches=7,
             from_run=first.run_dir.name,
             saved_at=saved_at,
-            is_bit_identical=False,
-            note="persistent workers",
+            note="not rehearsed; threads 4 instead of 2",
         )
     )
     train(second, clock, 2)
@@ -73,6 +72,6 @@ def test_the_report_says_what_was_lost_and_how_it_went_on(resumed):
     blocks = section(resumed, TITLE)
     text = " ".join(block.text for block in blocks if isinstance(block, Paragraph))
     assert "1 interruption: 20.0 s of work lost (2.00 Wh); restarts took 4.00 s" in text
-    assert "went on from the checkpoint of step 37, not bit-identical: persistent workers." in text
+    assert "went on from the checkpoint of step 37 (not rehearsed; threads 4 instead of 2)." in text
     assert "1 checkpoint of up to 1.91 MiB saved. The training stood still for 500 ms" in text
     assert "! Not written: No space left on device." in text
