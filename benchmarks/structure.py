@@ -51,10 +51,12 @@ class Budget:
     Attributes:
         nodes: of their syntax trees, at most.
         density: nodes a statement, at most.
+        owed: nodes above that, which the room holds until it is simpler (docs/decisions/0038): it may not grow further.
     """
 
     nodes: int
     density: float
+    owed: int = 0
 
 
 # By rooms that share a budget; `.` is the package's root.
@@ -191,12 +193,15 @@ def size_line(name: str, n_nodes: int, n_statements: int, budget: Budget) -> tup
     """Return the line of a room, and whether the room is over its budget."""
     density = n_nodes / n_statements
     over = []
-    if n_nodes > budget.nodes:
+    notes = []
+    if n_nodes > budget.nodes + budget.owed:
         over.append(f"OVER by {n_nodes - budget.nodes:,} nodes")
+    elif n_nodes > budget.nodes:
+        notes.append(f"owes {n_nodes - budget.nodes:,} nodes")
     if density > budget.density:
         over.append("TOO DENSE")
     figures = f"{n_nodes:>9,}{budget.nodes:>9,}{density:>9.2f}{budget.density:>7.1f}{n_statements:>12,}"
-    return f"{name:<24}{figures}  {', '.join(over)}".rstrip(), bool(over)
+    return f"{name:<24}{figures}  {', '.join([*over, *notes])}".rstrip(), bool(over)
 
 
 def rooms(trees: dict[Path, ast.Module]) -> tuple[list[str], bool]:
