@@ -551,6 +551,8 @@ def _fits_codecarbon(line: str, header: Sequence[str], name: str) -> bool:
     cells = _cells(line)
     if len(cells) == len(header) - len(_NONE_ON_A_CPU) and "cpu_energy" in header:
         cells = [*cells[: header.index("region")], *[""] * len(_NONE_ON_A_CPU), *cells[header.index("region") :]]
+    if sorted(cells) == sorted(header):  # a file may have several headers
+        return True
     if len(cells) != len(header):
         return False
     row = dict(zip(header, cells, strict=True))
@@ -566,7 +568,9 @@ def _fits_codecarbon(line: str, header: Sequence[str], name: str) -> bool:
     total = row.get("energy_consumed", "")
     if not all((*parts, total)):
         return True
-    return math.isclose(float(total), math.fsum(map(float, parts)), rel_tol=6e-3, abs_tol=1e-12)
+    is_rounded = any(re.match(r"\d(\.\d\d?)?[eE]", text) for text in (*parts, total))  # 1.23E-05, as Excel saves it
+    rel_tol = 6e-3 if is_rounded else 1e-3
+    return math.isclose(float(total), math.fsum(map(float, parts)), rel_tol=rel_tol, abs_tol=1e-12)
 
 
 # -- the run --

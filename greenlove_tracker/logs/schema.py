@@ -343,6 +343,7 @@ class LogTable(Generic[R]):
         v = list(values)
         for at, make in self._makers:
             if at.start < len(v):
+                v += [None] * (at.stop - len(v))  # a damaged header may lack the last of a part
                 v[at] = [make(*v[at])]
         return self._check(self._record(*v))
 

@@ -157,6 +157,14 @@ def test_a_cell_that_a_column_cannot_hold_costs_its_line_and_is_told(record, col
         table.record(cells)
 
 
+def test_a_header_that_lost_the_end_of_an_interval_costs_the_rows_that_have_one_and_is_told():
+    stopped = replace(FORECAST, stop_epochs=Estimate(10.0, 8.0, 12.0, 0.95, "epochs"))
+    data = FORECASTS.lines([FORECAST, stopped]).replace(b"stop_upper_epochs", b"stop_upper")
+    told = []
+    assert list(FORECASTS.read(data, told.append)) == [FORECAST]
+    assert told == ["line 3 left out: stop_epochs without its interval"]
+
+
 def test_a_further_column_is_one_line_of_its_record():
     @dataclass(frozen=True)
     class Sample:

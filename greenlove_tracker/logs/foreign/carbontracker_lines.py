@@ -28,7 +28,8 @@ _DURATION = (
 # As numpy and Python print them: [200.], [149.   136.86], [1.5e+02], [np.float64(200.0)], [[149.0, 136.8], [...]]
 _POWER = r"(?:(?:np\.float64\()?(?:0|[1-9]\d{0,14})(?:\.\d{0,30})?(?:e[+-]\d\d)?\)?|None|nan)"
 _LIST = rf"\[\s*{_POWER}(?:[\s,]+{_POWER})*\s*\]"
-_POWERS = rf"{_NUMBER}(?:e[+-]\d\d)?|None|nan|{_LIST}|\[{_LIST}(?:, {_LIST})*\]"
+_READING = rf"\[{_POWER}(?:, {_POWER})*\]"
+_POWERS = rf"{_NUMBER}(?:e[+-]\d\d)?|None|nan|{_LIST}|\[{_READING}(?:, {_READING})*\]"
 _INTENSITY = rf"{_NUMBER}) gCO2(?:eq)?/kWh"
 _PLACE = r"\.? at (?:detected location:? )?(?!Unknown|UNDETECTED|detected)(?P<location>[^:]*)(?:: \[.*)?"
 _PATTERNS = {

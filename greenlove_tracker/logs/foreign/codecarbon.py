@@ -68,6 +68,7 @@ _are_plain = re.compile(rf"(?:(?:{schema.PLAIN_NUMBER})?\n)*", re.ASCII).fullmat
 # What a row that is read is without, as said of lines.
 _NO_SUM = "whose energy_consumed is not the sum of its components: one of them is damaged"
 _NO_CELLS = "without some of the cells from the region on: of those only the last are read"
+_NO_NAME = "with cells behind the last column that has a name: those are left out"
 _NO_TOTAL = "without energy_consumed"
 _NO_TIME = "whose timestamp is not understood"
 
@@ -75,7 +76,10 @@ _NO_TIME = "whose timestamp is not understood"
 class Header:
     """The columns of a file, or of a part of one, and how its rows are read."""
 
-    def __init__(self, delimiter: str, names: Sequence[str]) -> None:
+    def __init__(self, delimiter: str, names: list[str]) -> None:
+        self._n_cells = len(names)
+        while names and not names[-1]:  # Excel fills lines up
+            names.pop()
         self._delimiter = delimiter
         self._names = names
         self._places = {name: place for place, name in enumerate(names)}
@@ -105,7 +109,7 @@ class Header:
             return
         if "emissions" not in self._names:
             on_problem("no column emissions: CO2e is not known")
-        if unknown := [safe_text(name) for name in self._names if name and name not in _KNOWN]:
+        if unknown := [safe_text(name) or "one without a name" for name in self._names if name not in _KNOWN]:
             on_problem(f"columns that are not known, left out: {', '.join(unknown)}")
 
     def reading(self, file: Path, number: int, line: str) -> Reading:
@@ -115,10 +119,17 @@ class Header:
             ValueError: where it has other cells than there are columns, or a number is none.
         """
         cells = split_line(line, self._delimiter)
-        while len(cells) > len(self._names) and not cells[-1]:  # Excel fills lines up
+        is_longer = len(cells) > self._n_cells
+        while len(cells) > len(self._names) and not cells[-1]:
             cells.pop()
-        is_whole = len(cells) == len(self._names)
-        if not is_whole:
+        if is_longer and not cells[-1]:  # filled up, or one cell became two: nothing tells
+            raise ValueError("more cells than columns")
+        lack = ""
+        if len(self._names) < len(cells) <= self._n_cells:
+            lack = _NO_NAME
+            del cells[len(self._names) :]
+        elif len(cells) != len(self._names):
+            lack = _NO_CELLS
             cells = self._completed(cells)
         cells.append("")
         numbers = self._numbers(cells)
@@ -128,7 +139,7 @@ class Header:
             raise ValueError("NUL bytes")
         if not numbers[0] or self.missing:
             raise ValueError("no duration")
-        return Reading(file, number, self, cells, numbers, (float(numbers[1] or 0.0), float(numbers[0])), is_whole)
+        return Reading(file, number, self, cells, numbers, (float(numbers[1] or 0.0), float(numbers[0])), lack)
 
     def _completed(self, cells: list[str]) -> list[str]:
         """Return a row with an empty cell for each that may be missing.
@@ -161,6 +172,7 @@ class Reading:
     Attributes:
         numbers: as ``_NUMBERS`` names them; empty: not known.
         size: what grows from reading to reading of a run: energy and duration.
+        lack: what its cells are without, as said of lines; empty: nothing.
     """
 
     file: Path
@@ -169,7 +181,7 @@ class Reading:
     cells: Sequence[str]
     numbers: Sequence[str]
     size: tuple[float, float]
-    is_whole: bool
+    lack: str
 
     def text(self, column: str) -> str:
         """Return what it says in a column; nothing where there is none."""
@@ -200,8 +212,8 @@ class Reading:
         is_sum = math.isclose(math.fsum(known), self.size[0], rel_tol=rounding, abs_tol=1e-12)
         if known and self.numbers[1] and not is_sum:
             return _NO_SUM
-        if not self.is_whole:
-            return _NO_CELLS
+        if self.lack:
+            return self.lack
         if not self.numbers[1]:
             return _NO_TOTAL
         return "" if self.at else _NO_TIME
@@ -262,7 +274,7 @@ class Emissions:
         encoding = encoding_of(head)
         if not any(map(Header.of, head.decode(encoding, "replace").splitlines()[:_HEAD_LINES])):
             return False
-        header = Header(",", ())
+        header = Header(",", [])
         found: dict[FoundRun, None] = {}
         told: defaultdict[str, list[str]] = defaultdict(list)
         for number, line in enumerate(read_lines(str(file), on_problem, encoding, keeps_last=True), 1):

@@ -344,3 +344,12 @@ def test_a_line_cut_off_counts_for_nothing(tmp_path):
     run = only_run(tmp_path)
     assert run.summary.energy.cpu_kwh == pytest.approx(0.0001)
     assert "last line was cut off" in str(run.problems[0])
+
+
+@pytest.mark.parametrize("reading", ["[36\t99122]", "[36 99122]", "[36,99122]"])
+def test_a_damaged_point_does_not_make_two_devices_of_one(tmp_path, reading):
+    powers = f"cpu: [[36.5], {reading}]"
+    write_log(tmp_path, "CPU with device(s) cpu:0.", [("0:00:10.00", "cpu: 36.0"), ("0:00:10.00", powers)], [])
+    run = only_run(tmp_path)
+    assert run.summary.energy.cpu_kwh == pytest.approx(0.0001)
+    assert any("not understood" in problem.message for problem in run.problems)

@@ -210,6 +210,27 @@ def test_headers_with_blanks_in_another_order_and_twice(tmp_path):
     assert {run.text("project") for run in runs} == {"bert", "a, b"}
 
 
+def test_a_column_that_lost_its_name_is_told_and_one_that_excel_added_is_not(tmp_path):
+    heading = f"{','.join(COLUMNS_2_7).replace('emissions_rate,', ',')},,"
+    row = line(COLUMNS_2_7)
+    write(tmp_path / "emissions.csv", heading, f"{row},,", row, f"{row},,,", f"{row},,a remark")
+    (run,) = read_logs(tmp_path).readable()
+    assert figures(run) == AS_IN_THE_FILE
+    assert problems(tmp_path) == [
+        "emissions.csv: columns that are not known, left out: one without a name",
+        "emissions.csv: 1 line with cells behind the last column that has a name: those are left out: line 5",
+    ]
+
+
+def test_a_cell_that_became_two_is_not_taken_for_a_line_that_was_filled_up(tmp_path):
+    columns = COLUMNS_1
+    row = line(columns, cloud_provider="", cloud_region="", energy_consumed="8.4,531e-06")
+    write(tmp_path / "emissions.csv", ",".join(columns), line(columns), row)
+    (run,) = read_logs(tmp_path).readable()
+    assert figures(run) == AS_IN_THE_FILE
+    assert problems(tmp_path) == ["emissions.csv: 1 line left out: line 3: more cells than columns"]
+
+
 def test_rows_without_a_run_id_are_runs_of_their_own_or_readings_of_one(tmp_path):
     first = [("10:44:29", "98.5", "0.3"), ("10:46:00", "23.4", "0.1"), ("10:46:00", "23.4", "0.2")]
     flushed = [("11:00:10", "10.2", "0.01"), ("11:00:20", "20.1", "0.02"), ("11:00:31", "30.9", "0.03")]
