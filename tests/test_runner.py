@@ -334,7 +334,7 @@ def test_what_a_script_gives_its_tracker_holds_and_the_options_are_its_defaults(
     assert done.stdout == "2 1.5\n", done.stderr
     run = only_run()
     assert (run.text("country"), run.summary.project, run.summary.pue) == ("FR", "mine", 1.5)
-    assert run.carbon_intensity.value == pytest.approx(56, abs=1) and run.electricity_price is not None
+    assert run.carbon_intensity.value == pytest.approx(44.18) and run.electricity_price is not None
     assert run.epochs[0].emissions_gco2e == pytest.approx(
         run.epochs[0].energy.total_kwh * 1.5 * run.carbon_intensity.value
     )

@@ -196,6 +196,9 @@ def directory_scope(aggregate: Aggregate) -> str:
 def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
     """Return the figures of a run, summed; each says how many runs are not in it."""
     badge = wording.badge(total.measured_share)
+    if badge and total.n_unknown_measured:
+        n_known = total.n_runs - total.n_unknown_energy - total.n_unknown_measured
+        badge += f" in {fmt.plural(n_known, 'run')}; of the others it is unknown"
     cost = " or ".join(sorted(total.cost_bases))
     found = {
         "duration_s": (total.duration_s or None, 0, wording.gpu_hours(total.gpu_hours)),

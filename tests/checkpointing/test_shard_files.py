@@ -46,7 +46,7 @@ def said_to_be_sharded(directory: Path, shards: Path) -> None:
     """Add a further checkpoint whose model lies in shards."""
     trained(directory)
     (found,) = CheckpointStore(directory).listing()
-    state = torch.load(directory / found.name / "model.pt", weights_only=True) | {"is_sharded": True, "models": {}}
+    state = torch.load(directory / found.name / "model.pt", weights_only=True) | {"is_sharded": True, "parts": {}}
     of_rank = torch.load(directory / found.name / "rank-0.pt", weights_only=True)
     store = CheckpointStore(directory)
     with closing(store.draft("step-0000000009")) as draft:
@@ -115,7 +115,7 @@ def written_anew(checkpoint: Path, **changed: Any) -> None:
         {"position": {"steps": "many"}},
         {"position": [3]},
         {"saved_at": 3},
-        {"not_identical": 3},
+        {"holds": 3},
     ],
 )
 def test_a_manifest_with_paths_or_other_types_is_damaged(tmp_path: Path, changed: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ def test_the_whole_run_is_forecast_from_its_first_epochs(clock, tmp_path):
     # 20 epochs, 2 s before the first and behind each of the 20
     assert forecast.duration_s.point == pytest.approx(20 * 12 + 2, rel=0.02)
     assert forecast.energy_kwh.point == pytest.approx(forecast.duration_s.point * 360 / 3.6e6, rel=0.01)
-    assert forecast.emissions_kgco2e.point == pytest.approx(forecast.energy_kwh.point * 0.38095, rel=1e-6)
+    assert forecast.emissions_kgco2e.point == pytest.approx(forecast.energy_kwh.point * 0.34206, rel=1e-6)
     assert forecast.cost_usd is not None and forecast.method == "live"
 
 

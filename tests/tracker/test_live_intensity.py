@@ -402,10 +402,10 @@ def test_the_interval_of_a_forecast_has_what_the_intensity_of_the_rest_may_be(cl
     energy, emissions = forecast.energy_kwh, forecast.emissions_kgco2e
     ratio = math.exp(0.47 * (1 - math.exp(-forecast.duration_s.point / 3600 / 5)))
     rest = 1 - 4 * 3600 / forecast.duration_s.point
-    of_energy = (energy.upper / energy.point - 1, 1 - energy.lower / energy.point)
-    upper, lower = emissions.upper / emissions.point - 1, 1 - emissions.lower / emissions.point
+    of_energy = (energy.upper / energy.point - 1, energy.point / energy.lower - 1)
+    upper, lower = emissions.upper / emissions.point - 1, emissions.point / emissions.lower - 1
     assert upper == pytest.approx(math.hypot(of_energy[0], rest * (ratio - 1)), rel=1e-6)
-    assert lower == pytest.approx(math.hypot(of_energy[1], rest * (1 - 1 / ratio)), rel=1e-6)
+    assert lower == pytest.approx(math.hypot(of_energy[1], 1 / (1 - rest * (1 - 1 / ratio)) - 1), rel=1e-6)
     assert upper > 0.4 and emissions.kind == energy.kind and emissions.level == energy.level
 
 

@@ -46,7 +46,7 @@ def test_a_line_tells_when_the_run_ends(clock, tmp_path, monkeypatch, is_termina
     assert [line.split(" · ")[0] for line in told] == [f"greenlove  epoch {n}/20" for n in epochs]
     assert re.fullmatch(
         r"greenlove  epoch 4/20 · 1 min 40 s · ends 14:21:4\d \[14:21:3\d–14:21:5\d\]"
-        r" · ~50.\d Wh · ~19.\d g CO2e · \$0.021",
+        r" · ~50.\d Wh · ~17.\d g CO2e · \$0.021",
         told[-1],
     ), told[-1]
 
