@@ -70,7 +70,7 @@ BUDGETS = {
     ("tables", "data"): Budget(2_400, 10.8),
     ("meter",): Budget(7_000, 11.2),
     ("tracker",): Budget(26_500, 10.5),
-    ("logs",): Budget(40_000, 12.4, owed=2_440),
+    ("logs",): Budget(40_000, 12.4, owed=2_500),
     ("extrapolation",): Budget(27_400, 14.5),
     ("exploration",): Budget(16_500, 11.9, owed=2_220),
     ("projection",): Budget(24_500, 12.1),
@@ -83,7 +83,7 @@ BUDGETS = {
     ("cli",): Budget(17_500, 12.2, owed=2_450),
     ("compat",): Budget(7_000, 11.6),
 }
-PACKAGE_BUDGET = Budget(330_000, 12.0, owed=18_520)
+PACKAGE_BUDGET = Budget(330_000, 12.0, owed=18_580)
 CALL_LIMITS = {"epoch_end()": 10, "one run's PDF": 30, "Estimator.estimate()": 70}
 
 

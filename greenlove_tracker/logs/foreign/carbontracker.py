@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 from greenlove_tracker.logs.csvio import ProblemLog
@@ -53,7 +54,17 @@ def carbontracker_run(standard: Path) -> ForeignRun:
     rest = _TIME.sub("", name).strip("_")
     began = "{}{}{}T{}{}{}".format(*time.groups("00")) if time else ""  # first, so that runs sort by it
     project = _PROCESS.sub("", rest)
+    if project == rest:  # names up to 1.1.2 tell the minute alone: runs of one minute differ by what their logs say
+        rest = f"{rest}-{sha256(_content(standard)).hexdigest()[:8]}".strip("-")
     return ForeignRun(standard, (began, "carbontracker", rest), partial(_read, standard, project))
+
+
+def _content(file: Path) -> bytes:
+    """Return what a file holds; nothing if it cannot be read, which the reading of the run tells."""
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
 
 
 def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:

@@ -1,6 +1,7 @@
 """carbontracker's logs as runs: those it wrote itself (recorded with 2.4.7), and those of other versions."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -353,3 +354,13 @@ def test_a_damaged_point_does_not_make_two_devices_of_one(tmp_path, reading):
     run = only_run(tmp_path)
     assert run.summary.energy.cpu_kwh == pytest.approx(0.0001)
     assert any("not understood" in problem.message for problem in run.problems)
+
+
+def test_runs_of_one_minute_whose_names_tell_no_process_are_two_and_a_copy_is_one(tmp_path):
+    releases = Path(__file__).parents[2] / "recorded" / "carbontracker-releases"
+    for place, release in (("a", "1.0.4"), ("b", "1.1.1"), ("copy", "1.0.4")):
+        shutil.copytree(releases / release, tmp_path / place)
+    logs = read_logs(tmp_path)
+    assert len(logs.runs) == 2
+    (problem,) = [str(problem) for problem in logs.problems if "the same run" in str(problem)]
+    assert "copy" in problem
