@@ -43,12 +43,12 @@ def cell(estimate: Estimate, factor: float = 1.0) -> str:
 # Convolutions compute in tf32 on these GPUs by default. Where the GPU here is explored on: local_gpu="RTX 3090".
 rows = project(estimation.forecast, provider="crusoe", workload="vision", precision="tf32", country="DE")
 here, *others = (row for row in rows if row.is_compared)  # the rest has no public price, or needs other software
-others.sort(key=lambda row: row.payable_usd.point)
+others.sort(key=lambda row: row.cost_usd.point)
 cheapest = next(row for row in others if row.is_for_rent_now)
 print(f"Cheapest to rent now: {cheapest.billed_gpus} × {cheapest.name}, ${cheapest.cost_usd.point:.2f}")
 print(f"{'':14} GPUs {'time, h':>24} {'cost, $':>24} {'CO2e, g':>24}")
 for row in (here, *others):
-    cells = cell(row.duration_s, 1 / 3600), cell(row.payable_usd), cell(row.emissions_kgco2e, 1000)
+    cells = cell(row.duration_s, 1 / 3600), cell(row.cost_usd), cell(row.emissions_kgco2e, 1000)
     print(f"{row.name:14} {row.billed_gpus if row.gpu else '–':>4}", *cells, f" {row.obtained}")
 print("Ranges are at 90%. The cost here is the electricity; a reservation costs its minimum term of a week (assumed).")
 print("Without a GPU here, speeds start from an assumed CPU and are rough, to a factor of five.")

@@ -76,7 +76,9 @@ class Terminal:
         while time.monotonic() < end_s:
             if holds(self.seen):
                 return self.seen
-            if select.select([self._ours], [], [], 0.1)[0]:
+            poll = select.poll()  # unlike select(), it takes descriptors over 1,023
+            poll.register(self._ours, select.POLLIN)
+            if poll.poll(100):
                 try:
                     data = os.read(self._ours, 65536)
                 except OSError:  # it has ended
