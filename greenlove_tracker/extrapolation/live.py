@@ -63,8 +63,8 @@ _COLD_SPREAD = 0.8  # standard deviation of its logarithm
 _RUN_TO_RUN = 0.01  # of an epoch's time
 _RUN_TO_RUN_BY_PHASE = 0.03  # of the times of all planned phases together
 _PHASE_TO_PHASE = 0.005  # of each phase by itself
-# An assumption: the relative deviation of a single run from the mean of a sweep, if only one is done. The spread of runs
-# that differ in their settings is unknown.
+# An assumption: the relative deviation of a single run from the mean of a sweep, if only one is done. How much runs
+# vary that differ in their settings is unknown.
 _SINGLE_SPREAD = 0.25
 _SEED = 0
 
