@@ -33,9 +33,10 @@ def drawn(parts: Array, rng: np.random.Generator) -> Array:
     t = rng.permutation(NORMAL) * np.sqrt(freedom / rng.chisquare(freedom))
     middles = means[which]
     errors = scales[which] * t
-    is_positive = middles > 0
-    relative = errors / np.where(is_positive, middles, 1.0)
-    return rng.permutation(np.where(is_positive, middles * factors(relative), middles + errors))
+    found = middles + errors
+    is_low = (middles > 0) & (found < middles / 2)
+    found[is_low] = -(middles[is_low] ** 2) / (4.0 * errors[is_low])  # goes on with the same slope, and never reaches 0
+    return rng.permutation(found)
 
 
 def factors(deviations: Array) -> Array:

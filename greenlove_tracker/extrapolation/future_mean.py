@@ -17,7 +17,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from greenlove_tracker.extrapolation.draws import SPREAD, Array, drawn, factors
+from greenlove_tracker.extrapolation.draws import SPREAD, Array, drawn
 from greenlove_tracker.vocabulary.phases import Phase
 
 Deviations = tuple[tuple[float, Array], ...]  # of coefficients, with the weight of each choice
@@ -189,11 +189,7 @@ def _future_spikes(excess: Array, u: Array, remaining: float, n: int, rng: np.ra
         return 0.0
     past = float(u.sum())
     spread = math.sqrt(float(np.dot(excess * u, excess * u)) / past * (1.0 / past + 1.0 / remaining))
-    mean = float(np.dot(excess, u)) / past
-    errors = spread * rng.standard_normal(n)
-    if mean > 0:
-        return mean * factors(errors / mean)
-    return mean + errors
+    return float(np.dot(excess, u)) / past + spread * rng.standard_normal(n)
 
 
 def _regimes(y: Array, u: Array) -> Iterator[_Regime]:
