@@ -8,11 +8,10 @@ the random states of the checkpoint. The data must not change.
 from __future__ import annotations
 
 import contextlib
-import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from greenlove_tracker.checkpointing.rehearsal import digest
 from greenlove_tracker.exploration.random_state import (
     generators_within,
     plain_value,
@@ -20,6 +19,7 @@ from greenlove_tracker.exploration.random_state import (
     random_state_values,
     saved_generator,
 )
+from greenlove_tracker.vocabulary.checkpoints import differences
 
 
 class PositionedBatches:
@@ -38,8 +38,8 @@ class PositionedBatches:
         self._has_state = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
         parts: Mapping[str, Any] = getattr(loader, "__dict__", {})
         sources = generators_within(part for name, part in parts.items() if name != "_iterator")
-        self._generators = [state for source in sources if (state := saved_generator("", source)) is not None]
-        self._first: int | None = None  # digest of the first batch
+        self._generators = list(filter(None, (saved_generator("", source) for source in sources)))
+        self._first = ""  # digest of the first batch
         self.n_done = 0
         self.differs = list[str]()
 
@@ -49,13 +49,16 @@ class PositionedBatches:
         Args:
             is_epoch_end: the epoch is over: the next pass is a new one.
         """
+        if is_epoch_end:
+            return {"batches": 0, "before": self.generator_states()}
         return {
-            "batches": 0 if is_epoch_end else self.n_done,
+            "batches": self.n_done,
             "random_states": self._random_before,
-            "generators": {"before": self._before, "now": self._generator_states()},
+            "before": self._before,
+            "now": self.generator_states(),
             "first": self._first,
             "loader": self._signature(),
-            "own": self._loader.state_dict() if self._has_state and not is_epoch_end else None,
+            "own": self._loader.state_dict() if self._has_state else None,
         }
 
     def begin(self, resume: Mapping[str, Any] | None = None) -> None:
@@ -66,34 +69,24 @@ class PositionedBatches:
         Args:
             resume: what ``state`` returned, in this process or another; None: a new pass.
         """
-        if resume is None:
-            self._open()
-            return
-        n_before = int(resume["batches"])
-        if n_before:
-            put_back_random_state_values(resume["random_states"])
-        self._put_back_generators(resume["generators"]["before" if n_before else "now"])
-        if self._has_state and resume["own"] is not None:
+        resume = resume or {"batches": 0}
+        n_before: int = resume["batches"]
+        put_back_random_state_values(resume.get("random_states", {}))
+        self._put_back_generators(resume.get("before", ()))
+        if self._has_state and resume.get("own") is not None:
             self._loader.load_state_dict(resume["own"])
             self.n_done = n_before
             self._first = resume["first"]
-        self._open()
+        self._random_before = random_state_values()
+        self._before = self.generator_states()
+        self._iterator = iter(self._loader)
         for _ in range(n_before - self.n_done):
             next(self, None)
-        if n_before:
-            was = resume["loader"]
-            now = self._signature()
-            self.differs = [
-                f"{name} {now[name]} instead of {was.get(name)}" for name in now if now[name] != was.get(name)
-            ]
-            if self.n_done < n_before or self._first != resume["first"]:
-                self.differs = self.differs or ["the batches are others"]
-            self._put_back_generators(resume["generators"]["now"])
-
-    def _open(self) -> None:
-        self._random_before = random_state_values()
-        self._before = self._generator_states()
-        self._iterator = iter(self._loader)
+        self._put_back_generators(resume.get("now", ()))
+        here = self._signature()
+        self.differs = differences(resume.get("loader", here), here)
+        if self.n_done < n_before or self._first != resume.get("first", self._first):
+            self.differs = self.differs or ["the batches are others"]
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -102,10 +95,11 @@ class PositionedBatches:
         batch = next(self._iterator)
         self.n_done += 1
         if self.n_done == 1:
-            self._first = zlib.crc32(re.sub("0x[0-9a-f]+", "", repr(batch)).encode())  # without addresses
+            self._first = digest(batch)
         return batch
 
-    def _generator_states(self) -> list[Any]:
+    def generator_states(self) -> list[Any]:
+        """Return the states of the loader's own generators of random numbers, in plain values."""
         return [plain_value(generator.save()) for generator in self._generators]
 
     def _put_back_generators(self, states: Sequence[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
@@ -75,8 +76,8 @@ class Manifest:
         files: all other files of it.
         run_id: of the run of ours that wrote it; empty for none.
         epochs: that the training was to have; None where that was not known.
-        metric: name of the metric that it is the best by; empty for another kind.
-        metric_value: of that metric.
+        metric: name of the metric that the best one is kept by; empty for none.
+        metric_value: its best value by then.
         conditions: that it was written under, by name: versions, script, ranks, threads, CPU and GPUs.
         holds: what it holds, by name.
         not_passed: what trains along and was not passed, with what to pass.
@@ -124,6 +125,11 @@ class RehearsedResume:
         else:
             found = f"identical over {self.steps:,} steps"
         return f"rehearsed on {self.rehearsed_at[:10]}: {found}"
+
+
+def differences(was: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    """Return what of the conditions now is another than it was, in words."""
+    return [f"{name} {now[name]} instead of {was.get(name)}" for name in now if now[name] != was.get(name)]
 
 
 class CheckpointAction(StrEnum):
