@@ -50,7 +50,6 @@ from greenlove_tracker.vocabulary.checkpoints import (
     CheckpointKind,
     Manifest,
     TrainingPosition,
-    differences,
 )
 from greenlove_tracker.vocabulary.errors import BudgetExceeded, TerminatedExit, UsageError, whole_number
 from greenlove_tracker.vocabulary.metrics import direction_of, number_of
@@ -58,10 +57,10 @@ from greenlove_tracker.vocabulary.records import Clock, RunStatus, SystemClock
 
 _MODEL_FILE = "model.pt"
 _RANK_FILE = "rank-{}.pt"  # what is a rank's own: random states, its position in the data
-# What ranks ask for: the greatest number of all counts. A stop is _STOP and the number of the signal; 0 is nothing.
-_KINDS = (None, CheckpointKind.REGULAR, CheckpointKind.BEST)
+# What ranks ask for: the greatest number of all counts. 1 is a checkpoint, and _STOP comes with the number of a signal.
+_BEST = 2
 _STOP = 1000
-_NO_TRACKER: Tracker = object.__new__(Tracker)  # which does nothing
+_NO_TRACKER = object.__new__(Tracker)  # which does nothing
 
 
 class TrainingInterrupted(TerminatedExit):  # it is no error: the training goes on in another job
@@ -79,10 +78,7 @@ class TrainingInterrupted(TerminatedExit):  # it is no error: the training goes 
         self.reason = reason
 
     def __str__(self) -> str:
-        if self.checkpoint:
-            saved = f"saved as {self.checkpoint}"
-        else:
-            saved = "its last state could not be saved"
+        saved = f"saved as {self.checkpoint}" if self.checkpoint else "its last state could not be saved"
         return f"the training was interrupted by {self.reason}; {saved}"
 
 
@@ -91,10 +87,10 @@ class _Phase(IntEnum):
 
     IDLE = auto()  # it has not begun, or has come to its end
     BETWEEN_EPOCHS = auto()  # or it was left before its end
-    EPOCH = auto()  # in an epoch, before its first batches
+    EPOCH_ENDED = auto()  # in its body, and the tracker was told so
+    EPOCH = auto()  # in its body, before the first batch
     BATCH = auto()  # in the body of a batch
-    BEHIND_BATCH = auto()  # in an epoch, between two batches or behind the last
-    EPOCH_ENDED = auto()  # its tracker was told so
+    BEHIND_BATCH = auto()  # in the body of an epoch, between two batches or behind the last
 
 
 class Checkpointer:
@@ -188,8 +184,7 @@ class Checkpointer:
         self._rehearsal: Rehearsal | None = None
         if REHEARSAL_VARIABLE in os.environ:
             place = Path(os.environ[REHEARSAL_VARIABLE])
-            self._rehearsal = Rehearsal(place, self._ranks, self._save_rehearsed, self._held)
-            self._rehearsal.tell_directory(self.directory)
+            self._rehearsal = Rehearsal(place, self.directory)
             self._store = CheckpointStore(place / self._rehearsal.role)
         self.values: dict[str, Any] = {}
         self.tracker = _NO_TRACKER
@@ -205,6 +200,7 @@ class Checkpointer:
         self._random_at_epoch_start = dict[str, Any]()
         self._optimizer_steps = 0
         self._batches_of_step = 0
+        self._metrics = dict[str, Any]()  # values by name and epoch, as a rehearsal compares them
         self._types_read = set[type]()  # of what was saved and read back
         self._read()
 
@@ -243,7 +239,7 @@ class Checkpointer:
             UsageError: outside a loop over ``epochs()``.
             TrainingInterrupted: in the loop: as of ``epochs()``.
         """
-        if self._phase < _Phase.EPOCH:
+        if self._phase <= _Phase.BETWEEN_EPOCHS:
             raise UsageError("call batches() inside a loop over epochs(): for epoch in checkpointer.epochs(30): …")
         return self._batches(loader)
 
@@ -258,9 +254,9 @@ class Checkpointer:
             higher_is_better: which of two values is the better one; without it the name tells.
         """
         self.tracker.log_metric(name, value, higher_is_better=higher_is_better)
-        self._best.note(name, value)
-        if self._rehearsal is not None:
-            self._rehearsal.seen["metrics"][f"{name} of epoch {self.position.epoch + 1}"] = repr(number_of(value))
+        number = number_of(value)
+        self._metrics[f"{name} of epoch {self.position.epoch + 1}"] = number
+        self._best.note(name, number)
 
     def epoch_end(self) -> None:
         """End the epoch for its tracker here: what follows in the body, such as an evaluation, is a gap after it.
@@ -271,7 +267,7 @@ class Checkpointer:
             SystemExit: as ``Tracker.epoch_end()``.
         """
         self._batch_done()
-        if self._is_timed:
+        if self._phase >= _Phase.EPOCH:
             self._phase = _Phase.EPOCH_ENDED
             self.tracker.epoch_end()
 
@@ -333,9 +329,7 @@ class Checkpointer:
         if self._resume is not None:
             of_rank = self._resume.of_rank
             if self.position.batches == 0:
-                self._put_back(
-                    self._resume
-                )  # as between two epochs, whatever the script did since
+                self._put_back(self._resume)  # as between two epochs, whatever the script did since
             put_back_random_state_values(of_rank["at_epoch_start" if self.position.batches else "random"])
         self._random_at_epoch_start = random_state_values()
         self.tracker.epoch_start()
@@ -357,25 +351,21 @@ class Checkpointer:
             yield from islice(loader, longest)
             return
         self._phase = _Phase.BEHIND_BATCH
-        batches = self._begin_pass(loader)
-        while self.position.batches != longest:
-            try:
-                batch = next(batches)
-            except StopIteration:
-                return
-            except Exception:
-                # A notice's signal has ended the workers too. With more ranks others may be a step ahead; and a
-                # pass that has only begun is no position of its own.
-                if self._ranks.world_size == 1 and self.position.batches:
-                    self._saving_point()
-                raise
-            self._state.batch_begins()
-            if self._rehearsal is not None:
-                self._rehearsal.seen["batches"][str(self.position.steps)] = digest(batch)
-            self._phase = _Phase.BATCH
-            yield batch
-            self._batch_done()
-            self._saving_point()
+        try:
+            for batch in self._begin_pass(loader):
+                self._state.batch_begins()
+                self._phase = _Phase.BATCH
+                yield batch
+                self._batch_done()
+                self._saving_point()
+                if self.position.batches == longest:
+                    return
+        except Exception:
+            # A notice's signal ends the workers of a loader too. With more ranks others may be a step ahead; and a
+            # pass that has only begun is no position of its own.
+            if self._ranks.world_size == 1 and self.position.batches:
+                self._saving_point()
+            raise
 
     def _begin_pass(self, loader: Iterable[Any]) -> PositionedBatches:
         """Begin the epoch's first pass; where the training is resumed in it, go to where that was."""
@@ -414,11 +404,6 @@ class Checkpointer:
     def _is_over(self) -> bool:
         return self._is_stopped or self.position.epoch == self._n_epochs
 
-    @property
-    def _is_timed(self) -> bool:
-        """True while an epoch is open for its tracker."""
-        return _Phase.EPOCH <= self._phase < _Phase.EPOCH_ENDED
-
     # -- saving points -------------------------------------------------------------------------------------------
 
     @property
@@ -433,12 +418,13 @@ class Checkpointer:
             TrainingInterrupted: where the training is to end.
         """
         if self._rehearsal is not None:
-            self._rehearsal.saving_point(self.position, self._n_epochs, is_over=self._is_over)
+            self._rehearsal.saving_point(
+                self._ranks, self.position, self._n_epochs, self._save_rehearsed, self._held, is_over=self._is_over
+            )
         code = self._ranks.decide(self._wish(), self.position.steps)
         if code < _STOP:
-            kind = _KINDS[code]
-            if kind is not None:
-                self._save(kind)
+            if code:
+                self._save(CheckpointKind.BEST if code == _BEST else CheckpointKind.REGULAR)
             return
         number = signal.Signals(code - _STOP)  # of whichever rank
         now = timestamp(self._clock.utc_s())
@@ -462,7 +448,7 @@ class Checkpointer:
         if not self._is_first:  # the first rank's clock counts
             return 0
         if is_between and self._best.is_pending:
-            return _KINDS.index(CheckpointKind.BEST)
+            return _BEST
         if is_between and self._is_over:  # the final one follows
             return 0
         by_time = self._clock.perf_s() - self._saved_s >= self._every_s
@@ -472,41 +458,44 @@ class Checkpointer:
 
     # -- a rehearsal ---------------------------------------------------------------------------------------------
 
-    def _save_rehearsed(self, point: str) -> bool:
-        """Save at a point of a rehearsal; return False within a step of the optimizer.
+    def _save_rehearsed(self, place: Path) -> bool:
+        """Save for a rehearsal; return False within a step of the optimizer.
 
         Raises:
             UsageError: where it cannot be written.
         """
-        if self._ranks.decide(int(self._is_within_step)):
+        if self._is_within_step:
             return False
-        self._store = CheckpointStore(Path(self._store.path).parent / point)
+        self._store = CheckpointStore(place)
         if not self._save(CheckpointKind.REGULAR):
             raise UsageError("the training cannot be rehearsed: its checkpoint could not be written, as was warned")
         return True
 
     def _held(self) -> dict[str, Any]:
         """Return what a rehearsal compares: what a checkpoint holds, and what may be the reason of a difference."""
-        held = {
-            **self._state.shards(),
-            "values": self.values,
-            "steps": self._optimizer_steps,
-            **self._state.capture_of_rank(),
-            **{name: digest(state) for name, state in random_state_values().items()},
-            **self._state.capture()["parts"],
-        }
-        if self._pass is not None:
-            held["generators of the loader"] = digest(self._pass.generator_states())
         along = self._state.not_passed(ALL_KINDS)
-        beside = {name: digest(state_beside(thing)) for name, thing in along.items()}
-        return {"held": held, "beside": beside, "variables": loop_variables()}
+        return {
+            "held": {
+                **self._state.shards(),
+                "values": self.values,
+                "steps": self._optimizer_steps,
+                **self._state.capture_of_rank(),
+                **{name: digest(state) for name, state in random_state_values().items()},
+                **self._state.capture()["parts"],
+                "generators of the loader": self._pass and digest(self._pass.generator_states()),
+            },
+            "metrics": self._metrics,
+            "beside": {name: digest(state_beside(thing)) for name, thing in along.items()},
+            "batches": self._pass and self._pass.first,
+            "variables": loop_variables(),
+        }
 
     # -- saving --------------------------------------------------------------------------------------------------
 
     def _save(self, kind: CheckpointKind) -> str:
         """Write a checkpoint of the training as it is now, and delete old ones; return its name, empty for none."""
         begun_s = self._clock.perf_s()
-        is_timed = self._is_timed
+        is_timed = self._phase >= _Phase.EPOCH
         name = checkpoint_name(self.position, kind)
         problem = ""
         size_bytes: int | None = None
@@ -592,8 +581,23 @@ class Checkpointer:
             OSError: where one cannot be written.
             UsageError: where one cannot be read back; it names the value.
         """
+        of_rank = {
+            "random": random_state_values(),
+            "at_epoch_start": self._random_at_epoch_start,
+            "data": None,
+            "values": self.values,
+            "steps": (self._optimizer_steps, self._batches_of_step),
+            **self._state.capture_of_rank(),
+        }
+        if self._pass is not None:
+            of_rank["data"] = self._pass.state(is_epoch_end=self.position.batches == 0)
+        elif self._resume is not None:  # no pass has begun since
+            of_rank["data"] = self._resume.of_rank["data"]
+        contents = {_RANK_FILE.format(self._ranks.rank): of_rank}
+        if self._is_first:
+            contents[_MODEL_FILE] = self._state.capture()
         files = list[CheckpointFile]()
-        for name, content in self._files().items():
+        for name, content in contents.items():
             types = set(map(type, tree_leaves(content)))
             try:
                 files.append(draft.write(name, partial(torch.save, content)))
@@ -607,25 +611,6 @@ class Checkpointer:
                     "to torch.serialization.add_safe_globals()"
                 ) from error
             self._types_read |= types
-        return files
-
-    def _files(self) -> dict[str, Any]:
-        """Return what this rank writes, by the name of the file."""
-        of_rank = {
-            "random": random_state_values(),
-            "at_epoch_start": self._random_at_epoch_start,
-            "data": None,
-            "values": self.values,
-            "steps": (self._optimizer_steps, self._batches_of_step),
-            **self._state.capture_of_rank(),
-        }
-        if self._pass is not None:
-            of_rank["data"] = self._pass.state(is_epoch_end=self.position.batches == 0)
-        elif self._resume is not None:  # no pass has begun since
-            of_rank["data"] = self._resume.of_rank["data"]
-        files = {_RANK_FILE.format(self._ranks.rank): of_rank}
-        if self._is_first:
-            files[_MODEL_FILE] = self._state.capture()
         return files
 
     def _note_saved(self) -> None:
@@ -652,7 +637,9 @@ class Checkpointer:
             of_rank = read_plain(directory / _RANK_FILE.format(self._ranks.rank % manifest.world_size))
             if state.get("is_sharded"):
                 self._state.load_shards(directory, self._ranks)
-        reasons = differences(manifest.conditions, conditions(self._ranks.world_size))
+        was = manifest.conditions
+        now = conditions(self._ranks.world_size)
+        reasons = [f"{name} {now[name]} instead of {was.get(name)}" for name in now if now[name] != was.get(name)]
         event = CheckpointEvent(
             CheckpointAction.RESTORED,
             "",
@@ -675,9 +662,11 @@ class Checkpointer:
         if self._rehearsal is not None:
             self._rehearsal.saved_at(self._rehearsal.role, self.position)
         self._optimizer_steps, self._batches_of_step = of_rank["steps"]
-        self.resumed = {"first_epoch": self.position.epoch, "first_step": self._optimizer_steps}
-        if manifest.run_id:
-            self.resumed["continues"] = manifest.run_id
+        self.resumed = {
+            "first_epoch": self.position.epoch,
+            "first_step": self._optimizer_steps,
+            "continues": manifest.run_id or None,
+        }
         if manifest.metric == self._best.metric:
             self._best.value = manifest.metric_value
         if self._is_first:
@@ -690,7 +679,6 @@ class Checkpointer:
             UsageError: where it is of another training.
         """
         self._state.load(resume.state, resume.of_rank, is_in_loop=is_in_loop)
-        self.values.clear()
         self.values.update(copied(resume.of_rank["values"]))
 
     def _tell_restored(self, replay_s: float = 0.0) -> None:
@@ -747,10 +735,9 @@ class _Best:
         self.value: float | None = None
         self.is_pending = False  # better than the one that was taken
 
-    def note(self, name: str, value: Any) -> None:
+    def note(self, name: str, value: float | None) -> None:
         """Compare a value with the best before."""
-        number = number_of(value)
         best = -math.inf if self.value is None else self._sign * self.value
-        if name == self.metric and number is not None and self._sign * number > best:
-            self.value = number
+        if name == self.metric and value is not None and self._sign * value > best:
+            self.value = value
             self.is_pending = True

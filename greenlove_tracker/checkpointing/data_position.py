@@ -7,7 +7,6 @@ the random states of the checkpoint. The data must not change.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,6 @@ from greenlove_tracker.exploration.random_state import (
     random_state_values,
     saved_generator,
 )
-from greenlove_tracker.vocabulary.checkpoints import differences
 
 
 class PositionedBatches:
@@ -30,7 +28,8 @@ class PositionedBatches:
 
     Attributes:
         n_done: batches that were handed out in this pass, those of the replay with them.
-        differs: what of the loader is another than in the pass that is resumed, in words.
+        first: digest of the first batch.
+        differs: what is another than in the pass that is resumed, in words.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -39,7 +38,7 @@ class PositionedBatches:
         parts: Mapping[str, Any] = getattr(loader, "__dict__", {})
         sources = generators_within(part for name, part in parts.items() if name != "_iterator")
         self._generators = list(filter(None, (saved_generator("", source) for source in sources)))
-        self._first = ""  # digest of the first batch
+        self.first = ""
         self.n_done = 0
         self.differs = list[str]()
 
@@ -56,8 +55,7 @@ class PositionedBatches:
             "random_states": self._random_before,
             "before": self._before,
             "now": self.generator_states(),
-            "first": self._first,
-            "loader": self._signature(),
+            "first": self.first,
             "own": self._loader.state_dict() if self._has_state else None,
         }
 
@@ -76,17 +74,15 @@ class PositionedBatches:
         if self._has_state and resume.get("own") is not None:
             self._loader.load_state_dict(resume["own"])
             self.n_done = n_before
-            self._first = resume["first"]
+            self.first = resume["first"]
         self._random_before = random_state_values()
         self._before = self.generator_states()
         self._iterator = iter(self._loader)
         for _ in range(n_before - self.n_done):
             next(self, None)
         self._put_back_generators(resume.get("now", ()))
-        here = self._signature()
-        self.differs = differences(resume.get("loader", here), here)
-        if self.n_done < n_before or self._first != resume.get("first", self._first):
-            self.differs = self.differs or ["the batches are others"]
+        if self.n_done < n_before or self.first != resume.get("first", self.first):
+            self.differs.append("the batches are others")
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -95,7 +91,7 @@ class PositionedBatches:
         batch = next(self._iterator)
         self.n_done += 1
         if self.n_done == 1:
-            self._first = digest(batch)
+            self.first = digest(batch)
         return batch
 
     def generator_states(self) -> list[Any]:
@@ -105,11 +101,3 @@ class PositionedBatches:
     def _put_back_generators(self, states: Sequence[Any]) -> None:
         for generator, state in zip(self._generators, states, strict=False):  # another number of them is told of
             generator.put_back(state)
-
-    def _signature(self) -> dict[str, Any]:
-        """Return what has to be the same for a replay, in plain types."""
-        n_batches = None
-        with contextlib.suppress(Exception):  # of a stream, which has no length
-            n_batches = len(self._loader)
-        n_workers = getattr(self._loader, "num_workers", 0)
-        return {"batches": n_batches, "workers": n_workers, "random generators": len(self._generators)}

@@ -31,7 +31,8 @@ from greenlove_tracker.vocabulary.checkpoints import RehearsalPoint, TrainingPos
 from greenlove_tracker.vocabulary.version import __version__
 
 _MID_EPOCH = 2  # batches into the epoch
-_VALUES = (bool, int, float, complex, str, list, tuple, dict, set, torch.Tensor, numpy.ndarray)
+_SHORT = 40  # signs of a value that is written as it is
+_VALUES = (int, float, str, list, tuple, dict, set, torch.Tensor, numpy.ndarray)
 _LIBRARIES = re.compile(f"site-packages|dist-packages|{sysconfig.get_paths()['stdlib']}|{Path(__file__).parents[1]}")
 
 
@@ -40,55 +41,51 @@ class Rehearsal:
 
     Args:
         directory: of the rehearsal; its ``plan.json`` says which process this is.
-        ranks: of the training.
-        save: saves the training for a point; returns False where it cannot be saved at this place.
-        held: returns what is written down.
+        target: the directory of the training's own checkpoints, where the result belongs.
 
     Attributes:
         role: ``straight``, or the point that the process goes on from.
         longest_epoch: batches after which an epoch ends, so that its end is rehearsed in time.
-        seen: digests of batches, and values of metrics, by name.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        ranks: RankAgreement,
-        save: Callable[[str], bool],
-        held: Callable[[], Mapping[str, Any]],
-    ) -> None:
+    def __init__(self, directory: Path, target: LogPath) -> None:
+        (directory / "directory.txt").write_text(str(target), "utf-8")
         plan = json.loads((directory / "plan.json").read_text("utf-8"))
         self.role: str = plan["role"]
         self._steps: int = plan["steps"]
         self.longest_epoch = self._steps + _MID_EPOCH
-        self.seen: dict[str, dict[str, str]] = {"batches": {}, "metrics": {}}
         self._directory = directory
-        self._ranks = ranks
-        self._save = save
-        self._held = held
-        self._to_save = set[str](RehearsalPoint) if self.role == "straight" else set()
+        self._to_save = set[str](RehearsalPoint if self.role == "straight" else ())
         self._saved: dict[str, TrainingPosition] = {}  # by point, until all is written down
-
-    def tell_directory(self, directory: LogPath) -> None:
-        """Write down where the result belongs."""
-        (self._directory / "directory.txt").write_text(str(directory), "utf-8")
 
     def saved_at(self, point: str, position: TrainingPosition) -> None:
         """Note where the training was saved, or goes on from."""
         self._saved[point] = position
 
-    def saving_point(self, position: TrainingPosition, epochs: int | None, *, is_over: bool) -> None:
+    def saving_point(
+        self,
+        ranks: RankAgreement,
+        position: TrainingPosition,
+        epochs: int | None,
+        save: Callable[[Path], bool],
+        held: Callable[[], Mapping[str, Any]],
+        *,
+        is_over: bool,
+    ) -> None:
         """Save at each point; write down what is held one step behind it, and as many as were asked for or there are.
 
         The process ends once all is written down.
 
         Args:
+            ranks: of the training.
             position: of the training.
             epochs: of the whole training; None where that is not known.
+            save: saves it in a directory; returns False where that cannot be done at this place.
+            held: returns what is written down.
             is_over: the training ends here.
         """
         point = _point_at(position, epochs or 3)
-        if point in self._to_save and self._save(point):
+        if point in self._to_save and save(self._directory / point):
             self._to_save.remove(point)
             self.saved_at(point, position)
         kind = "straight" if self.role == "straight" else "resumed"
@@ -96,13 +93,13 @@ class Rehearsal:
             steps = position.steps - saved.steps
             is_last = is_over or steps >= self._steps or (steps == 0 and position.epoch > saved.epoch)
             if is_last or steps == 1:
-                content = {name: fingerprints(part) for name, part in self._held().items()} | self.seen
-                file = self._directory / f"{point}-{kind}-{steps:06}-{self._ranks.rank}.json"
+                content = {name: fingerprints(part) for name, part in held().items()}
+                file = self._directory / f"{point}-{kind}-{steps:06}-{ranks.rank}.json"
                 file.write_text(json.dumps(content | {"from": saved.steps, "steps": steps}), "utf-8")
             if is_last:
                 del self._saved[point]
         if is_over or not (self._to_save or self._saved):
-            self._ranks.gathered(None)  # or a launcher would end the ranks that still write
+            ranks.gathered(None)  # or a launcher would end the ranks that still write
             os._exit(0)
 
 
@@ -117,9 +114,7 @@ def _point_at(position: TrainingPosition, epochs: int) -> str:
 
 def conditions(ranks: int) -> dict[str, str]:
     """Return the conditions that a resume is identical under, as far as it was tried."""
-    gpus = []
-    if torch.cuda.is_initialized():
-        gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    n_gpus = torch.cuda.device_count() if torch.cuda.is_initialized() else 0
     return {
         "greenlove_tracker": __version__,
         "torch": str(torch.__version__),
@@ -128,7 +123,7 @@ def conditions(ranks: int) -> dict[str, str]:
         "ranks": str(ranks),
         "threads": str(torch.get_num_threads()),
         "CPU": torch.backends.cpu.get_cpu_capability(),
-        "GPUs": ", ".join(gpus),
+        "GPUs": ", ".join(map(torch.cuda.get_device_name, range(n_gpus))),
     }
 
 
@@ -147,8 +142,9 @@ def _script_sha256() -> str:
 
 
 def fingerprints(value: Any) -> dict[str, str]:
-    """Return what is in a value by its path: numbers and texts as they are, of all else a digest."""
-    return {".".join(map(_name_of, path)): _text_of(leaf) for path, leaf in tree_flatten_with_path(value)[0]}
+    """Return what is in a value by its path: what is short as it is, of all else a digest."""
+    leaves, _ = tree_flatten_with_path(value)
+    return {".".join(str(key).strip("[]'") for key in path): _text_of(leaf) for path, leaf in leaves}
 
 
 def digest(value: Any) -> str:
@@ -156,13 +152,7 @@ def digest(value: Any) -> str:
     return f"sha256 {hashlib.sha256(repr(fingerprints(value)).encode()).hexdigest()[:12]}"
 
 
-def _name_of(key: Any) -> str:
-    return str(getattr(key, "key", getattr(key, "idx", key)))
-
-
 def _text_of(leaf: Any) -> str:
-    if isinstance(leaf, bool | int | float | None):
-        return repr(leaf)
     if isinstance(leaf, torch.Tensor):
         local = leaf.to_local() if hasattr(leaf, "to_local") else leaf
         dense = local.detach().cpu().to_dense()
@@ -172,8 +162,10 @@ def _text_of(leaf: Any) -> str:
     elif isinstance(leaf, numpy.ndarray):
         content = leaf.tobytes()
     else:
-        parts = sorted(map(repr, leaf)) if isinstance(leaf, set) else leaf
-        content = re.sub(" at 0x[0-9a-f]+", "", repr(parts)).encode()
+        text = re.sub(" at 0x[0-9a-f]+", "", repr(sorted(map(repr, leaf)) if isinstance(leaf, set) else leaf))
+        if len(text) < _SHORT:
+            return text
+        content = text.encode()
     return f"sha256 {hashlib.sha256(content).hexdigest()[:12]}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
@@ -125,11 +124,6 @@ class RehearsedResume:
         else:
             found = f"identical over {self.steps:,} steps"
         return f"rehearsed on {self.rehearsed_at[:10]}: {found}"
-
-
-def differences(was: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
-    """Return what of the conditions now is another than it was, in words."""
-    return [f"{name} {now[name]} instead of {was.get(name)}" for name in now if now[name] != was.get(name)]
 
 
 class CheckpointAction(StrEnum):

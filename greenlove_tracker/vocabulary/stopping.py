@@ -67,38 +67,22 @@ class StoppingRule:
 
     def first_stop(self, values: Iterable[float]) -> int | None:
         """Return the number of values after which the training ends; None if it goes on."""
-        state = StoppingState(self)
-        return next((number for number, value in enumerate(values, 1) if state.add(value)), None)
+        reference: float | None = None  # the last value that counted as an improvement
+        n_without = 0  # values since
+        for number, value in enumerate(values, 1):
+            if math.isfinite(value) and (reference is None or self.gain(value, reference) > self.min_delta):
+                reference = value
+                n_without = 0
+            else:
+                n_without += 1
+            if n_without >= self.patience:
+                return number
+        return None
 
     def __str__(self) -> str:
         """Write the rule without its defaults: ``val_loss, patience 5, min_delta 0.01``."""
         own = [f", {f.name} {getattr(self, f.name)}" for f in fields(self)[2:] if getattr(self, f.name) != f.default]
         return f"{self.metric}, patience {self.patience}{''.join(own)}"
-
-
-class StoppingState:
-    """The state of a stopping rule while it takes one value after another.
-
-    Args:
-        rule: the rule.
-    """
-
-    __slots__ = ("_n_without", "_reference", "_rule")
-
-    def __init__(self, rule: StoppingRule) -> None:
-        self._rule = rule
-        self._n_without = 0  # values since the last improvement
-        self._reference: float | None = None  # the last value that counted as an improvement
-
-    def add(self, value: float) -> bool:
-        """Take the next value; return True if the training ends with it."""
-        rule = self._rule
-        if math.isfinite(value) and (self._reference is None or rule.gain(value, self._reference) > rule.min_delta):
-            self._reference = value
-            self._n_without = 0
-            return False
-        self._n_without += 1
-        return self._n_without >= rule.patience
 
 
 @dataclass(frozen=True, slots=True)
