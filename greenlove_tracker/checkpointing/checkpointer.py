@@ -194,7 +194,7 @@ class Checkpointer:
         self._phase = _Phase.IDLE
         self._n_epochs: int | None = None
         self._is_stopped = False
-        self._ended: tuple[CheckpointKind, int | None] | None = None  # of the checkpoint that was resumed
+        self._ended = (CheckpointKind.REGULAR, self._n_epochs)  # as the checkpoint says that was resumed
         self._resume: _Resume | None = None  # until the loop is where that was
         self._pass: PositionedBatches | None = None  # the first one of the epoch, or of the one before
         self._random_at_epoch_start = dict[str, Any]()
@@ -287,7 +287,7 @@ class Checkpointer:
             if self._is_first:
                 console.say(f"greenlove: the training in {self.directory} has finished: nothing is left to do")
             if self._resume is not None:  # what follows the loop may draw
-                put_back_random_state_values(self._resume.of_rank["random"])
+                put_back_random_state_values(self._resume.of_rank["at_epoch_start"])
                 self._resume = None
             return
         mark = live_mark(self._store.path if self._is_first else None)
@@ -327,10 +327,9 @@ class Checkpointer:
 
     def _begin_epoch(self) -> None:
         if self._resume is not None:
-            of_rank = self._resume.of_rank
             if self.position.batches == 0:
                 self._put_back(self._resume)  # as between two epochs, whatever the script did since
-            put_back_random_state_values(of_rank["at_epoch_start" if self.position.batches else "random"])
+            put_back_random_state_values(self._resume.of_rank["at_epoch_start"])
         self._random_at_epoch_start = random_state_values()
         self.tracker.epoch_start()
         self._phase = _Phase.EPOCH
@@ -379,9 +378,8 @@ class Checkpointer:
         self._pass.begin(resume.of_rank["data"])
         replay_s = self._clock.perf_s() - began_s
         self.tracker.resume()
-        if self.position.batches:  # what the loop did before its batches, and the replay, have changed it
+        if self.position.batches:  # what the loop did before its batches has changed it
             self._put_back(resume)
-            put_back_random_state_values(resume.of_rank["random"])
         resume.reasons += self._pass.differs
         self._tell_restored(replay_s)
         return self._pass
@@ -482,7 +480,7 @@ class Checkpointer:
                 **self._state.capture_of_rank(),
                 **{name: digest(state) for name, state in random_state_values().items()},
                 **self._state.capture()["parts"],
-                "generators of the loader": self._pass and digest(self._pass.generator_states()),
+                "generators of the loader": self._pass and digest(self._pass.random_states()),
             },
             "metrics": self._metrics,
             "beside": {name: digest(state_beside(thing)) for name, thing in along.items()},
@@ -581,18 +579,14 @@ class Checkpointer:
             OSError: where one cannot be written.
             UsageError: where one cannot be read back; it names the value.
         """
+        at_epoch_end = self.position.batches == 0
         of_rank = {
-            "random": random_state_values(),
-            "at_epoch_start": self._random_at_epoch_start,
-            "data": None,
+            "at_epoch_start": random_state_values() if at_epoch_end else self._random_at_epoch_start,  # of the next one
+            "data": self._pass and self._pass.state(is_epoch_end=at_epoch_end),
             "values": self.values,
             "steps": (self._optimizer_steps, self._batches_of_step),
             **self._state.capture_of_rank(),
         }
-        if self._pass is not None:
-            of_rank["data"] = self._pass.state(is_epoch_end=self.position.batches == 0)
-        elif self._resume is not None:  # no pass has begun since
-            of_rank["data"] = self._resume.of_rank["data"]
         contents = {_RANK_FILE.format(self._ranks.rank): of_rank}
         if self._is_first:
             contents[_MODEL_FILE] = self._state.capture()
@@ -656,7 +650,7 @@ class Checkpointer:
         self._resume = _Resume(state, of_rank, reasons, event)
         self._put_back(self._resume, is_in_loop=False)
         if manifest.world_size != self._ranks.world_size:  # with another's random states the ranks would draw alike
-            of_rank |= {"random": {}, "at_epoch_start": {}, "data": {"batches": manifest.position.batches}}
+            of_rank |= {"at_epoch_start": {}, "data": {"batches": manifest.position.batches}}
         self._ended = (manifest.kind, manifest.epochs)
         self.position = manifest.position
         if self._rehearsal is not None:

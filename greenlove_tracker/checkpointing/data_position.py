@@ -7,7 +7,7 @@ the random states of the checkpoint. The data must not change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from greenlove_tracker.checkpointing.rehearsal import digest
@@ -48,39 +48,35 @@ class PositionedBatches:
         Args:
             is_epoch_end: the epoch is over: the next pass is a new one.
         """
+        now = self.random_states()
         if is_epoch_end:
-            return {"batches": 0, "before": self.generator_states()}
+            return {"batches": 0, "before": {"own": now["own"]}}
         return {
             "batches": self.n_done,
-            "random_states": self._random_before,
             "before": self._before,
-            "now": self.generator_states(),
+            "now": now,
             "first": self.first,
-            "own": self._loader.state_dict() if self._has_state else None,
+            "loader": self._loader.state_dict() if self._has_state else None,
         }
 
     def begin(self, resume: Mapping[str, Any] | None = None) -> None:
         """Begin a new pass, or the one that is resumed, and go to where that was.
-
-        The random states are others than they were there: whoever replays puts them back.
 
         Args:
             resume: what ``state`` returned, in this process or another; None: a new pass.
         """
         resume = resume or {"batches": 0}
         n_before: int = resume["batches"]
-        put_back_random_state_values(resume.get("random_states", {}))
-        self._put_back_generators(resume.get("before", ()))
-        if self._has_state and resume.get("own") is not None:
-            self._loader.load_state_dict(resume["own"])
+        self._put_back(resume.get("before", {}))
+        if self._has_state and resume.get("loader") is not None:
+            self._loader.load_state_dict(resume["loader"])
             self.n_done = n_before
             self.first = resume["first"]
-        self._random_before = random_state_values()
-        self._before = self.generator_states()
+        self._before = self.random_states()
         self._iterator = iter(self._loader)
         for _ in range(n_before - self.n_done):
             next(self, None)
-        self._put_back_generators(resume.get("now", ()))
+        self._put_back(resume.get("now", {}))
         if self.n_done < n_before or self.first != resume.get("first", self.first):
             self.differs.append("the batches are others")
 
@@ -94,10 +90,12 @@ class PositionedBatches:
             self.first = digest(batch)
         return batch
 
-    def generator_states(self) -> list[Any]:
-        """Return the states of the loader's own generators of random numbers, in plain values."""
-        return [plain_value(generator.save()) for generator in self._generators]
+    def random_states(self) -> dict[str, Any]:
+        """Return all global random states, and those of the loader's own generators, in plain values."""
+        own = [plain_value(generator.save()) for generator in self._generators]
+        return {"global": random_state_values(), "own": own}
 
-    def _put_back_generators(self, states: Sequence[Any]) -> None:
-        for generator, state in zip(self._generators, states, strict=False):  # another number of them is told of
+    def _put_back(self, states: Mapping[str, Any]) -> None:
+        put_back_random_state_values(states.get("global", {}))
+        for generator, state in zip(self._generators, states.get("own", ()), strict=False):  # of another loader
             generator.put_back(state)
