@@ -188,16 +188,13 @@ class Checkpointer:
             self._store = CheckpointStore(place / self._rehearsal.role)
         self.values: dict[str, Any] = {}
         self.tracker = _NO_TRACKER
-        self._counts_steps = False  # the tracker is ours: one of the user's own is told by their loop
         self.position = TrainingPosition()
         self.resumed: dict[str, Any] = {}
         self._phase = _Phase.IDLE
-        self._n_epochs: int | None = None
         self._is_stopped = False
-        self._ended = (CheckpointKind.REGULAR, self._n_epochs)  # as the checkpoint says that was resumed
+        self._finished_after: int | None = -1  # epochs, as the final checkpoint says that was resumed
         self._resume: _Resume | None = None  # until the loop is where that was
         self._pass: PositionedBatches | None = None  # the first one of the epoch, or of the one before
-        self._random_at_epoch_start = dict[str, Any]()
         self._optimizer_steps = 0
         self._batches_of_step = 0
         self._metrics = dict[str, Any]()  # values by name and epoch, as a rehearsal compares them
@@ -283,7 +280,7 @@ class Checkpointer:
 
     def _epochs(self, n: int | None, tracker: Tracker | Mapping[str, Any] | bool) -> Generator[int]:
         self._n_epochs = n
-        if self._ended == (CheckpointKind.FINAL, n) or (n is not None and self.position.epoch >= n):
+        if n == self._finished_after or (n is not None and self.position.epoch >= n):
             if self._is_first:
                 console.say(f"greenlove: the training in {self.directory} has finished: nothing is left to do")
             if self._resume is not None:  # what follows the loop may draw
@@ -306,7 +303,7 @@ class Checkpointer:
                 if n is not None or "total_steps" in given:
                     given = self.resumed | given
                 self.tracker = own.enter_context(Tracker(n, **given))
-            self._counts_steps = self.tracker is not tracker
+            self._counts_steps = self.tracker is not tracker  # one of the user's own is told by their loop
             try:
                 while not self._is_over:
                     self._begin_epoch()
@@ -327,8 +324,7 @@ class Checkpointer:
 
     def _begin_epoch(self) -> None:
         if self._resume is not None:
-            if self.position.batches == 0:
-                self._put_back(self._resume)  # as between two epochs, whatever the script did since
+            self._put_back(self._resume)  # whatever the script did since
             put_back_random_state_values(self._resume.of_rank["at_epoch_start"])
         self._random_at_epoch_start = random_state_values()
         self.tracker.epoch_start()
@@ -426,8 +422,9 @@ class Checkpointer:
             return
         number = signal.Signals(code - _STOP)  # of whichever rank
         now = timestamp(self._clock.utc_s())
-        event = CheckpointEvent(CheckpointAction.NOTICED, now, position=self.position, note=number.name)
-        self.tracker.log_checkpoint(event)
+        self.tracker.log_checkpoint(
+            CheckpointEvent(CheckpointAction.NOTICED, now, position=self.position, note=number.name)
+        )
         saved = self._save(CheckpointKind.EMERGENCY)
         self._notices.is_answered = True
         self.tracker.stop(status=RunStatus.TERMINATED)
@@ -651,7 +648,8 @@ class Checkpointer:
         self._put_back(self._resume, is_in_loop=False)
         if manifest.world_size != self._ranks.world_size:  # with another's random states the ranks would draw alike
             of_rank |= {"at_epoch_start": {}, "data": {"batches": manifest.position.batches}}
-        self._ended = (manifest.kind, manifest.epochs)
+        if manifest.kind is CheckpointKind.FINAL:
+            self._finished_after = manifest.epochs
         self.position = manifest.position
         if self._rehearsal is not None:
             self._rehearsal.saved_at(self._rehearsal.role, self.position)
