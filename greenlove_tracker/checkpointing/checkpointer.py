@@ -183,9 +183,7 @@ class Checkpointer:
             self._is_bit_identical = not rehearsed.differs
         self._rehearsal: Rehearsal | None = None
         if REHEARSAL_VARIABLE in os.environ:
-            place = Path(os.environ[REHEARSAL_VARIABLE])
-            self._rehearsal = Rehearsal(place, self.directory)
-            self._store = CheckpointStore(place / self._rehearsal.role)
+            self._store = CheckpointStore(os.environ[REHEARSAL_VARIABLE])
         self.values: dict[str, Any] = {}
         self.tracker = _NO_TRACKER
         self.position = TrainingPosition()
@@ -296,6 +294,8 @@ class Checkpointer:
                 )
             self._phase = _Phase.BETWEEN_EPOCHS
             self._note_saved()
+            if REHEARSAL_VARIABLE in os.environ:
+                self._rehearsal = Rehearsal(Path(os.environ[REHEARSAL_VARIABLE]), self.directory, self.position)
             if isinstance(tracker, Tracker):
                 self.tracker = tracker
             elif tracker is not False:
@@ -346,8 +346,9 @@ class Checkpointer:
             yield from islice(loader, longest)
             return
         self._phase = _Phase.BEHIND_BATCH
+        batches = self._begin_pass(loader)
         try:
-            for batch in self._begin_pass(loader):
+            for batch in batches:
                 self._state.batch_begins()
                 self._phase = _Phase.BATCH
                 yield batch
@@ -389,10 +390,11 @@ class Checkpointer:
         self.position = TrainingPosition(position.epoch, position.batches + 1, position.steps + 1)
         self._batches_of_step += 1
         if self._state.has_stepped:
-            if self._counts_steps:
-                self.tracker.step(n_batches=self._batches_of_step)
+            n_batches = self._batches_of_step
             self._batches_of_step = 0
             self._optimizer_steps += 1
+            if self._counts_steps:
+                self.tracker.step(n_batches=n_batches)
 
     @property
     def _is_over(self) -> bool:
@@ -481,7 +483,7 @@ class Checkpointer:
             },
             "metrics": self._metrics,
             "beside": {name: digest(state_beside(thing)) for name, thing in along.items()},
-            "batches": self._pass and self._pass.first,
+            "batches": {f"{self.position}": self._pass and self._pass.first},
             "variables": loop_variables(),
         }
 
@@ -651,8 +653,6 @@ class Checkpointer:
         if manifest.kind is CheckpointKind.FINAL:
             self._finished_after = manifest.epochs
         self.position = manifest.position
-        if self._rehearsal is not None:
-            self._rehearsal.saved_at(self._rehearsal.role, self.position)
         self._optimizer_steps, self._batches_of_step = of_rank["steps"]
         self.resumed = {
             "first_epoch": self.position.epoch,

@@ -40,27 +40,24 @@ class Rehearsal:
     """One process of a rehearsal: where it saves, and what it writes down.
 
     Args:
-        directory: of the rehearsal; its ``plan.json`` says which process this is.
+        place: of the checkpoints that the process goes on from, named by their point; or ``straight``. What is written
+            down lies beside it.
         target: the directory of the training's own checkpoints, where the result belongs.
+        position: that the process goes on from.
 
     Attributes:
-        role: ``straight``, or the point that the process goes on from.
         longest_epoch: batches after which an epoch ends, so that its end is rehearsed in time.
     """
 
-    def __init__(self, directory: Path, target: LogPath) -> None:
-        (directory / "directory.txt").write_text(str(target), "utf-8")
-        plan = json.loads((directory / "plan.json").read_text("utf-8"))
-        self.role: str = plan["role"]
-        self._steps: int = plan["steps"]
+    def __init__(self, place: Path, target: LogPath, position: TrainingPosition) -> None:
+        self._directory = place.parent
+        (self._directory / "directory.txt").write_text(str(target), "utf-8")
+        self._steps = int((self._directory / "steps.txt").read_text("utf-8"))
         self.longest_epoch = self._steps + _MID_EPOCH
-        self._directory = directory
-        self._to_save = set[str](RehearsalPoint if self.role == "straight" else ())
-        self._saved: dict[str, TrainingPosition] = {}  # by point, until all is written down
-
-    def saved_at(self, point: str, position: TrainingPosition) -> None:
-        """Note where the training was saved, or goes on from."""
-        self._saved[point] = position
+        is_straight = place.name == "straight"
+        self._kind = "straight" if is_straight else "resumed"
+        self._to_save = set[str](RehearsalPoint if is_straight else ())
+        self._saved = {} if is_straight else {place.name: position}  # by point, until all is written down
 
     def saving_point(
         self,
@@ -87,14 +84,13 @@ class Rehearsal:
         point = _point_at(position, epochs or 3)
         if point in self._to_save and save(self._directory / point):
             self._to_save.remove(point)
-            self.saved_at(point, position)
-        kind = "straight" if self.role == "straight" else "resumed"
+            self._saved[point] = position
         for point, saved in list(self._saved.items()):
             steps = position.steps - saved.steps
             is_last = is_over or steps >= self._steps or (steps == 0 and position.epoch > saved.epoch)
             if is_last or steps == 1:
                 content = {name: fingerprints(part) for name, part in held().items()}
-                file = self._directory / f"{point}-{kind}-{steps:06}-{ranks.rank}.json"
+                file = self._directory / f"{point}-{self._kind}-{steps:06}-{ranks.rank}.json"
                 file.write_text(json.dumps(content | {"from": saved.steps, "steps": steps}), "utf-8")
             if is_last:
                 del self._saved[point]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-REHEARSAL_VARIABLE = "GREENLOVE_REHEARSAL"  # the directory of the rehearsal that a process is a part of
+REHEARSAL_VARIABLE = "GREENLOVE_REHEARSAL"  # where a process of a rehearsal has its checkpoints
 MANIFEST = "manifest.json"  # written last: a checkpoint without one is not whole
 
 
@@ -119,10 +119,7 @@ class RehearsedResume:
     @property
     def sentence(self) -> str:
         """The result in words."""
-        if self.differs:
-            found = f"differs in {self.differs}"
-        else:
-            found = f"identical over {self.steps:,} steps"
+        found = f"differs in {self.differs}" if self.differs else f"identical over {self.steps:,} steps"
         return f"rehearsed on {self.rehearsed_at[:10]}: {found}"
 
 
