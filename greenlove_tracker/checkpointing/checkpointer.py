@@ -60,6 +60,7 @@ _RANK_FILE = "rank-{}.pt"  # what is a rank's own: random states, its position i
 # What ranks ask for: the greatest number of all counts. 1 is a checkpoint, and _STOP comes with the number of a signal.
 _BEST = 2
 _STOP = 1000
+_Values = dict[str, Any]  # by name
 _NO_TRACKER = object.__new__(Tracker)  # which does nothing
 
 
@@ -184,10 +185,10 @@ class Checkpointer:
         self._rehearsal: Rehearsal | None = None
         if REHEARSAL_VARIABLE in os.environ:
             self._store = CheckpointStore(os.environ[REHEARSAL_VARIABLE])
-        self.values: dict[str, Any] = {}
+        self.values = _Values()
         self.tracker = _NO_TRACKER
         self.position = TrainingPosition()
-        self.resumed: dict[str, Any] = {}
+        self.resumed = _Values()
         self._phase = _Phase.IDLE
         self._is_stopped = False
         self._finished_after: int | None = -1  # epochs, as the final checkpoint says that was resumed
@@ -195,7 +196,7 @@ class Checkpointer:
         self._pass: PositionedBatches | None = None  # the first one of the epoch, or of the one before
         self._optimizer_steps = 0
         self._batches_of_step = 0
-        self._metrics = dict[str, Any]()  # values by name and epoch, as a rehearsal compares them
+        self._metrics = _Values()  # values by name and epoch, as a rehearsal compares them
         self._types_read = set[type]()  # of what was saved and read back
         self._read()
 
@@ -468,7 +469,7 @@ class Checkpointer:
             raise UsageError("the training cannot be rehearsed: its checkpoint could not be written, as was warned")
         return True
 
-    def _held(self) -> dict[str, Any]:
+    def _held(self) -> _Values:
         """Return what a rehearsal compares: what a checkpoint holds, and what may be the reason of a difference."""
         along = self._state.not_passed(ALL_KINDS)
         return {
@@ -698,8 +699,8 @@ class _Resume:
         event: for the log, once the training is where it was.
     """
 
-    state: dict[str, Any]
-    of_rank: dict[str, Any]
+    state: _Values
+    of_rank: _Values
     reasons: list[str]
     event: CheckpointEvent
 
