@@ -30,7 +30,7 @@ from greenlove_tracker.checkpointing.plain_files import read_plain
 from greenlove_tracker.vocabulary.checkpoints import CheckpointFile
 from greenlove_tracker.vocabulary.errors import UsageError
 
-_FORMAT = 7  # of the state of a training
+_FORMAT = 8  # of the state of a training
 # What a training may have beside what it passed, and the argument that it is passed by.
 _ARGUMENTS = {
     lr_scheduler.LRScheduler: "scheduler",
