@@ -174,8 +174,13 @@ class Draft:
         path = self.directory / MANIFEST
         write_atomically(path, json.dumps(record, indent=2).encode())
         self.add(path)
-        _sync_directory(self.directory)
-        _sync_directory(self.directory.parent)
+        for directory in (self.directory, self.directory.parent):  # the disk is to know the names in them too
+            with contextlib.suppress(OSError):  # Windows opens no directory, and some file systems flush none
+                handle = os.open(directory, os.O_RDONLY)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
         return checkpoint
 
     def close(self) -> None:
@@ -200,9 +205,8 @@ class CheckpointStore:
     """
 
     def __init__(self, address: str | os.PathLike[str], *, keep_last: int = 3) -> None:
-        path = place(address)
-        self.path = path.absolute() if isinstance(path, Path) else path  # a script may change its directory later
-        if isinstance(self.path, Path) and self.path.exists() and not self.path.is_dir():
+        self.path = place(address).absolute()  # a script may change its directory later
+        if self.path.is_file():
             raise UsageError(f"checkpoints are written to a directory, and {self.path} is none")
         self._keep_last = whole_number("keep_last", keep_last)
 
@@ -250,7 +254,7 @@ class CheckpointStore:
             problem = found.problem()
             if not problem:
                 return found, tuple(damaged)
-            if found.damage != _UNFINISHED:
+            if problem != _UNFINISHED:
                 damaged.append(f"{found.name} is damaged: {problem}.")
         return None, tuple(damaged)
 
@@ -318,29 +322,6 @@ def _read_checkpoint(path: LogPath) -> Checkpoint:
     return Checkpoint(path.name, unknown, path, damage)
 
 
-def _sync_directory(directory: Path) -> None:
-    """Have the disk know the names in a directory, where the system can say so."""
-    with contextlib.suppress(OSError):  # Windows opens no directory, and some file systems flush none
-        handle = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-_marks = list[IO[bytes]]()  # that this process holds
-
-
-def _close_marks() -> None:
-    """Close, in a child, what its parent has locked: a worker that outlives a training would keep the lock."""
-    for file in _marks:
-        file.close()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_marks)
-
-
 @contextlib.contextmanager
 def live_mark(directory: LogPath | None) -> Iterator[bool]:
     """Mark a directory as one that this process writes to: two trainings there would delete each other's files.
@@ -365,7 +346,7 @@ def live_mark(directory: LogPath | None) -> Iterator[bool]:
             file = (directory / MARK).open("ab")
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _marks.append(file)
+                os.register_at_fork(after_in_child=file.close)  # a worker that outlives us would keep the lock
             except BlockingIOError:
                 file = None
                 is_alone = False

@@ -40,7 +40,7 @@ _TYPES_OF_INDEX = (
 
 
 def write_shards(
-    models: Mapping[str, nn.Module],
+    models: nn.Module,
     optimizers: Mapping[str, torch.optim.Optimizer],
     draft: Draft,
     ranks: RankAgreement,
@@ -50,7 +50,6 @@ def write_shards(
     Raises:
         UsageError: where one of the ranks cannot write.
     """
-    together = nn.ModuleDict(models)
     options = states.StateDictOptions(cpu_offload=True)
     writer = dcp.FileSystemWriter(draft.directory, single_file_per_rank=True, sync_files=False)  # Draft.add syncs
     planner = dcp.DefaultSavePlanner(dedup_save_to_lowest_rank=True)  # what all ranks hold is rank 0's
@@ -58,11 +57,11 @@ def write_shards(
     with _torch_at_work("shards cannot be written"):
         for name, optimizer in optimizers.items():
             is_begun = bool(optimizer.state)
-            held[name] = states.get_optimizer_state_dict(together, optimizer, options=options)
+            held[name] = states.get_optimizer_state_dict(models, optimizer, options=options)
             if not is_begun:  # torch has taken a step to make a state, which would change the next steps
                 optimizer.state.clear()
                 held[name]["state"] = {}
-        state = {"models": states.get_model_state_dict(together, options=options), "optimizers": held}
+        state = {"models": states.get_model_state_dict(models, options=options), "optimizers": held}
         index = dcp.save(state, storage_writer=writer, planner=planner, process_group=ranks.group)
     own = sorted(draft.directory.glob(f"__{ranks.rank}_*"))  # torch's names; none where it had nothing
     files = list(map(draft.add, own))
@@ -72,7 +71,7 @@ def write_shards(
 
 
 def load_shards(
-    models: Mapping[str, nn.Module],
+    models: nn.Module,
     optimizers: Mapping[str, torch.optim.Optimizer],
     directory: Path,
     ranks: RankAgreement,
@@ -82,15 +81,14 @@ def load_shards(
     Raises:
         UsageError: where the checkpoint is of other models or optimizers, or cannot be read.
     """
-    together = nn.ModuleDict(models)
     reader = _Reader(directory)
     saved = reader.read_metadata().state_dict_metadata
     with _torch_at_work("the checkpoint does not fit"):
-        state = states.get_model_state_dict(together)
+        state = states.get_model_state_dict(models)
         missing = {f"models.{key}" for key in state} - saved.keys()
         if missing:
             raise UsageError(f"the checkpoint is not of these models: it lacks {min(missing)}")
-        held = {name: states.get_optimizer_state_dict(together, one) for name, one in optimizers.items()}
+        held = {name: states.get_optimizer_state_dict(models, one) for name, one in optimizers.items()}
         for name, one in held.items():  # torch has made a state of parameters too that were never stepped
             one["state"] = {
                 path: values
@@ -103,10 +101,10 @@ def load_shards(
             planner=_Planner(allow_partial_load=True),  # another torch has other settings
             process_group=ranks.group,
         )
-        states.set_model_state_dict(together, state)
+        states.set_model_state_dict(models, state)
         options = states.StateDictOptions(strict=False)
         for name, one in optimizers.items():
-            states.set_optimizer_state_dict(together, one, held[name], options=options)
+            states.set_optimizer_state_dict(models, one, held[name], options=options)
 
 
 @contextlib.contextmanager

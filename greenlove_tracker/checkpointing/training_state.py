@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import gc
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ ALL_KINDS = tuple(_ARGUMENTS)  # that a rehearsal looks at
 _NAMED_KINDS = (lr_scheduler.LRScheduler, torch.amp.GradScaler, AveragedModel)  # which a checkpoint names
 _NOBODYS = "parameter of no model "
 
-Pair = tuple[Callable[[], Any], Callable[[Any], object]]
+Pair = tuple[Callable[..., Any], Callable[..., object]]  # (save, restore)
 
 
 class TrainingState:
@@ -70,26 +70,20 @@ class TrainingState:
         has_others: bool = False,
     ) -> None:
         self.names = (*models, *optimizers, *beside)
-        self.is_sharded = any(map(is_sharded, models.values()))
         self.has_stepped = True
-        self._models = {name: _inner(model) for name, model in models.items()}
+        self._models = nn.ModuleDict({name: _inner(model) for name, model in models.items()})
+        self.is_sharded = is_sharded(self._models)
         self._optimizers = optimizers
-        self._passed = (*self._models.values(), *optimizers.values(), *beside.values())
+        self._passed = (self._models, *optimizers.values(), *beside.values())
         self._beside = {name: _pair(name, thing) for name, thing in beside.items()}
-        self._whole: dict[str, Pair] = {}  # what is saved in one piece, beside that
-        if not self.is_sharded:
-            self._whole = {
-                name: (partial(_state_of, one), partial(_put_back, one)) for name, one in self._models.items()
-            }
-            for name, optimizer in optimizers.items():
-                self._whole[name] = (
-                    partial(self._state_of_optimizer, optimizer),
-                    partial(self._put_back_optimizer, optimizer),
-                )
-        self._numbers_before = {name: _numbers(model, but="training") for name, model in self._models.items()}
-        for optimizer in optimizers.values():
+        self._whole: dict[str, Pair] = {"model": (partial(_state_of, self._models), partial(_put_back, self._models))}
+        for name, optimizer in optimizers.items():
             optimizer.register_step_post_hook(self._on_step)
-        if not has_others and any(name.startswith(_NOBODYS) for name in self._parameters()):
+            restore = partial(self._put_back_optimizer, optimizer)
+            self._whole[name] = (partial(self._state_of_optimizer, optimizer), restore)
+        self._whole |= self._beside
+        self._numbers_before = _numbers(self._models, but="training")
+        if not has_others and any(name.startswith(_NOBODYS) for name in self._names().values()):
             raise UsageError(
                 f"{' or '.join(optimizers)} trains parameters of none of the models that are given, so they would not "
                 "be saved: give their model too, or others=(save, restore) for them, and make an optimizer after its "
@@ -106,38 +100,31 @@ class TrainingState:
     @property
     def has_growing_gradients(self) -> bool:
         """True where gradients wait for the first step of an optimizer."""
-        return not self.has_stepped and any(one.grad is not None for one in self._parameters().values())
+        return not self.has_stepped and any(one.grad is not None for one in self._names())
 
-    def _parameters(self) -> dict[str, nn.Parameter]:
-        """Return all parameters by name; those that no model has by number."""
-        named = {
-            f"{name}.{path}": one for name, model in self._models.items() for path, one in model.named_parameters()
-        }
-        known = set(map(id, named.values()))
-        trained = [
-            one
-            for optimizer in self._optimizers.values()
-            for group in optimizer.param_groups
-            for one in group["params"]
-        ]
-        others = [one for one in trained if id(one) not in known]
-        return named | {f"{_NOBODYS}{number}": one for number, one in enumerate(others)}
+    def _names(self) -> dict[torch.Tensor, str]:
+        """Return the name of each parameter; of one that no model has, a number."""
+        names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self._models.named_parameters()}
+        for optimizer in self._optimizers.values():
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    names.setdefault(parameter, f"{_NOBODYS}{len(names)}")
+        return names
 
     def capture(self) -> dict[str, Any]:
         """Return the state in plain values, with the training's own tensors in it."""
+        parts = self._beside if self.is_sharded else self._whole
         return {
             "format": _FORMAT,
             "is_sharded": self.is_sharded,
-            "parts": {name: save() for name, (save, _) in (self._whole | self._beside).items()},
+            "names": self.names,
+            "parts": {name: save() for name, (save, _) in parts.items()},
         }
 
     def capture_of_rank(self) -> dict[str, Any]:
-        """Return what each rank saves of its own, by model: buffers, modes, and plain numbers that have changed."""
-        modules = {}
-        for name, model in self._models.items():
-            changed = _numbers(model).items() - self._numbers_before[name].items()
-            modules[name] = {**dict(changed), **_buffers(model)}
-        return {"modules": modules}
+        """Return what each rank saves of its own: buffers, modes, and plain numbers of modules that have changed."""
+        changed = _numbers(self._models).items() - self._numbers_before.items()
+        return {"modules": {**dict(changed), **_buffers(self._models)}}
 
     def load(self, state: Mapping[str, Any], of_rank: Mapping[str, Any], *, is_in_loop: bool) -> None:
         """Put back what ``capture`` and ``capture_of_rank`` returned, in place.
@@ -155,42 +142,40 @@ class TrainingState:
                 "the checkpoint was written by another version of greenlove_tracker, and this one cannot read it: use "
                 "that version, or give another directory to begin anew"
             )
-        pairs = self._beside if state["is_sharded"] else self._whole | self._beside
-        saved = state["parts"]
-        if set(saved) != set(pairs):
+        if set(state["names"]) != set(self.names):
             raise UsageError(
-                f"the checkpoint has {sorted(saved)}, and this training {sorted(pairs)}: give the Checkpointer what "
-                "it was given when it wrote that, or another directory to begin anew"
+                f"the checkpoint has {sorted(state['names'])}, and this training {sorted(self.names)}: give the "
+                "Checkpointer what it was given when it wrote that, or another directory to begin anew"
             )
         self._is_in_loop = is_in_loop
-        self._put_back_modules(state, of_rank)
-        for name, (_, restore) in pairs.items():
+        self._put_back_modules(state["parts"], of_rank["modules"])
+        for name, (_, restore) in (self._beside if state["is_sharded"] else self._whole).items():
             try:
-                restore(copied(saved[name]))  # it may be put back once more
+                restore(copied(state["parts"][name]))  # it may be put back once more
             except Exception as error:  # of the user's objects
                 raise UsageError(
                     f"the state of {name} in the checkpoint does not fit this one ({first_line(error)}). Was the code "
                     "changed? Give another directory to begin anew"
                 ) from error
-        self._put_back_modules(state, of_rank)  # with the models came the buffers of the first rank
+        self._put_back_modules(state["parts"], of_rank["modules"])  # with models came the buffers of the first rank
 
-    def _put_back_modules(self, state: Mapping[str, Any], of_rank: Mapping[str, Any]) -> None:
+    def _put_back_modules(self, parts: Mapping[str, Any], of_rank: Mapping[str, Any]) -> None:
         """Put back what is a rank's own; buffers that the first forward makes, or makes in another shape, are made."""
-        for name, model in self._models.items():
-            modules = dict(model.named_modules())
-            here = _buffers(model)
-            device = next((one.device for one in model.parameters()), "cpu")
-            for place, value in of_rank["modules"][name].items():
-                path, _, attribute = place.rpartition(".")
-                if path not in modules:
-                    continue
-                if not isinstance(value, torch.Tensor):
-                    setattr(modules[path], attribute, value)
-                elif place in here and here[place].shape == value.shape:
-                    here[place].copy_(value)
-                else:
-                    is_persistent = place in state["parts"].get(name, {}).get("own", {})
-                    modules[path].register_buffer(attribute, value.to(device, copy=True), persistent=is_persistent)
+        modules = dict(self._models.named_modules())
+        here = _buffers(self._models)
+        persistent = parts["model"]["own"] if "model" in parts else {}
+        device = next((one.device for one in self._models.parameters()), "cpu")
+        for place, value in of_rank.items():
+            path, _, attribute = place.rpartition(".")
+            if path not in modules:
+                continue
+            if not isinstance(value, torch.Tensor):
+                setattr(modules[path], attribute, value)
+            elif place in here and here[place].shape == value.shape:
+                here[place].copy_(value)
+            else:
+                made = value.to(device, copy=True)
+                modules[path].register_buffer(attribute, made, persistent=place in persistent)
 
     def not_passed(self, kinds: tuple[type, ...] = _NAMED_KINDS) -> dict[str, Any]:
         """Return what is alive in this process and was not passed, nor holds what was, by the name of its type."""
@@ -210,18 +195,18 @@ class TrainingState:
 
     # -- optimizers: by the names of their parameters, whose order may be another --
 
-    def _names(self, optimizer: torch.optim.Optimizer) -> list[list[str]]:
+    def _groups(self, optimizer: torch.optim.Optimizer) -> list[list[str]]:
         """Return the names of each group's parameters."""
-        names = {id(parameter): name for name, parameter in self._parameters().items()}
-        return [[names[id(parameter)] for parameter in group["params"]] for group in optimizer.param_groups]
+        names = self._names()
+        return [[names[parameter] for parameter in group["params"]] for group in optimizer.param_groups]
 
     def _state_of_optimizer(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        return {"own": optimizer.state_dict(), "parameters": self._names(optimizer)}
+        return {"own": optimizer.state_dict(), "parameters": self._groups(optimizer)}
 
     def _put_back_optimizer(self, optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
         """Load the state after the optimizer has the groups of the saved, and these their parameters, in its order."""
-        parameters = self._parameters()
-        here = set(map(frozenset, self._names(optimizer)))
+        parameters = {name: parameter for parameter, name in self._names().items()}
+        here = set(map(frozenset, self._groups(optimizer)))
         there = set(map(frozenset, saved["parameters"]))
         if not here <= there:
             raise ValueError("it has other parameter groups")
@@ -237,7 +222,8 @@ class TrainingState:
         """Return this rank's part of models and optimizers that are sharded."""
         if not self.is_sharded:
             return {}
-        return self._parameters() | {name: list(one.state.values()) for name, one in self._optimizers.items()}
+        states = {name: list(optimizer.state.values()) for name, optimizer in self._optimizers.items()}
+        return {**dict(self._models.named_parameters()), **states}
 
     def write_shards(self, draft: Draft, ranks: RankAgreement) -> list[CheckpointFile]:
         """Write this rank's part of models and optimizers; nothing where they are not sharded.
@@ -292,7 +278,7 @@ def unreadable(content: Mapping[str, Any]) -> str:
 
 def named(kind: str, things: Any) -> dict[str, Any]:
     """Return one thing or several by name: ``model``, or ``model-1``, ``model-2``, or as the user calls them."""
-    if isinstance(things, list | tuple):
+    if isinstance(things, list | tuple) and not _is_pair(things):
         things = dict(enumerate(things, 1))
     if isinstance(things, Mapping):
         return {f"{kind}-{name}": thing for name, thing in things.items()}
@@ -342,10 +328,10 @@ def _buffers(model: nn.Module) -> dict[str, torch.Tensor]:
     return {path: buffer.detach() for path, buffer in model.named_buffers() if type(buffer) is torch.Tensor}
 
 
-def _parts(thing: Any) -> Iterable[Any]:
+def _parts(thing: Any) -> list[Any]:
     """Return a thing, and the modules or schedulers in it."""
     if isinstance(thing, nn.Module):
-        return thing.modules()
+        return list(thing.modules())
     return [thing, *getattr(thing, "_schedulers", ())]  # of a scheduler of several
 
 
@@ -355,8 +341,13 @@ def state_beside(thing: Any) -> dict[str, Any]:
     return {**numbers, **thing.state_dict()}
 
 
+def _is_pair(thing: Any) -> bool:
+    """Return True of two functions (save, restore); a module can be called too, and is none."""
+    return len(thing) == 2 and all(callable(one) and not hasattr(one, "state_dict") for one in thing)
+
+
 def _pair(name: str, thing: Any) -> Pair:
-    if isinstance(thing, tuple) and len(thing) == 2 and all(map(callable, thing)):
+    if isinstance(thing, tuple) and _is_pair(thing):
         return thing
     if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
         return thing.state_dict, thing.load_state_dict
