@@ -317,7 +317,8 @@ def _read_checkpoint(path: LogPath) -> Checkpoint:
     except FileNotFoundError:
         damage = _UNFINISHED
     except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
-        damage = f"{MANIFEST} does not hold what was written: {error}"
+        first_line, _, _ = str(error).partition("\n")
+        damage = f"{MANIFEST} does not hold what was written: {first_line}"
     unknown = Manifest(CheckpointKind.REGULAR, TrainingPosition(steps=int(path.name.split("-")[1])), "")
     return Checkpoint(path.name, unknown, path, damage)
 

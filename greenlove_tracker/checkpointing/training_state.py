@@ -100,7 +100,7 @@ class TrainingState:
     @property
     def has_growing_gradients(self) -> bool:
         """True where gradients wait for the first step of an optimizer."""
-        return not self.has_stepped and any(one.grad is not None for one in self._names())
+        return not self.has_stepped and any(one.grad is not None for one in self._models.parameters())
 
     def _names(self) -> dict[torch.Tensor, str]:
         """Return the name of each parameter; of one that no model has, a number."""
@@ -180,8 +180,11 @@ class TrainingState:
     def not_passed(self, kinds: tuple[type, ...] = _NAMED_KINDS) -> dict[str, Any]:
         """Return what is alive in this process and was not passed, nor holds what was, by the name of its type."""
         known = {id(part) for one in self._passed for part in _parts(one)}
-        things = [thing for thing in gc.get_objects() if issubclass(type(thing), kinds)]
-        others = [thing for thing in things if known.isdisjoint(map(id, _parts(thing)))]
+        others = [
+            thing
+            for thing in gc.get_objects()
+            if issubclass(type(thing), kinds) and known.isdisjoint(map(id, _parts(thing)))
+        ]
         inner = {id(part) for thing in others for part in _parts(thing) if part is not thing}
         found = dict[str, Any]()
         for thing in others:
@@ -255,9 +258,7 @@ def copied(value: Any) -> Any:
     """Return a copy of a value, its tensors on the CPU."""
 
     def copy_of(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor):
-            return leaf.detach().to("cpu", copy=True)
-        return copy.deepcopy(leaf)
+        return leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else copy.deepcopy(leaf)
 
     return tree_map(copy_of, value)
 
@@ -297,18 +298,16 @@ def _inner(model: nn.Module) -> nn.Module:
 
 
 def _state_of(model: nn.Module) -> dict[str, Any]:
-    """Return the state of a model with its flags and gradients, which ``state_dict`` leaves out."""
-    return {
-        "own": model.state_dict(),
-        "requires_grad": [parameter.requires_grad for parameter in model.parameters()],
-        "gradients": [parameter.grad for parameter in model.parameters()],  # of a GAN's other loss, or accumulated
-    }
+    """Return the state of a model, and what ``state_dict`` leaves out of parameters: flags and gradients.
+
+    Gradients at hand are those of a GAN's other loss, or those that a sparse optimizer adds to.
+    """
+    return {"own": model.state_dict(), "gradients": [(one.requires_grad, one.grad) for one in model.parameters()]}
 
 
 def _put_back(model: nn.Module, saved: Mapping[str, Any]) -> None:
     model.load_state_dict(saved["own"])
-    flags = zip(model.parameters(), saved["requires_grad"], saved["gradients"], strict=True)
-    for parameter, is_trained, gradient in flags:
+    for parameter, (is_trained, gradient) in zip(model.parameters(), saved["gradients"], strict=True):
         parameter.requires_grad_(is_trained)
         parameter.grad = None if gradient is None else gradient.to(parameter.device)
 

@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from greenlove_tracker.cli.base import CommandVerb, answer, cli, json_option, needs_torch, verbose_option
-from greenlove_tracker.rendering.document import Column, Document, Paragraph, Table
+from greenlove_tracker.rendering.document import Column, Document, Paragraph, Table, number_columns
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
     from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint
-    from greenlove_tracker.vocabulary.checkpoints import Manifest, RehearsedResume
+    from greenlove_tracker.vocabulary.checkpoints import RehearsedResume
 
-_HEAD = ("", "epochs done", "batches", "size", "saved (UTC)", "resume")  # kind and step stand in the name
+_COLUMNS = (  # kind and step stand in the name
+    *(Column(""), Column("epochs done"), *number_columns(("batches", "size"))),
+    *(Column("saved (UTC)"), Column("resume")),
+)
 _RESUMES = {None: "not rehearsed", True: "identical *", False: "differs *"}
 
 
@@ -53,18 +56,32 @@ def checkpoints(ctx: click.Context, directory: str, steps: int, as_json: bool, i
         if not store.path.exists():
             raise UsageError(f"there is no directory {directory}")
         rehearsal = store.rehearsal()
-        listed = [_record(one, rehearsal) for one in store.listing()]
+        listed = [_entry(one, rehearsal) for one in store.listing()]
     except OSError as error:
         raise UsageError(f"{directory} cannot be read: {error.strerror or error}") from error
     if not (listed or as_json):
         raise UsageError(f"{directory} holds no checkpoint: give the directory that they lie in")
-    newest = next((one for one in listed if one["is_whole"]), None)
-    newest_name = None if newest is None else newest["name"]
+    records = [record for record, _ in listed]
+    table = Table(_COLUMNS, tuple(row for _, row in listed))
+    whole = [one for one in records if one["is_whole"]]
+    n_in_all = fmt.plural(len(records), "checkpoint")
+    said = [f"! {one['name']}: {one['problem']}." for one in records if one["problem"]]
+    newest = None
+    verdict = "No checkpoint is whole: a training would begin anew."
+    if whole:
+        newest = whole[0]["name"]
+        manifest = whole[0]["manifest"]
+        are = "is" if len(whole) == 1 else "are"
+        verdict = f"{len(whole)} of {n_in_all} {are} whole. A training would go on from {newest}."
+        said += [f"{newest} holds: {', '.join(manifest.holds)}."] if manifest.holds else []
+        said += [f"! Found in the training, and not passed: {what}" for what in manifest.not_passed]
+    if rehearsal is not None and any(one["is_bit_identical"] is not None for one in records):
+        said.append(f"* {rehearsal.sentence}.")
     answer(
-        _document(directory, listed, newest, rehearsal),
-        {"directory": directory, "newest_whole": newest_name, "rehearsal": rehearsal, "checkpoints": listed},
+        Document(f"Checkpoints in {directory}", n_in_all, "", (table, *map(Paragraph, said)), verdict),
+        {"directory": directory, "newest_whole": newest, "rehearsal": rehearsal, "checkpoints": records},
     )
-    ctx.exit(1 if newest is None else 0)
+    ctx.exit(0 if whole else 1)
 
 
 def _rehearse(ctx: click.Context, command: list[str], steps: int) -> None:
@@ -77,50 +94,19 @@ def _rehearse(ctx: click.Context, command: list[str], steps: int) -> None:
     ctx.exit(1 if found.differs else 0)
 
 
-def _record(found: Checkpoint, rehearsal: RehearsedResume | None) -> dict[str, Any]:
-    """Return a checkpoint as plain values; what a manifest does not tell is null."""
+def _entry(found: Checkpoint, rehearsal: RehearsedResume | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return a checkpoint as plain values, and as a row; what a manifest does not tell is null, and unknown."""
     problem = found.problem()
-    record = {"name": found.name, "is_whole": not problem, "problem": problem}
+    manifest = found.manifest
+    position = manifest.position
+    is_identical = None
+    if rehearsal is not None and rehearsal.conditions == manifest.conditions:  # it was of this very training
+        is_identical = not rehearsal.differs
+    resume = "damaged" if problem else _RESUMES[is_identical]
+    record = {"name": found.name, "is_whole": not problem, "problem": problem, "is_bit_identical": is_identical}
     if found.damage:
-        return record | {"size_bytes": None, "is_bit_identical": None, "manifest": None}
-    is_bit_identical = None
-    if rehearsal is not None and rehearsal.conditions == found.manifest.conditions:
-        is_bit_identical = not rehearsal.differs
-    return record | {
-        "size_bytes": found.size_bytes,
-        "is_bit_identical": is_bit_identical,
-        "manifest": found.manifest,
-    }
-
-
-def _document(
-    directory: str, listed: list[dict[str, Any]], newest: dict[str, Any] | None, rehearsal: RehearsedResume | None
-) -> Document:
-    """Return what a training would go on from, the table, what is held, and what is damaged."""
-    n_whole = sum(one["is_whole"] for one in listed)
-    n_in_all = fmt.plural(len(listed), "checkpoint")
-    verdict = "No checkpoint is whole: a training would begin anew."
-    said = [f"! {one['name']}: {one['problem']}." for one in listed if one["problem"]]
-    if newest is not None:
-        are = "is" if n_whole == 1 else "are"
-        verdict = f"{n_whole} of {n_in_all} {are} whole. A training would go on from {newest['name']}."
-        manifest: Manifest = newest["manifest"]
-        said += [f"{newest['name']} holds: {', '.join(manifest.holds)}."] if manifest.holds else []
-        said += [f"! Found in the training, and not passed: {what}" for what in manifest.not_passed]
-    if rehearsal is not None and any(one["is_bit_identical"] is not None for one in listed):
-        said.append(f"* {rehearsal.sentence}.")
-    columns = tuple(Column(title, is_number=title in ("batches", "size")) for title in _HEAD)
-    blocks = (Table(columns, tuple(map(_row, listed))), *map(Paragraph, said))
-    return Document(f"Checkpoints in {directory}", n_in_all, "", blocks, verdict)
-
-
-def _row(record: dict[str, Any]) -> tuple[str, ...]:
-    manifest: Manifest | None = record["manifest"]
-    figures = (fmt.UNKNOWN,) * 4
-    if manifest is not None:
-        of_all = "" if manifest.epochs is None else f" of {manifest.epochs:,}"
-        saved_at = manifest.saved_at[:19].replace("T", " ")
-        position = manifest.position
-        figures = (f"{position.epoch:,}{of_all}", f"{position.batches:,}", fmt.memory(record["size_bytes"]), saved_at)
-    resume = _RESUMES[record["is_bit_identical"]] if record["is_whole"] else "damaged"
-    return (record["name"], *figures, resume)
+        return record | {"size_bytes": None, "manifest": None}, (found.name, *[fmt.UNKNOWN] * 4, resume)
+    of_all = "" if manifest.epochs is None else f" of {manifest.epochs:,}"
+    saved_at = manifest.saved_at[:19].replace("T", " ")
+    figures = (f"{position.epoch:,}{of_all}", f"{position.batches:,}", fmt.memory(found.size_bytes), saved_at)
+    return record | {"size_bytes": found.size_bytes, "manifest": manifest}, (found.name, *figures, resume)

@@ -20,8 +20,6 @@ from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind
 from greenlove_tracker.vocabulary.records import RunStatus
 
-_AFTER_ITS_END = frozenset({RunStatus.INTERRUPTED.value, RunStatus.RUNNING.value})  # what its rows do not hold
-
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
@@ -67,7 +65,7 @@ def _interruption(run: Run, after: Run) -> Interruption | None:
     saved_s: float | None = -math.inf
     restart_s = 0.0
     if after.text("continues") == run.run_id:
-        restored = restored_from(after)
+        restored = next(iter(_events(after, CheckpointAction.RESTORED)), None)
         if restored is None or restored.kind is CheckpointKind.FINAL:  # it was made longer
             return None
         saved_s = utc_s(restored.saved_at)
@@ -77,15 +75,14 @@ def _interruption(run: Run, after: Run) -> Interruption | None:
     if saved_s is None:
         return None
     lost = part_of(run, saved_s)
-    is_at_least = run.summary.status in _AFTER_ITS_END
+    is_at_least = run.summary.status in (RunStatus.INTERRUPTED, RunStatus.RUNNING)  # its rows do not hold its end
     if lost is None or not lost.summary.duration_s:
         return Interruption(0.0, 0.0, is_at_least, restart_s)
     return Interruption(lost.summary.duration_s, lost.summary.energy_kwh, is_at_least, restart_s)
 
 
-def restored_from(run: Run) -> CheckpointEvent | None:
-    """Return the row of a run's log that says from which checkpoint it went on; None where it did not."""
-    return next((event for event in run.checkpoints if event.action is CheckpointAction.RESTORED), None)
+def _events(run: Run, action: CheckpointAction) -> list[CheckpointEvent]:
+    return [event for event in run.checkpoints if event.action is action]
 
 
 # -- In words --
@@ -100,7 +97,7 @@ def checkpoint_blocks(run: Run) -> tuple[Block, ...]:
 
 def checkpoints_sentence(run: Run) -> str:
     """Say in one line what interruptions cost a run's training, and which checkpoints failed; empty without either."""
-    n_failed = sum(event.action is CheckpointAction.FAILED for event in run.checkpoints)
+    n_failed = len(_events(run, CheckpointAction.FAILED))
     failed = f"{fmt.plural(n_failed, 'checkpoint')} could not be written" if n_failed else ""
     return "; ".join(filter(None, (failed, _interruptions_cost(run))))
 
@@ -121,17 +118,16 @@ def _interruptions_cost(run: Run) -> str:
 
 def _told_of_checkpoints(run: Run) -> list[str]:
     """Say what was saved, what failed, and what this run went on from."""
-    saved = [event for event in run.checkpoints if event.action is CheckpointAction.SAVED]
+    saved = _events(run, CheckpointAction.SAVED)
     sizes = [event.size_bytes for event in saved if event.size_bytes]
     blocked_s = math.fsum(event.blocked_s or 0.0 for event in saved)
     size = f" of up to {fmt.memory(max(sizes))}" if sizes else ""
     stood = f" The training stood still for {fmt.duration(blocked_s)} for them." if blocked_s else ""
     said = [f"{fmt.plural(len(saved), 'checkpoint')}{size} saved.{stood}"] if saved else []
     for action, what in ((CheckpointAction.FAILED, "Not written"), (CheckpointAction.DAMAGED, "Passed over")):
-        notes = dict.fromkeys(fmt.shortened(event.note, 120) for event in run.checkpoints if event.action is action)
+        notes = dict.fromkeys(fmt.shortened(event.note, 120) for event in _events(run, action))
         said += [f"! {what}: {'; '.join(notes)}."] if notes else []
-    restored = restored_from(run)
-    if restored is not None:
-        note = f" ({restored.note})" if restored.note else ""
-        said.append(f"This run went on from the checkpoint of step {restored.position.steps:,}{note}.")
+    for event in _events(run, CheckpointAction.RESTORED):
+        note = f" ({event.note})" if event.note else ""
+        said.append(f"This run went on from the checkpoint of step {event.position.steps:,}{note}.")
     return said
