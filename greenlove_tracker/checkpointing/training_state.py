@@ -82,7 +82,8 @@ class TrainingState:
             restore = partial(self._put_back_optimizer, optimizer)
             self._whole[name] = (partial(self._state_of_optimizer, optimizer), restore)
         self._whole |= self._beside
-        self._numbers_before = _numbers(self._models, but="training")
+        attributes = _attributes(self._models).items()
+        self._unchanged = {(place, value) for place, value in attributes if not place.endswith(".training")}
         if not has_others and any(name.startswith(_NOBODYS) for name in self._names().values()):
             raise UsageError(
                 f"{' or '.join(optimizers)} trains parameters of none of the models that are given, so they would not "
@@ -123,8 +124,7 @@ class TrainingState:
 
     def capture_of_rank(self) -> dict[str, Any]:
         """Return what each rank saves of its own: buffers, modes, and plain numbers of modules that have changed."""
-        changed = _numbers(self._models).items() - self._numbers_before.items()
-        return {"modules": {**dict(changed), **_buffers(self._models)}}
+        return {"modules": dict(_attributes(self._models).items() - self._unchanged)}
 
     def load(self, state: Mapping[str, Any], of_rank: Mapping[str, Any], *, is_in_loop: bool) -> None:
         """Put back what ``capture`` and ``capture_of_rank`` returned, in place.
@@ -162,9 +162,8 @@ class TrainingState:
     def _put_back_modules(self, parts: Mapping[str, Any], of_rank: Mapping[str, Any]) -> None:
         """Put back what is a rank's own; buffers that the first forward makes, or makes in another shape, are made."""
         modules = dict(self._models.named_modules())
-        here = _buffers(self._models)
+        here = _attributes(self._models)
         persistent = parts["model"]["own"] if "model" in parts else {}
-        device = next((one.device for one in self._models.parameters()), "cpu")
         for place, value in of_rank.items():
             path, _, attribute = place.rpartition(".")
             if path not in modules:
@@ -174,7 +173,7 @@ class TrainingState:
             elif place in here and here[place].shape == value.shape:
                 here[place].copy_(value)
             else:
-                made = value.to(device, copy=True)
+                made = value.to(next(self._models.parameters()).device, copy=True)
                 modules[path].register_buffer(attribute, made, persistent=place in persistent)
 
     def not_passed(self, kinds: tuple[type, ...] = _NAMED_KINDS) -> dict[str, Any]:
@@ -312,19 +311,16 @@ def _put_back(model: nn.Module, saved: Mapping[str, Any]) -> None:
         parameter.grad = None if gradient is None else gradient.to(parameter.device)
 
 
-def _numbers(model: nn.Module, but: str = "") -> dict[str, float]:
-    """Return the plain numbers that modules have as attributes, such as counters, rates and modes, by name."""
-    return {
+def _attributes(model: nn.Module) -> dict[str, Any]:
+    """Return the buffers of modules that are whole, and plain numbers such as counters, rates and modes, by name."""
+    buffers = {place: buffer.detach() for place, buffer in model.named_buffers() if type(buffer) is torch.Tensor}
+    numbers = {
         f"{path}.{attribute}": value
         for path, module in model.named_modules()
         for attribute, value in vars(module).items()
-        if type(value) in (bool, int, float) and attribute != but
+        if type(value) in (bool, int, float)
     }
-
-
-def _buffers(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the buffers that are whole and not lazy, by name."""
-    return {path: buffer.detach() for path, buffer in model.named_buffers() if type(buffer) is torch.Tensor}
+    return {**buffers, **numbers}
 
 
 def _parts(thing: Any) -> list[Any]:
@@ -336,8 +332,8 @@ def _parts(thing: Any) -> list[Any]:
 
 def state_beside(thing: Any) -> dict[str, Any]:
     """Return the state of what was not passed."""
-    numbers = _numbers(thing) if isinstance(thing, nn.Module) else {}
-    return {**numbers, **thing.state_dict()}
+    attributes = _attributes(thing) if isinstance(thing, nn.Module) else {}
+    return {**attributes, **thing.state_dict()}
 
 
 def _is_pair(thing: Any) -> bool:
