@@ -18,7 +18,6 @@ from greenlove_tracker.exploration.random_state import (
     plain_value,
     put_back_random_state_values,
     random_state_values,
-    saved_generator,
 )
 
 
@@ -36,9 +35,7 @@ class PositionedBatches:
     def __init__(self, loader: Any) -> None:
         self._loader = loader
         self._has_state = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
-        parts: Mapping[str, Any] = getattr(loader, "__dict__", {})
-        sources = generators_within(part for name, part in parts.items() if name != "_iterator")
-        self._generators = [state for source in sources if (state := saved_generator("", source)) is not None]
+        self._generators = generators_within([loader])
         self._first: int | None = None  # digest of the first batch
         self.n_done = 0
         self.differs = list[str]()

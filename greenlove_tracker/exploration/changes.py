@@ -3,83 +3,58 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import torch
 
-from greenlove_tracker.exploration.object_tree import CONTAINERS, LONGEST, objects_within
-from greenlove_tracker.exploration.random_state import is_same_state, plain_value, saved_generator
+from greenlove_tracker.exploration.object_tree import ATOMS, is_long
 
 _MOST_BYTES = 64 * 1024**2  # of a tensor or an array whose content is compared
 _MOST_NAMES = 5  # that are said
 _ABSENT = object()
 
 
-class Watched:
-    """The values that hang on some objects, to be compared with what they are later.
+def values_of(things: Iterable[tuple[str, Any]], kept: Collection[int]) -> dict[str, Any]:
+    """Return what tells whether objects have changed, beside what hangs on them, by name.
 
     Args:
-        roots: by name.
-        copied: identities of the storages that are put back anyway.
+        things: names and objects.
+        kept: identities of those that are put back.
     """
-
-    def __init__(self, roots: Mapping[str, Any], copied: Mapping[int, Any]) -> None:
-        self._roots = roots
-        self._copied = copied
-        self._before = self._values()
-
-    def changed(self) -> list[str]:
-        """Return the names of what has changed, the nearest first; of a container's item that of the container."""
-        before = self._before
-        now = self._values()
-        names = [n for n in {**before, **now} if not is_same_state(before.get(n, _ABSENT), now.get(n, _ABSENT))]
-        return list(dict.fromkeys(name.partition("[")[0] for name in names))
-
-    def _values(self) -> dict[str, Any]:
-        digests: dict[int, Any] = {}
-        return {name: self._value(thing, digests) for name, thing in objects_within(self._roots.items())}
-
-    def _value(self, thing: Any, digests: dict[int, Any]) -> Any:
-        """Return what tells whether an object has changed, beside what hangs on it."""
-        generator = saved_generator("", thing)
-        kind = type(thing)
-        if issubclass(kind, float):
-            return repr(thing)
-        if issubclass(kind, str | bytes | bytearray | int | complex | type(None)):
-            return thing
-        if generator is not None:
-            return plain_value(generator.save())
-        if issubclass(kind, torch.Tensor):
-            return self._digest(thing, digests)
-        if kind.__module__ == "numpy" and hasattr(thing, "tobytes"):
-            return (str(thing.dtype), thing.shape, zlib.crc32(thing.tobytes()) if thing.nbytes <= _MOST_BYTES else None)
-        if issubclass(kind, set | frozenset) or (issubclass(kind, CONTAINERS) and len(thing) > LONGEST):
-            values = [value for value in thing if isinstance(value, int | float | str | bytes)]
-            return (len(thing), hash(frozenset(values) if issubclass(kind, set | frozenset) else tuple(values)))
-        if kind.__module__ == "itertools":
-            return repr(thing)
-        return kind.__qualname__
-
-    def _digest(self, tensor: torch.Tensor, digests: dict[int, Any]) -> Any:
-        """Return shape and content of a tensor; of a large one a count of its changes."""
-        form = (tuple(tensor.shape), str(tensor.dtype))
-        with suppress(NotImplementedError, RuntimeError):  # sparse ones have no memory of their own
-            storage = tensor.untyped_storage()
-            if storage._cdata in self._copied or storage.device.type == "meta":
-                return form
-            if storage.nbytes() > _MOST_BYTES:
-                return (*form, tensor._version)
-            if storage._cdata not in digests:
-                digests[storage._cdata] = zlib.crc32(octets(storage.cpu()).numpy())
-            return (*form, digests[storage._cdata])
-        return form
+    return {name: None if id(thing) in kept else _value(thing) for name, thing in things}
 
 
-def octets(storage: torch.UntypedStorage) -> torch.Tensor:
-    """Return the bytes of a storage on the CPU as a tensor."""
-    return torch.empty(0, dtype=torch.uint8).set_(storage)
+def _value(thing: Any) -> Any:
+    kind = type(thing)
+    if issubclass(kind, ATOMS):
+        return thing
+    if issubclass(kind, torch.Tensor | np.ndarray | np.generic):
+        return _digest(thing)
+    if issubclass(kind, bytearray) or kind.__module__ == "itertools":
+        return repr(thing)
+    return len(thing) if is_long(thing) else kind.__qualname__
+
+
+def _digest(array: Any) -> Any:
+    """Return shape and content of a tensor or an array; of a large tensor a count of its changes."""
+    form = (tuple(array.shape), str(array.dtype))
+    with suppress(Exception):  # sparse ones have no memory of their own, and those on meta none at all
+        if array.nbytes > _MOST_BYTES:
+            return (*form, getattr(array, "_version", None))
+        if isinstance(array, torch.Tensor):
+            array = array.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+        return (*form, zlib.crc32(array.tobytes()))
+    return form
+
+
+def changed_names(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return the names of what has changed, the nearest first; of a container's item that of the container."""
+    # in tuples NaN is what it was
+    names = [n for n in {**before, **now} if (before.get(n, _ABSENT),) != (now.get(n, _ABSENT),)]
+    return list(dict.fromkeys(name.partition("[")[0] for name in names))
 
 
 def said(names: list[str]) -> str:

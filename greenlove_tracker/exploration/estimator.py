@@ -219,7 +219,7 @@ class Estimator:
         self._n_batches = 0
         self._last_batch = None
         self._precision = Seen()
-        schedulers = find_lr_schedulers(self._optimizer, self._also_restore)
+        schedulers = find_lr_schedulers(self._optimizer)
         others = (*self._also_restore, *schedulers, *find_scalers_and_averages())
         try:
             with self._preserved(others) if restores else nullcontext():

@@ -5,70 +5,105 @@ from __future__ import annotations
 import copyreg
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
+from itertools import islice
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
+import torch
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 CONTAINERS = (dict, list, deque, set, tuple, frozenset)
-LONGEST = 1000  # items of a container that are looked at one by one: a longer one is data
+GRAD_SCALER = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler  # torch < 2.3
+TRAINS = (nn.Module, torch.optim.Optimizer, LRScheduler, ReduceLROnPlateau, GRAD_SCALER)
+ATOMS = (type, ModuleType, str, bytes, int, float, complex, type(None))
+_LONGEST = 1000  # items of a container that are looked at one by one: a longer one is data
 _MOST_OBJECTS = 200_000  # that are looked at
-_ATOMS = (type, ModuleType, str, bytes, bytearray, int, float, complex, type(None))
 _LIBRARIES = ("site-packages", "dist-packages")
 # What tells people of a training changes with each step, and changes no training.
 _REPORTERS = {"greenlove_tracker", "mlflow", "rich", "tensorboard", "tensorboardX", "tqdm", "wandb"}
+_NO_TRAINING = sys.stdlib_module_names | _REPORTERS
 _INNER = ("torch._", "torch.utils.tensorboard")
-_OF_MODULES = ("_parameters", "_buffers", "_modules")
+
+Named = Iterable[tuple[str, Any]]
 
 
-def objects_within(roots: Iterable[tuple[str, Any]], *, with_code: bool = True) -> Iterator[tuple[str, Any]]:
-    """Yield what hangs on these by its name, the nearest first, each object once, and not without end.
+def walk(roots: Named, parts: Callable[[Any], Named]) -> Iterator[tuple[str, Any]]:
+    """Yield what hangs on these by its name, the nearest first, each object once.
 
     Args:
         roots: names and objects.
-        with_code: also what functions hold or name, and the attributes of the user's classes.
+        parts: of an object, with what comes behind its name; asked for after it was yielded.
     """
     queue = deque(roots)
     seen: dict[int, Any] = {}  # held, so that no other object gets an id meanwhile
-    while queue and len(seen) < _MOST_OBJECTS:
+    while queue:
         name, thing = queue.popleft()
-        if issubclass(type(thing), _ATOMS):  # isinstance would wake lazy objects
+        if issubclass(type(thing), ATOMS):  # isinstance would wake lazy objects
             yield name, thing
         elif id(thing) not in seen:
             seen[id(thing)] = thing
             yield name, thing
-            queue.extend((f"{name}{part}", value) for part, value in _parts(thing, with_code=with_code))
+            queue.extend((f"{name}{part}", value) for part, value in parts(thing))
 
 
-def _parts(thing: Any, *, with_code: bool) -> Iterator[tuple[str, Any]]:
+def objects_within(roots: Named) -> Iterator[tuple[str, Any]]:
+    """Yield all that hangs on these by name, with what functions hold or name; of long containers nothing."""
+    return islice(walk(roots, _parts_with_code), _MOST_OBJECTS)
+
+
+def _parts_with_code(thing: Any) -> Named:
     kind = type(thing)
     if issubclass(kind, MethodType | partial):
-        held = [getattr(thing, name, None) for name in ("__self__", "__func__", "func", "args", "keywords")]
-        yield from (("", part) for part in held if part is not None)
-    elif issubclass(kind, FunctionType):
-        if with_code:
-            yield from _named(_variables(thing))
-    elif is_of_training(kind):
-        if issubclass(kind, dict | list | tuple | deque) and len(thing) <= LONGEST:
-            items = dict.items(thing) if issubclass(kind, dict) else enumerate(thing)
-            for number, (key, value) in enumerate([*items]):
-                yield f"[{key!r}]" if isinstance(key, str | int) else f"[{number}]", value
-        if with_code:
-            for base in kind.__mro__:
-                if _is_users(base.__module__):
-                    yield from _named({name: part for name, part in vars(base).items() if not name.startswith("__")})
-        attributes = dict(getattr(thing, "__dict__", {}))
-        for name in _OF_MODULES if issubclass(kind, nn.Module) else ():
-            attributes |= attributes.pop(name, {})
-        attributes.pop("_iterator", None)  # workers of a loader
-        yield from _named({**attributes, **slots_of(thing)})
+        return [("", getattr(thing, name, None)) for name in ("__self__", "__func__", "func", "args", "keywords")]
+    if issubclass(kind, FunctionType):
+        return _attributes(_variables(thing))
+    if is_long(thing):
+        return ()
+    classes = [vars(base) for base in kind.__mro__ if _is_users(base.__module__)]
+    shared = {name: part for names in classes for name, part in names.items() if not name.startswith("__")}
+    return [*parts_of(thing), *_attributes(shared)]
 
 
-def _named(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def is_long(thing: Any) -> bool:
+    """Return True of a container of so many items that they are data."""
+    return issubclass(type(thing), CONTAINERS) and len(thing) > _LONGEST
+
+
+def parts_of(thing: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the items and the attributes of an object that may matter to a training; the gradient of a tensor too."""
+    kind = type(thing)
+    if not is_of_training(kind):
+        return
+    if issubclass(kind, CONTAINERS):
+        yield from ((f"[{number}]", item) for number, item in enumerate(_items(thing)))
+    attributes = {**getattr(thing, "__dict__", {}), **slots_of(thing)}
+    attributes.pop("_iterator", None)  # workers of a loader
+    for name in ("_parameters", "_buffers", "_modules") if issubclass(kind, nn.Module) else ():
+        yield from _attributes(attributes.get(name, {}))
+    yield from _attributes(attributes)
+    if issubclass(kind, torch.Tensor) and thing.is_leaf:
+        yield ".grad", thing.grad
+
+
+def _items(container: Any) -> list[Any]:
+    if isinstance(container, dict):
+        return [*dict.keys(container), *dict.values(container)]
+    if isinstance(container, set | frozenset):
+        return sorted(container, key=hash)  # their own order is another after they were put back
+    return list(container)
+
+
+def _attributes(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     return ((f".{name}", value) for name, value in values.items())
+
+
+def has_attributes(thing: Any) -> bool:
+    """Return True of an object with attributes that may matter to a training."""
+    return is_of_training(type(thing)) and (hasattr(thing, "__dict__") or bool(slots_of(thing)))
 
 
 def slots_of(thing: Any) -> dict[str, Any]:
@@ -79,18 +114,16 @@ def slots_of(thing: Any) -> dict[str, Any]:
 
 def is_of_training(kind: type) -> bool:
     """Return True of a type whose attributes may matter to a training: most of Python's, and what reports, do not."""
-    if issubclass(kind, CONTAINERS) or kind.__module__ in ("types", "argparse"):
-        return True
-    top = kind.__module__.partition(".")[0]
-    return top not in sys.stdlib_module_names | _REPORTERS and not kind.__module__.startswith(_INNER)
+    module = kind.__module__
+    is_other = module.partition(".")[0] in _NO_TRAINING or module.startswith(_INNER)
+    return issubclass(kind, CONTAINERS + TRAINS) or module in ("types", "argparse") or not is_other
 
 
 @cache
 def _is_users(module: str) -> bool:
     """Return True of a module that is neither Python's nor an installed library's."""
     file = getattr(sys.modules.get(module), "__file__", None) or ""
-    is_library = any(library in file for library in _LIBRARIES)
-    return not is_library and module.partition(".")[0] not in sys.stdlib_module_names | _REPORTERS
+    return module.partition(".")[0] not in _NO_TRAINING and not any(library in file for library in _LIBRARIES)
 
 
 def _variables(function: FunctionType) -> dict[str, Any]:
@@ -98,9 +131,8 @@ def _variables(function: FunctionType) -> dict[str, Any]:
     if not _is_users(str(function.__module__)):
         return {}
     code = function.__code__
-    found = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+    found = {name: function.__globals__.get(name) for name in code.co_names}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # it is not filled yet
             found[name] = cell.cell_contents
-    found |= vars(function)
-    return {**found, "__defaults__": function.__defaults__, "__kwdefaults__": function.__kwdefaults__}
+    return {**found, **vars(function), "__defaults__": function.__defaults__, "__kwdefaults__": function.__kwdefaults__}

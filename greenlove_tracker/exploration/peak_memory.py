@@ -107,7 +107,7 @@ class _LiveTensors(TorchDispatchMode):  # type: ignore[misc]
     def count(self, tensors: Any) -> None:
         """Count the memory of the tensors in a value until it is freed."""
         found = [tensor for tensor in tree_leaves(tensors) if isinstance(tensor, torch.Tensor)]
-        for storage in _storages(found, self._device):
+        for storage in storages_of(found, self._device):
             key = storage._cdata
             if key in self._known:
                 continue
@@ -203,17 +203,17 @@ def counted_updates(optimizers: Iterable[Any]) -> Iterator[Callable[[], int | No
 
 def storage_bytes(tensors: Iterable[torch.Tensor], device: torch.device) -> int:
     """Return the memory that tensors hold on a device, each storage once."""
-    return sum({storage._cdata: storage.nbytes() for storage in _storages(tensors, device)}.values())
+    return sum({storage._cdata: storage.nbytes() for storage in storages_of(tensors, device)}.values())
 
 
-def _storages(tensors: Iterable[torch.Tensor], device: torch.device) -> Iterator[torch.UntypedStorage]:
-    """Yield the memory of tensors on a device; none of sparse ones, whose values are tensors of their own."""
+def storages_of(tensors: Iterable[torch.Tensor], device: torch.device | None = None) -> Iterator[torch.UntypedStorage]:
+    """Yield the memory of tensors, on a device; none of sparse ones, whose values are tensors of their own."""
     for tensor in tensors:
         if hasattr(tensor, "__tensor_flatten__"):  # of quantized weights, which are made of others
             names, _ = tensor.__tensor_flatten__()
             parts = [getattr(tensor, name) for name in names]
-            yield from _storages(parts, device)
-        elif tensor.device == device:
+            yield from storages_of(parts, device)
+        elif device in (None, tensor.device):
             with suppress(NotImplementedError, RuntimeError):
                 yield tensor.untyped_storage()
 

@@ -404,7 +404,7 @@ def test_schedulers_scalers_and_averages_that_a_step_holds_are_found():
     optimizer, average = torch.optim.SGD(model.parameters(), lr=1.0), torch.optim.swa_utils.AveragedModel(model)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     before = average.module.weight.clone()
-    with preserved(model, optimizer, others=(*find_lr_schedulers(optimizer, ()), *find_scalers_and_averages())):
+    with preserved(model, optimizer, others=(*find_lr_schedulers(optimizer), *find_scalers_and_averages())):
         scaler.scale(model(torch.ones(1, 1))).backward()
         scaler.step(optimizer), schedule.step(), average.update_parameters(model)
     assert torch.equal(average.module.weight, before) and average.n_averaged == 0
