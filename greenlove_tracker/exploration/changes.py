@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -14,7 +15,6 @@ from greenlove_tracker.exploration.object_tree import ATOMS, is_long
 
 _MOST_BYTES = 64 * 1024**2  # of a tensor or an array whose content is compared
 _MOST_NAMES = 5  # that are said
-_ABSENT = object()
 
 
 def values_of(things: Iterable[tuple[str, Any]], kept: Collection[int]) -> dict[str, Any]:
@@ -24,7 +24,10 @@ def values_of(things: Iterable[tuple[str, Any]], kept: Collection[int]) -> dict[
         things: names and objects.
         kept: identities of those that are put back.
     """
-    return {name: None if id(thing) in kept else _value(thing) for name, thing in things}
+    values = defaultdict[str, list[Any]](list)  # a method and its object have one name
+    for name, thing in things:
+        values[name].append(None if id(thing) in kept else _value(thing))
+    return values
 
 
 def _value(thing: Any) -> Any:
@@ -52,8 +55,7 @@ def _digest(array: Any) -> Any:
 
 def changed_names(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return the names of what has changed, the nearest first; of a container's item that of the container."""
-    # in tuples NaN is what it was
-    names = [n for n in {**before, **now} if (before.get(n, _ABSENT),) != (now.get(n, _ABSENT),)]
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     return list(dict.fromkeys(name.partition("[")[0] for name in names))
 
 

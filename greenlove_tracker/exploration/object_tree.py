@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from itertools import islice
-from types import FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -19,7 +19,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 CONTAINERS = (dict, list, deque, set, tuple, frozenset)
 GRAD_SCALER = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler  # torch < 2.3
 TRAINS = (nn.Module, torch.optim.Optimizer, LRScheduler, ReduceLROnPlateau, GRAD_SCALER)
-ATOMS = (type, ModuleType, str, bytes, int, float, complex, type(None))
+ATOMS = (str, bytes, int, float, complex, type(None))
+_OF_TENSORS = ("requires_grad", "grad", "_backward_hooks", "_post_accumulate_grad_hooks")
 _LONGEST = 1000  # items of a container that are looked at one by one: a longer one is data
 _MOST_OBJECTS = 200_000  # that are looked at
 _LIBRARIES = ("site-packages", "dist-packages")
@@ -61,11 +62,9 @@ def _parts_with_code(thing: Any) -> Named:
         return [("", getattr(thing, name, None)) for name in ("__self__", "__func__", "func", "args", "keywords")]
     if issubclass(kind, FunctionType):
         return _attributes(_variables(thing))
-    if is_long(thing):
-        return ()
-    classes = [vars(base) for base in kind.__mro__ if _is_users(base.__module__)]
-    shared = {name: part for names in classes for name, part in names.items() if not name.startswith("__")}
-    return [*parts_of(thing), *_attributes(shared)]
+    if issubclass(kind, type | ModuleType):
+        return [("", base) for base in getattr(thing, "__bases__", ())] + [*_attributes(_shared(thing))]
+    return () if is_long(thing) else [*parts_of(thing), ("", kind)]
 
 
 def is_long(thing: Any) -> bool:
@@ -74,7 +73,7 @@ def is_long(thing: Any) -> bool:
 
 
 def parts_of(thing: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the items and the attributes of an object that may matter to a training; the gradient of a tensor too."""
+    """Yield the items and the attributes of an object that may matter to a training."""
     kind = type(thing)
     if not is_of_training(kind):
         return
@@ -85,8 +84,6 @@ def parts_of(thing: Any) -> Iterator[tuple[str, Any]]:
     for name in ("_parameters", "_buffers", "_modules") if issubclass(kind, nn.Module) else ():
         yield from _attributes(attributes.get(name, {}))
     yield from _attributes(attributes)
-    if issubclass(kind, torch.Tensor) and thing.is_leaf:
-        yield ".grad", thing.grad
 
 
 def _items(container: Any) -> list[Any]:
@@ -107,8 +104,10 @@ def has_attributes(thing: Any) -> bool:
 
 
 def slots_of(thing: Any) -> dict[str, Any]:
-    """Return the attributes that an object has in slots, by name."""
+    """Return the attributes that an object has in slots, by name, and those of a tensor that training changes."""
     names = copyreg._slotnames(type(thing))  # type: ignore[attr-defined]
+    if issubclass(type(thing), torch.Tensor):
+        names = _OF_TENSORS if thing.is_leaf else ()
     return {name: getattr(thing, name) for name in names if hasattr(thing, name)}
 
 
@@ -119,6 +118,14 @@ def is_of_training(kind: type) -> bool:
     return issubclass(kind, CONTAINERS + TRAINS) or module in ("types", "argparse") or not is_other
 
 
+def _shared(owner: Any) -> dict[str, Any]:
+    """Return the attributes of a class or a module of the user's."""
+    names = vars(owner)
+    if not _is_users(str(names.get("__module__", names.get("__name__")))):
+        return {}
+    return {name: part for name, part in names.items() if not name.startswith("__")}
+
+
 @cache
 def _is_users(module: str) -> bool:
     """Return True of a module that is neither Python's nor an installed library's."""
@@ -126,12 +133,18 @@ def _is_users(module: str) -> bool:
     return module.partition(".")[0] not in _NO_TRAINING and not any(library in file for library in _LIBRARIES)
 
 
+def _names(code: CodeType) -> set[str]:
+    """Return what code names, with that of the functions inside."""
+    inner = [_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
+    return set(code.co_names).union(*inner)
+
+
 def _variables(function: FunctionType) -> dict[str, Any]:
     """Return the variables that a user's function holds, and those of its module that it names."""
     if not _is_users(str(function.__module__)):
         return {}
     code = function.__code__
-    found = {name: function.__globals__.get(name) for name in code.co_names}
+    found = {name: function.__globals__[name] for name in _names(code) if name in function.__globals__}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # it is not filled yet
             found[name] = cell.cell_contents

@@ -36,17 +36,18 @@ _SWITCHES = (
     "backends.mkldnn.conv.fp32_precision",
     "backends.mkldnn.rnn.fp32_precision",
 )
+# The precision of products is wider than the switches above.
 _FUNCTIONS = (
-    ("matmul precision", "get_float32_matmul_precision", "set_float32_matmul_precision"),
-    ("deterministic algorithms", "get_deterministic_debug_mode", "set_deterministic_debug_mode"),
-    ("anomaly mode", "is_anomaly_enabled", "autograd.set_detect_anomaly"),
-    ("default dtype", "get_default_dtype", "set_default_dtype"),
-    ("threads", "get_num_threads", "set_num_threads"),
-    ("gradient mode", "is_grad_enabled", "set_grad_enabled"),
-    ("flash attention", "backends.cuda.flash_sdp_enabled", "backends.cuda.enable_flash_sdp"),
-    ("efficient attention", "backends.cuda.mem_efficient_sdp_enabled", "backends.cuda.enable_mem_efficient_sdp"),
-    ("plain attention", "backends.cuda.math_sdp_enabled", "backends.cuda.enable_math_sdp"),
-    ("cuDNN attention", "backends.cuda.cudnn_sdp_enabled", "backends.cuda.enable_cudnn_sdp"),
+    ("get_float32_matmul_precision", "set_float32_matmul_precision"),
+    ("get_deterministic_debug_mode", "set_deterministic_debug_mode"),
+    ("is_anomaly_enabled", "autograd.set_detect_anomaly"),
+    ("get_default_dtype", "set_default_dtype"),
+    ("get_num_threads", "set_num_threads"),
+    ("is_grad_enabled", "set_grad_enabled"),
+    ("backends.cuda.flash_sdp_enabled", "backends.cuda.enable_flash_sdp"),
+    ("backends.cuda.mem_efficient_sdp_enabled", "backends.cuda.enable_mem_efficient_sdp"),
+    ("backends.cuda.math_sdp_enabled", "backends.cuda.enable_math_sdp"),
+    ("backends.cuda.cudnn_sdp_enabled", "backends.cuda.enable_cudnn_sdp"),
 )
 
 
@@ -86,7 +87,7 @@ def random_states() -> list[SavedState]:
     states = [
         SavedState("Python's random state", random.getstate, random.setstate),
         SavedState("torch's random state", torch.get_rng_state, torch.set_rng_state),
-        SavedState("NumPy's random state", partial(np.random.get_state, legacy=False), np.random.set_state),
+        SavedState("NumPy's random state", np.random.get_state, np.random.set_state),
         SavedState(
             "cuda random states",
             lambda: torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
@@ -136,45 +137,39 @@ def plain_value(value: Any) -> Any:
 
 def switches() -> list[SavedState]:
     """Return the process-wide switches of torch that choose kernels, and with them the last bits of a result."""
-
-    def called(name: str, *value: Any) -> Any:
-        return attrgetter(name)(torch)(*value)
-
-    def set_attribute(name: str, value: Any) -> None:
-        owner, _, attribute = name.rpartition(".")
-        setattr(attrgetter(owner)(torch), attribute, value)
-
-    # The precision of products is wider than the switches below.
-    return [
-        *(_switch(name, partial(called, get), partial(called, put)) for name, get, put in _FUNCTIONS),
-        *(_switch(name, partial(attrgetter(name), torch), partial(set_attribute, name)) for name in _SWITCHES),
-    ]
+    return [*(_switch(*names) for names in _FUNCTIONS), *(_switch(name) for name in _SWITCHES)]
 
 
-def _switch(name: str, get: Callable[[], Any], put: Callable[[Any], object]) -> SavedState:
+def _switch(name: str, name_of_setter: str | None = None) -> SavedState:
+    """Return a switch of torch: an attribute, or what one function returns and another one sets."""
+    owner, _, attribute = name.rpartition(".")
+
     def value() -> Any:  # None where this torch lacks the switch, or refuses it since its newer form was used
         with contextlib.suppress(AttributeError, RuntimeError):
-            return get()
+            found = attrgetter(name)(torch)
+            return found if name_of_setter is None else found()
 
     def put_back(was: Any) -> None:
-        if was is not None and value() != was:  # setting one of them may set others
-            put(was)
+        if was is None or value() == was:  # setting one of them may set others
+            return
+        if name_of_setter is None:
+            setattr(attrgetter(owner)(torch), attribute, was)
+        else:
+            attrgetter(name_of_setter)(torch)(was)
 
     return SavedState(name, value, put_back)
 
 
 def saved_generator(name: str, source: Any) -> SavedState | None:
     """Return the state of a generator of random numbers; None where the object is none."""
-    if isinstance(source, torch.Generator):
-        return SavedState(name, source.get_state, source.set_state)
-    if isinstance(source, random.Random) and not isinstance(source, random.SystemRandom):
-        return SavedState(name, source.getstate, source.setstate)
-    if isinstance(source, np.random.RandomState):
-        return SavedState(name, partial(source.get_state, legacy=False), source.set_state)
     if isinstance(source, np.random.Generator):
         source = source.bit_generator
     if isinstance(source, np.random.BitGenerator):
         return SavedState(name, partial(getattr, source, "state"), partial(setattr, source, "state"))
+    if isinstance(source, torch.Generator | np.random.RandomState):
+        return SavedState(name, source.get_state, source.set_state)
+    if isinstance(source, random.Random) and not isinstance(source, random.SystemRandom):
+        return SavedState(name, source.getstate, source.setstate)
     return None
 
 

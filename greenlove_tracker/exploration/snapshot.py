@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from operator import setitem
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -251,7 +251,12 @@ def _is_value(thing: Any) -> bool:
         return False
     is_its_content = kind.__eq__ is not object.__eq__  # as all numbers, texts and containers are
     is_of_torch = kind.__module__ == "torch" or saved_generator("", thing) is not None
-    return is_its_content or is_of_torch or issubclass(kind, (*ATOMS, FunctionType)) or has_attributes(thing)
+    return (
+        is_its_content
+        or is_of_torch
+        or issubclass(kind, (*ATOMS, type, ModuleType, FunctionType))
+        or has_attributes(thing)
+    )
 
 
 def _storage_undo(storage: torch.UntypedStorage) -> Callable[[], None]:
@@ -269,20 +274,17 @@ def _octets(storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 def _tensor_undo(tensor: torch.Tensor) -> Callable[[], object]:
-    """Return what lets a tensor have the memory, the gradient and the flag that it has."""
-    was_leaf = tensor.is_leaf
-    required_grad = tensor.requires_grad
-    grad = tensor.grad if was_leaf else None
+    """Return what lets a tensor have the memory and the attributes that it has."""
+    put_attributes_back = _object_undo(tensor)
     data = tensor.data
+    was_leaf = tensor.is_leaf and not tensor.is_inference()
 
     def undo() -> None:
-        if tensor.is_inference() or not was_leaf:
-            return
-        if not tensor.is_leaf:
-            tensor.detach_()  # a step wrote its result into a buffer
-        tensor.data = data
-        tensor.requires_grad_(required_grad)
-        tensor.grad = grad
+        if was_leaf:
+            if not tensor.is_leaf:
+                tensor.detach_()  # a step wrote its result into a buffer
+            tensor.data = data
+        put_attributes_back()
 
     return undo
 
