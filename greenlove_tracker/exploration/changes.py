@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from greenlove_tracker.exploration.object_tree import ATOMS, is_long
+from greenlove_tracker.exploration.object_tree import ATOMS, CONTAINERS
 
 _MOST_BYTES = 64 * 1024**2  # of a tensor or an array whose content is compared
-_MOST_NAMES = 5  # that are said
 
 
 def values_of(things: Iterable[tuple[str, Any]], kept: Collection[int]) -> dict[str, Any]:
@@ -38,7 +37,7 @@ def _value(thing: Any) -> Any:
         return _digest(thing)
     if issubclass(kind, bytearray) or kind.__module__ == "itertools":
         return repr(thing)
-    return len(thing) if is_long(thing) else kind.__qualname__
+    return len(thing) if issubclass(kind, CONTAINERS) else kind.__qualname__
 
 
 def _digest(array: Any) -> Any:
@@ -57,9 +56,3 @@ def changed_names(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
     """Return the names of what has changed, the nearest first; of a container's item that of the container."""
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     return list(dict.fromkeys(name.partition("[")[0] for name in names))
-
-
-def said(names: list[str]) -> str:
-    """Return the names as a text, the first few of many."""
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -18,9 +18,9 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 CONTAINERS = (dict, list, deque, set, tuple, frozenset)
 GRAD_SCALER = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler  # torch < 2.3
-TRAINS = (nn.Module, torch.optim.Optimizer, LRScheduler, ReduceLROnPlateau, GRAD_SCALER)
+TRAINS = (torch.Tensor, nn.Module, torch.optim.Optimizer, LRScheduler, ReduceLROnPlateau, GRAD_SCALER)
 ATOMS = (str, bytes, int, float, complex, type(None))
-_OF_TENSORS = ("requires_grad", "grad", "_backward_hooks", "_post_accumulate_grad_hooks")
+_OF_TENSORS = ("data", "requires_grad", "grad", "_backward_hooks", "_post_accumulate_grad_hooks")
 _LONGEST = 1000  # items of a container that are looked at one by one: a longer one is data
 _MOST_OBJECTS = 200_000  # that are looked at
 _LIBRARIES = ("site-packages", "dist-packages")
@@ -64,12 +64,9 @@ def _parts_with_code(thing: Any) -> Named:
         return _attributes(_variables(thing))
     if issubclass(kind, type | ModuleType):
         return [("", base) for base in getattr(thing, "__bases__", ())] + [*_attributes(_shared(thing))]
-    return () if is_long(thing) else [*parts_of(thing), ("", kind)]
-
-
-def is_long(thing: Any) -> bool:
-    """Return True of a container of so many items that they are data."""
-    return issubclass(type(thing), CONTAINERS) and len(thing) > _LONGEST
+    if issubclass(kind, CONTAINERS) and len(thing) > _LONGEST:
+        return ()
+    return [*parts_of(thing), ("", kind)]
 
 
 def parts_of(thing: Any) -> Iterator[tuple[str, Any]]:
@@ -81,6 +78,8 @@ def parts_of(thing: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"[{number}]", item) for number, item in enumerate(_items(thing)))
     attributes = {**getattr(thing, "__dict__", {}), **slots_of(thing)}
     attributes.pop("_iterator", None)  # workers of a loader
+    if issubclass(kind, torch.Tensor):
+        attributes.pop("data", None)
     for name in ("_parameters", "_buffers", "_modules") if issubclass(kind, nn.Module) else ():
         yield from _attributes(attributes.get(name, {}))
     yield from _attributes(attributes)
@@ -107,7 +106,7 @@ def slots_of(thing: Any) -> dict[str, Any]:
     """Return the attributes that an object has in slots, by name, and those of a tensor that training changes."""
     names = copyreg._slotnames(type(thing))  # type: ignore[attr-defined]
     if issubclass(type(thing), torch.Tensor):
-        names = _OF_TENSORS if thing.is_leaf else ()
+        names = _OF_TENSORS if thing.is_leaf and not thing.is_inference() else ()
     return {name: getattr(thing, name) for name in names if hasattr(thing, name)}
 
 

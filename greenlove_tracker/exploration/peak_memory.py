@@ -131,7 +131,7 @@ def peak_of_steps(
 ) -> MemoryRow:
     """Make steps until the optimizer has stepped twice, and return the peak of what lived meanwhile.
 
-    Inside ``preserved`` they are taken back. A model on ``meta`` computes nothing, and needs no memory.
+    Inside a ``Snapshot`` they are taken back. A model on ``meta`` computes nothing, and needs no memory.
 
     Args:
         training: on any device.

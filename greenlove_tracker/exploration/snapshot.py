@@ -13,12 +13,11 @@ import copy
 import gc
 import os
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import setitem
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import psutil
@@ -26,11 +25,10 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.optim.swa_utils import AveragedModel
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
-from greenlove_tracker.exploration.changes import changed_names, said, values_of
+from greenlove_tracker.exploration.changes import changed_names, values_of
 from greenlove_tracker.exploration.object_tree import (
-    ATOMS,
     CONTAINERS,
     GRAD_SCALER,
     TRAINS,
@@ -41,7 +39,7 @@ from greenlove_tracker.exploration.object_tree import (
     walk,
 )
 from greenlove_tracker.exploration.peak_memory import storages_of
-from greenlove_tracker.exploration.random_state import SavedState, generators_within, saved_generator, saved_process
+from greenlove_tracker.exploration.random_state import SavedState, saved_generator, saved_process
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.machine.devices import machine_share
 from greenlove_tracker.text.format import significant
@@ -50,6 +48,7 @@ from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
 from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 
 _HOST_SHARE = 0.8  # of the host's free memory, that copies may take
+_MOST_NAMES = 5  # that are said
 _REFILLED = (OrderedDict, dict, list, deque, set)
 
 
@@ -57,60 +56,24 @@ class RestoreError(GreenloveError, RuntimeError):
     """Something could not be put back after an exploration; the message names it and says what to do."""
 
 
-@contextmanager
-def preserved(
-    models: Any,
-    optimizers: Any = (),
-    *,
-    loaders: Any = (),
-    others: Sequence[Any] = (),
-    watched: Mapping[str, Any] | None = None,
-) -> Iterator[list[str]]:
-    """Put back what the block inside changes, also where it fails or is interrupted, and warn of what stays changed.
-
-    Args:
-        models: this and what follows as of ``Snapshot``.
-        optimizers: likewise.
-        loaders: likewise.
-        others: likewise.
-        watched: likewise.
-
-    Yields:
-        A list, which holds afterwards the names of what stays changed.
-
-    Raises:
-        RestoreError: something could not be put back.
-        UsageError: as ``Snapshot``, before anything runs.
-    """
-    snapshot = Snapshot(models, optimizers, loaders=loaders, others=others, watched=watched)
-    changed = list[str]()
-    try:
-        yield changed
-    finally:
-        snapshot.restore()
-        changed += snapshot.changed()
-        if changed:
-            WarnOnce().warn(
-                "changed",
-                f"the trials have changed {said(changed)}, which nobody puts back. Put it back before you train on, or "
-                "name it in also_restore: a plain object, one with state_dict() and load_state_dict(), or a pair of "
-                "functions (save, restore)",
-            )
-
-
 class Snapshot:
-    """The state of a training when the snapshot was taken; copies lie in the host's memory.
+    """The state of a training when the snapshot was taken, and ``with`` it what the block inside changes is put back.
+
+    That is also done where the block fails or is interrupted; a warning names what stays changed. Copies lie in the
+    host's memory.
 
     Args:
         models: one module or several; the criterion too, where it is a module or a plain object.
         optimizers: one or several.
         loaders: one or several sources of batches: a DataLoader, or the data set that it is made from.
-        others: what the user names: modules, schedulers, scalers, random generators, objects with ``state_dict`` and
-            ``load_state_dict``, or pairs of functions (save, restore).
-        watched: by name, whatever may hold what is changed: its random generators are put back, all else is compared.
+        others: what the user names: modules, schedulers, scalers, random generators, plain objects, objects with
+            ``state_dict`` and ``load_state_dict``, or pairs of functions (save, restore).
+        watched: by name, whatever may hold what is changed: its random generators are put back, and the attributes of
+            its loaders, samplers and data sets; all else is compared.
 
     Attributes:
         size_bytes: of the copies of tensors together.
+        left_changed: after the block, the names of what stays changed.
 
     Raises:
         UsageError: there is no memory for the copies, or something cannot be saved; nothing was changed.
@@ -126,35 +89,58 @@ class Snapshot:
         watched: Mapping[str, Any] | None = None,
     ) -> None:
         put_process_back = saved_process()  # first, and put back last: all else may draw
+        self.left_changed: list[str] = []
+        self._watched = watched or {}
+        self._kept: dict[int, Any] = {}  # held, so that no other object gets the id meanwhile
+        self._undos: list[tuple[str, Callable[[], object]]] = []
         named = [(f"also_restore[{index}]", thing) for index, thing in enumerate(others)]
         named += [("a model", model) for model in each_of(models)]
         named += [("an optimizer", optimizer) for optimizer in each_of(optimizers)]
-        states = [_own_state(name, thing) for name, thing in named]
-        undos: list[tuple[str, Callable[[], object]]] = []
-        kept: dict[int, Any] = {}  # held, so that no other object gets the id meanwhile
-        for name, thing in walk(named, lambda thing: parts_of(thing) if id(thing) in kept else ()):
+        for name, thing in walk(named, lambda thing: parts_of(thing) if id(thing) in self._kept else ()):
             undo = _undo_of(name, thing)
             if undo is not None:
-                kept[id(thing)] = thing
-                undos.append((name, undo))
-        undos.reverse()  # parts before what holds them
-        loaders = each_of(loaders)
-        for loader in loaders:
-            undos += [("the data", _content_undo(vars(part))) for part in _loader_parts(loader)]
-        storages = storages_of([thing for thing in kept.values() if isinstance(thing, torch.Tensor)])
-        copied = {storage._cdata: storage for storage in storages if storage.device.type != "meta"}
+                self._kept[id(thing)] = thing
+                self._undos.append((name, undo))
+        self._undos.reverse()  # parts before what holds them
+        states = [_own_state(name, thing) for name, thing in named if not self._is_kept(thing)]
+        tensors = [thing for thing in self._kept.values() if isinstance(thing, torch.Tensor)]
+        copied = {storage._cdata: storage for storage in storages_of(tensors) if storage.device.type != "meta"}
         self.size_bytes = sum(storage.nbytes() for storage in copied.values())
         _check_memory(self.size_bytes)
-        undos += [("values", _storage_undo(storage)) for storage in copied.values()]
-        self._watched = dict(watched or {})
-        generators = generators_within([*self._watched.values(), *loaders])
-        undos += [(state.name, state.undo()) for state in (*states, *generators) if state is not None]
-        self._undos = [*undos, ("random states", put_process_back)]
-        self._kept = kept
+        self._undos += [("values", _storage_undo(storage)) for storage in copied.values()]
+        loaders = each_of(loaders)
+        kinds = (DataLoader, Sampler, Dataset, *(type(loader) for loader in loaders if has_attributes(loader)))
+        for name, thing in objects_within([*self._watched.items(), *(("the data", loader) for loader in loaders)]):
+            if isinstance(thing, kinds):
+                self._undos.append((name, _content_undo(vars(thing))))
+            states.append(saved_generator(name, thing))
+        self._undos += [(state.name, state.undo()) for state in states if state is not None]
+        self._undos.append(("random states", put_process_back))
         self._before = self._values()
         for loader in loaders:
             if getattr(loader, "_iterator", None) is not None:
                 loader._iterator = None  # the user's workers are set aside: the exploration starts others
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Put everything back, and warn of what stays changed.
+
+        Raises:
+            RestoreError: something could not be put back; all else was.
+        """
+        self.restore()
+        self.left_changed = changed_names(self._before, self._values())
+        if self.left_changed:
+            more = len(self.left_changed) - _MOST_NAMES
+            names = [*self.left_changed[:_MOST_NAMES], *([f"{more} more"] if more > 0 else [])]
+            WarnOnce().warn(
+                "changed",
+                f"the trials have changed {', '.join(names)}, which nobody puts back. Put it back before you train on, "
+                "or name it in also_restore: a plain object, one with state_dict() and load_state_dict(), or a pair of "
+                "functions (save, restore)",
+            )
 
     def restore(self) -> None:
         """Put everything back; may be called again.
@@ -176,9 +162,8 @@ class Snapshot:
                 "Training on would differ from a run that never explored: build the model and what trains it anew"
             ) from failures[0][1]
 
-    def changed(self) -> list[str]:
-        """Return the names of what is watched and is another than it was."""
-        return changed_names(self._before, self._values())
+    def _is_kept(self, thing: Any) -> bool:
+        return id(thing) in self._kept and not isinstance(thing, list | tuple)  # these may be a pair of functions
 
     def _values(self) -> dict[str, Any]:
         return values_of(objects_within(self._watched.items()), self._kept)
@@ -196,8 +181,6 @@ def _undo_of(name: str, thing: Any) -> Callable[[], object] | None:
     if isinstance(thing, nn.parameter.UninitializedTensorMixin):
         owner, _, path = name.partition(".")
         raise UsageError(f"{owner} is lazy: {path} has no shape yet. Run a batch through the model, then explore")
-    if isinstance(thing, torch.Tensor):
-        return _tensor_undo(thing)
     if isinstance(thing, np.ndarray) and thing.flags.writeable:
         return partial(setitem, thing, ..., thing.copy())
     if isinstance(thing, CONTAINERS + TRAINS) or is_plain(thing):
@@ -205,25 +188,15 @@ def _undo_of(name: str, thing: Any) -> Callable[[], object] | None:
     return None
 
 
-def _loader_parts(loader: Any) -> list[Any]:
-    """Return a loader, its samplers and its data set, as far as they have attributes."""
-    batch_sampler = getattr(loader, "batch_sampler", None)
-    parts = [getattr(loader, name, None) for name in ("dataset", "sampler")]
-    parts += [loader, batch_sampler, getattr(batch_sampler, "sampler", None)]
-    return [part for part in parts if hasattr(part, "__dict__") and not isinstance(part, type)]
-
-
-def _own_state(name: str, thing: Any) -> SavedState | None:
-    """Return the state of what the user names, where it saves and restores itself.
+def _own_state(name: str, thing: Any) -> SavedState:
+    """Return the state of what the user names, which saves and restores itself.
 
     Raises:
-        UsageError: it can neither be put back by us nor restores itself.
+        UsageError: it does not.
     """
     is_pair = isinstance(thing, tuple | list) and len(thing) == 2
     if is_pair and all(callable(part) and not isinstance(part, nn.Module) for part in thing):
         return SavedState(name, *thing)
-    if isinstance(thing, (torch.Tensor, *TRAINS)) or saved_generator(name, thing) is not None or is_plain(thing):
-        return None
     if all(callable(getattr(thing, method, None)) for method in ("state_dict", "load_state_dict")):
         return SavedState(
             name,  # copied in both directions: many a state_dict is the object's own state
@@ -250,13 +223,9 @@ def _is_value(thing: Any) -> bool:
     if issubclass(kind, DataLoader | Dataset):
         return False
     is_its_content = kind.__eq__ is not object.__eq__  # as all numbers, texts and containers are
+    is_code = issubclass(kind, type | ModuleType | FunctionType | None)
     is_of_torch = kind.__module__ == "torch" or saved_generator("", thing) is not None
-    return (
-        is_its_content
-        or is_of_torch
-        or issubclass(kind, (*ATOMS, type, ModuleType, FunctionType))
-        or has_attributes(thing)
-    )
+    return is_its_content or is_code or is_of_torch or has_attributes(thing)
 
 
 def _storage_undo(storage: torch.UntypedStorage) -> Callable[[], None]:
@@ -273,22 +242,6 @@ def _octets(storage: torch.UntypedStorage) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8).set_(storage)
 
 
-def _tensor_undo(tensor: torch.Tensor) -> Callable[[], object]:
-    """Return what lets a tensor have the memory and the attributes that it has."""
-    put_attributes_back = _object_undo(tensor)
-    data = tensor.data
-    was_leaf = tensor.is_leaf and not tensor.is_inference()
-
-    def undo() -> None:
-        if was_leaf:
-            if not tensor.is_leaf:
-                tensor.detach_()  # a step wrote its result into a buffer
-            tensor.data = data
-        put_attributes_back()
-
-    return undo
-
-
 def _object_undo(thing: Any) -> Callable[[], object]:
     """Return what lets an object have its class again, which parametrizations change, its attributes and its items."""
     kind = type(thing)
@@ -299,6 +252,8 @@ def _object_undo(thing: Any) -> Callable[[], object]:
     def undo() -> None:
         if type(thing) is not kind:
             thing.__class__ = kind
+        if "grad" in slots and not thing.is_leaf:
+            thing.detach_()  # a step wrote its result into a buffer
         for name, value in slots.items():
             object.__setattr__(thing, name, value)
         for put_content_back in contents:

@@ -17,7 +17,7 @@ import torch
 
 from greenlove_tracker.exploration.estimator import check_single_process
 from greenlove_tracker.exploration.random_state import saved_process
-from greenlove_tracker.exploration.snapshot import preserved
+from greenlove_tracker.exploration.snapshot import Snapshot
 from greenlove_tracker.exploration.trial_session import TrialSession
 from greenlove_tracker.extrapolation.draws import student_quantile
 from greenlove_tracker.extrapolation.ratios import RatioFit, budget_needed_s, fit_ratios, rounded_budget_s, verdict_of
@@ -116,7 +116,7 @@ def compare(
     load_settings(given)  # a bad one is refused now
     began_s = (clock or SystemClock()).perf_s()
     try:
-        with preserved((), watched={"task": task}) as changed:
+        with Snapshot((), watched={"task": task}) as around:
             parts = parts_of(task, seed)
             of_task = {name: parts[name] for name in setting_names() if name in parts}
             fields = [Field(COMPARED, ", ".join(technique.name for technique in named))]
@@ -129,7 +129,7 @@ def compare(
         error.add_note("raised by the training that greenlove_tracker compared; everything is as it was before")
         raise
     with run:
-        return run.concluded(tuple(changed))
+        return run.concluded(tuple(around.left_changed))
 
 
 def techniques_of(given: str | Sequence[str | Technique]) -> list[Technique]:

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from greenlove_tracker.exploration.peak_memory import MOST_BATCHES, peak_of_steps
-from greenlove_tracker.exploration.snapshot import preserved
+from greenlove_tracker.exploration.snapshot import Snapshot
 from greenlove_tracker.techniques.arm import Arm, Task, build_arm
 from greenlove_tracker.techniques.compare import reason_of
 from greenlove_tracker.techniques.technique import Technique, technique_named
@@ -42,7 +42,7 @@ def estimate_memory(
     """
     chosen = [technique_named(t) if isinstance(t, str) else t for t in techniques]
     rows = []
-    with preserved(()):
+    with Snapshot(()):
         for technique in (None, *chosen):
             try:
                 rows.append(_row_of(build_arm(task, technique, seed=seed), as_on_gpu=as_on_gpu))
@@ -62,7 +62,7 @@ def _row_of(arm: Arm, *, as_on_gpu: bool) -> MemoryRow:
         closing(arm.source),
         arm.active(),
         warnings.catch_warnings(),
-        preserved(training.modules, arm.parts["optimizer"]),
+        Snapshot(training.modules, arm.parts["optimizer"]),
     ):
         warnings.simplefilter("ignore")  # of what has no meaning for tensors without data
         found = peak_of_steps(training, arm.source.first(MOST_BATCHES), as_on_gpu=as_on_gpu)

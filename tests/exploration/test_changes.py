@@ -19,7 +19,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from greenlove_tracker import Estimator  # noqa: E402
-from greenlove_tracker.exploration.snapshot import preserved  # noqa: E402
+from greenlove_tracker.exploration.snapshot import Snapshot  # noqa: E402
 from greenlove_tracker.techniques.compare import compare  # noqa: E402
 from greenlove_tracker.vocabulary.errors import UsageError  # noqa: E402
 
@@ -97,14 +97,14 @@ def test_what_a_model_changes_is_put_back_or_said(change: Any, said: list[str], 
     model = Model()
     model.change = change
     before = copy.deepcopy(model.annealed), model.layer.weight.clone(), set(vars(model)), set(vars(model.layer))
-    with preserved(model, watched={"model": model}) as left:
+    with Snapshot(model, watched={"model": model}) as snapshot:
         model(torch.ones(1, 2)), model(torch.ones(1, 2))
     annealed, weight, names, names_of_layer = before
     assert (model.annealed.beta, model.annealed.history, model.annealed.array.sum()) == (annealed.beta, [], 0)
     assert model.annealed.counts == {} and model.slotted.n == 0 and model.table.rows[0].tolist() == [0, 1]
     assert set(vars(model)) == names and set(vars(model.layer)) == names_of_layer and type(model.layer) is nn.Linear
     assert torch.equal(model.layer.weight, weight) and not hasattr(model, "late") and not model.layer._forward_hooks
-    assert left == said
+    assert snapshot.left_changed == said
     assert [name in caplog.text for name in said] == [True] * len(said) and bool(caplog.text) == bool(said)
 
 
