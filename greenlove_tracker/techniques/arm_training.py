@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from greenlove_tracker.exploration.peak_memory import cuda_peak, peak_of_steps
+from greenlove_tracker.exploration.peak_memory import peak_of_steps, started_cuda_peak
 from greenlove_tracker.exploration.random_state import saved_process
 from greenlove_tracker.exploration.trials import Deadline
 from greenlove_tracker.machine import devices
@@ -161,16 +161,16 @@ class ArmTraining:
         n_begun = self._n_begun
         done = 0
         losses = deque[Any](maxlen=_LAST_LOSSES)
-        with cuda_peak(self.arm.training_step().kept_tensors, self.arm.device) as peak:
-            began_s = self._perf_s()
-            while done < samples:
-                n_samples, loss = self._step()
-                done += n_samples
-                losses.append(loss)
-                if deadline.has_passed_after_step() and done < samples:
-                    raise CutOffError
-            duration_s = self._rested_s() - began_s
-            peak_bytes = peak()
+        peak_bytes = started_cuda_peak(self.arm.training_step().kept(), self.arm.device)
+        began_s = self._perf_s()
+        while done < samples:
+            n_samples, loss = self._step()
+            done += n_samples
+            losses.append(loss)
+            if deadline.has_passed_after_step() and done < samples:
+                raise CutOffError
+        duration_s = self._rested_s() - began_s
+        measured_bytes = peak_bytes()
         self.record.starts_s.append(start_s)
         self.record.n_starts += self._n_begun - n_begun
         return ArmTrial(
@@ -181,7 +181,7 @@ class ArmTraining:
             duration_s,
             done,
             start_s,
-            peak_memory_bytes=self.step_peak_bytes if peak_bytes is None else peak_bytes,
+            peak_memory_bytes=self.step_peak_bytes if measured_bytes is None else measured_bytes,
             loss=_mean_loss(losses),
         )
 
