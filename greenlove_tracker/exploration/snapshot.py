@@ -102,6 +102,7 @@ class Snapshot:
                 self._kept[id(thing)] = thing
                 self._undos.append((name, undo))
         self._undos.reverse()  # parts before what holds them
+        states: list[SavedState | None]
         states = [_own_state(name, thing) for name, thing in named if not self._is_kept(thing)]
         tensors = [thing for thing in self._kept.values() if isinstance(thing, torch.Tensor)]
         copied = {storage._cdata: storage for storage in storages_of(tensors) if storage.device.type != "meta"}
