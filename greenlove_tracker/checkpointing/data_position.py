@@ -35,7 +35,7 @@ class PositionedBatches:
     def __init__(self, loader: Any) -> None:
         self._loader = loader
         self._has_state = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
-        self._generators = generators_within([loader])
+        self._generators = generators_within(loader)
         self._first: int | None = None  # digest of the first batch
         self.n_done = 0
         self.differs = list[str]()

@@ -1,17 +1,19 @@
-"""What hangs on a user's objects, by name: found without running code of theirs."""
+"""What hangs on a user's objects, by name, and whether it has changed: found without running code of theirs."""
 
 from __future__ import annotations
 
 import copyreg
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import zlib
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from itertools import islice
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
@@ -23,6 +25,7 @@ ATOMS = (str, bytes, int, float, complex, type(None))
 _OF_TENSORS = ("data", "requires_grad", "grad", "_backward_hooks", "_post_accumulate_grad_hooks")
 _LONGEST = 1000  # items of a container that are looked at one by one: a longer one is data
 _MOST_OBJECTS = 200_000  # that are looked at
+_MOST_BYTES = 64 * 1024**2  # of a tensor or an array whose content is compared
 _LIBRARIES = ("site-packages", "dist-packages")
 # What tells people of a training changes with each step, and changes no training.
 _REPORTERS = {"greenlove_tracker", "mlflow", "rich", "tensorboard", "tensorboardX", "tqdm", "wandb"}
@@ -148,3 +151,45 @@ def _variables(function: FunctionType) -> dict[str, Any]:
         with suppress(ValueError):  # it is not filled yet
             found[name] = cell.cell_contents
     return {**found, **vars(function), "__defaults__": function.__defaults__, "__kwdefaults__": function.__kwdefaults__}
+
+
+def values_of(things: Named, kept: Collection[int]) -> dict[str, Any]:
+    """Return what tells whether objects have changed, beside what hangs on them, by name.
+
+    Args:
+        things: names and objects.
+        kept: identities of those that are put back.
+    """
+    values = defaultdict[str, list[Any]](list)  # a method and its object have one name
+    for name, thing in things:
+        values[name].append(None if id(thing) in kept else _value(thing))
+    return values
+
+
+def _value(thing: Any) -> Any:
+    kind = type(thing)
+    if issubclass(kind, ATOMS):
+        return thing
+    if issubclass(kind, torch.Tensor | np.ndarray | np.generic):
+        return _digest(thing)
+    if issubclass(kind, bytearray) or kind.__module__ == "itertools":
+        return repr(thing)
+    return len(thing) if issubclass(kind, CONTAINERS) else kind.__qualname__
+
+
+def _digest(array: Any) -> Any:
+    """Return shape and content of a tensor or an array; of a large tensor a count of its changes."""
+    form = (tuple(array.shape), str(array.dtype))
+    with suppress(Exception):  # sparse ones have no memory of their own, and those on meta none at all
+        if array.nbytes > _MOST_BYTES:
+            return (*form, getattr(array, "_version", None))
+        if isinstance(array, torch.Tensor):
+            array = array.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+        return (*form, zlib.crc32(array.tobytes()))
+    return form
+
+
+def changed_names(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return the names of what has changed, the nearest first; of a container's item that of the container."""
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    return list(dict.fromkeys(name.partition("[")[0] for name in names))

@@ -25,7 +25,6 @@ from greenlove_tracker.vocabulary.comparisons import MEASURED_STEP, META, Memory
 
 N_STEPS = 2  # the states of the optimizer exist from the second on
 MOST_BATCHES = 64  # until the optimizer has stepped twice: that many are accumulated at most
-_GPU_BLOCK_BYTES = 512  # of CUDA's allocator, which gives whole blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +66,17 @@ class TrainingStep:
 class _LiveTensors(TorchDispatchMode):  # type: ignore[misc]
     """Follows the memory of a training's tensors: what it keeps, and what operators return inside.
 
-    Args:
-        training: whose device is followed.
-        block_bytes: each memory takes whole blocks of so many bytes.
-
     Attributes:
         peak_bytes: the most that lived at once.
         gradients_bytes: of that, the gradients.
     """
 
-    def __init__(self, training: TrainingStep, block_bytes: int) -> None:
+    def __init__(self, training: TrainingStep) -> None:
         super().__init__()
         self.peak_bytes = 0
         self.gradients_bytes = 0
         self._weights = training.weights()
         self._device = training.device
-        self._block_bytes = block_bytes
         self._live_bytes = 0
         self._known: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self.count(training.kept())
@@ -103,7 +97,7 @@ class _LiveTensors(TorchDispatchMode):  # type: ignore[misc]
         for storage in storages_of(value, self._device):
             key = storage._cdata
             if key not in self._known:
-                n_bytes = -(-storage.nbytes() // self._block_bytes) * self._block_bytes
+                n_bytes = storage.nbytes()
                 self._live_bytes += n_bytes
                 self._known[key] = weakref.ref(storage, partial(self._remove, key, n_bytes))
 
@@ -142,7 +136,7 @@ def peak_of_steps(
     for group in groups:
         if group.get("foreach", False) is None and not group.get("fused"):
             group["foreach"] = True
-    live = _LiveTensors(training, _GPU_BLOCK_BYTES if as_on_gpu else 1)
+    live = _LiveTensors(training)
     with counted_updates(training.optimizers) as n_updates:
         for n_batches in range(most_batches):
             made = n_updates()

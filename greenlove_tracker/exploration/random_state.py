@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map_only
 
 from greenlove_tracker.exploration.object_tree import objects_within
 from greenlove_tracker.vocabulary.errors import UsageError
@@ -119,20 +119,14 @@ def put_back_random_state_values(values: Mapping[str, Any]) -> tuple[str, ...]:
     for name in {**values, **here}:
         try:
             here[name].put_back(values[name])
-        except (AssertionError, AttributeError, RuntimeError, ValueError, TypeError, LookupError):
+        except Exception:  # whatever the library makes of it
             left.append(name)
     return tuple(left)
 
 
 def plain_value(value: Any) -> Any:
     """Return a random state in plain types, which all generators take back: arrays of NumPy become lists."""
-
-    def plain(part: Any) -> Any:
-        if isinstance(part, np.ndarray | np.generic):
-            return part.tolist()
-        return part.clone() if isinstance(part, torch.Tensor) else part
-
-    return tree_map(plain, value)
+    return tree_map_only(np.ndarray, np.ndarray.tolist, value)
 
 
 def switches() -> list[SavedState]:
@@ -173,8 +167,7 @@ def saved_generator(name: str, source: Any) -> SavedState | None:
     return None
 
 
-def generators_within(roots: Iterable[Any]) -> list[SavedState]:
-    """Return the generators that hang on these objects: on a dataset's transforms, on a collate function."""
-    found = objects_within(("", root) for root in roots)
-    states = [saved_generator("a random generator", thing) for _, thing in found]
+def generators_within(source: Any) -> list[SavedState]:
+    """Return the generators that hang on a source of batches: on a dataset's transforms, on a collate function."""
+    states = [saved_generator(name, thing) for name, thing in objects_within([("the data", source)])]
     return [state for state in states if state is not None]

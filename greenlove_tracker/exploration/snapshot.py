@@ -27,15 +27,16 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from greenlove_tracker.exploration.changes import changed_names, values_of
 from greenlove_tracker.exploration.object_tree import (
     CONTAINERS,
     GRAD_SCALER,
     TRAINS,
+    changed_names,
     has_attributes,
     objects_within,
     parts_of,
     slots_of,
+    values_of,
     walk,
 )
 from greenlove_tracker.exploration.peak_memory import storages_of
@@ -103,14 +104,14 @@ class Snapshot:
                 self._undos.append((name, undo))
         self._undos.reverse()  # parts before what holds them
         states: list[SavedState | None]
-        states = [_own_state(name, thing) for name, thing in named if not self._is_kept(thing)]
+        states = [_own_state(n, t) for n, t in named if isinstance(t, list | tuple) or id(t) not in self._kept]
         tensors = [thing for thing in self._kept.values() if isinstance(thing, torch.Tensor)]
         copied = {storage._cdata: storage for storage in storages_of(tensors) if storage.device.type != "meta"}
         self.size_bytes = sum(storage.nbytes() for storage in copied.values())
         _check_memory(self.size_bytes)
         self._undos += [("values", _storage_undo(storage)) for storage in copied.values()]
         loaders = each_of(loaders)
-        kinds = (DataLoader, Sampler, Dataset, *(type(loader) for loader in loaders if has_attributes(loader)))
+        kinds = (DataLoader, Sampler, Dataset, *(type(loader) for loader in loaders if hasattr(loader, "__dict__")))
         for name, thing in objects_within([*self._watched.items(), *(("the data", loader) for loader in loaders)]):
             if isinstance(thing, kinds):
                 self._undos.append((name, _content_undo(vars(thing))))
@@ -134,8 +135,9 @@ class Snapshot:
         self.restore()
         self.left_changed = changed_names(self._before, self._values())
         if self.left_changed:
-            more = len(self.left_changed) - _MOST_NAMES
-            names = [*self.left_changed[:_MOST_NAMES], *([f"{more} more"] if more > 0 else [])]
+            names = self.left_changed[:_MOST_NAMES]
+            if len(self.left_changed) > _MOST_NAMES:
+                names.append(f"{len(self.left_changed) - _MOST_NAMES} more")
             WarnOnce().warn(
                 "changed",
                 f"the trials have changed {', '.join(names)}, which nobody puts back. Put it back before you train on, "
@@ -162,9 +164,6 @@ class Snapshot:
                 f"the exploration could not put back {texts}. "
                 "Training on would differ from a run that never explored: build the model and what trains it anew"
             ) from failures[0][1]
-
-    def _is_kept(self, thing: Any) -> bool:
-        return id(thing) in self._kept and not isinstance(thing, list | tuple)  # these may be a pair of functions
 
     def _values(self) -> dict[str, Any]:
         return values_of(objects_within(self._watched.items()), self._kept)
@@ -233,14 +232,13 @@ def _storage_undo(storage: torch.UntypedStorage) -> Callable[[], None]:
     copied = torch.UntypedStorage(storage.nbytes()).copy_(storage)
 
     def undo() -> None:
-        if storage.device.type != "cpu" or not torch.equal(_octets(storage), _octets(copied)):
-            storage.copy_(copied)  # not where nothing changed: a file that is mapped into memory may be read-only
+        if storage.device.type == "cpu":
+            now, before = (torch.empty(0, dtype=torch.uint8).set_(one) for one in (storage, copied))
+            if torch.equal(now, before):
+                return  # a file that is mapped into memory may be read-only
+        storage.copy_(copied)
 
     return undo
-
-
-def _octets(storage: torch.UntypedStorage) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8).set_(storage)
 
 
 def _object_undo(thing: Any) -> Callable[[], object]:

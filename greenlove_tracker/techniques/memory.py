@@ -33,8 +33,8 @@ def estimate_memory(
         task: a function without arguments that returns ``(model, optimizer, criterion, train_dataset)``, or a dict of
             those and of more arguments of ``Estimator``; it is called for each row. A model on ``meta`` is taken too.
         techniques: names, such as ``amp-bf16`` or ``amp-bf16+activation-checkpointing``, or techniques of one's own.
-        as_on_gpu: count as on a GPU, also where the model is on the CPU: with its blocks of memory, and with the
-            optimizer that takes all parameters at once. False: as on the CPU.
+        as_on_gpu: count as on a GPU, also where the model is on the CPU: with the optimizer that takes all parameters
+            at once. False: as on the CPU.
         seed: of the random states, before the task is called.
 
     Raises:
