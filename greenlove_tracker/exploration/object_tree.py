@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler
 
 CONTAINERS = (dict, list, deque, set, tuple, frozenset)
 GRAD_SCALER = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler  # torch < 2.3
-TRAINS = (torch.Tensor, nn.Module, torch.optim.Optimizer, LRScheduler, ReduceLROnPlateau, GRAD_SCALER)
+TRAINS = (torch.Tensor, nn.Module, torch.optim.Optimizer, LRScheduler, GRAD_SCALER)
 ATOMS = (str, bytes, int, float, complex, type(None))
 _OF_TENSORS = ("data", "requires_grad", "grad", "_backward_hooks", "_post_accumulate_grad_hooks")
 _LONGEST = 1000  # items of a container that are looked at one by one: a longer one is data
@@ -46,11 +46,12 @@ def walk(roots: Named, parts: Callable[[Any], Named]) -> Iterator[tuple[str, Any
     seen: dict[int, Any] = {}  # held, so that no other object gets an id meanwhile
     while queue:
         name, thing = queue.popleft()
-        if issubclass(type(thing), ATOMS):  # isinstance would wake lazy objects
-            yield name, thing
-        elif id(thing) not in seen:
+        is_atom = issubclass(type(thing), ATOMS)  # isinstance would wake lazy objects
+        if id(thing) in seen and not is_atom:
+            continue
+        yield name, thing
+        if not is_atom:
             seen[id(thing)] = thing
-            yield name, thing
             queue.extend((f"{name}{part}", value) for part, value in parts(thing))
 
 

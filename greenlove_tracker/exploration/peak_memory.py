@@ -49,18 +49,11 @@ class TrainingStep:
         parts = [part for module in self.modules for part in module.modules()]
         return any(hasattr(p, "_orig_mod") or getattr(p, "_compiled_call_impl", None) is not None for p in parts)
 
-    def weights(self) -> list[torch.Tensor]:
-        """Return the parameters and buffers."""
-        return [t for module in self.modules for t in (*module.parameters(), *module.buffers())]
-
-    def optimizer_states(self) -> list[Any]:
-        """Return what the optimizers keep of each parameter."""
-        return [list(getattr(optimizer, "state", {}).values()) for optimizer in self.optimizers]
-
-    def kept(self) -> list[Any]:
-        """Return what it keeps between steps: parameters, buffers, gradients and states of optimizers."""
-        weights = self.weights()
-        return [weights, [weight.grad for weight in weights], self.optimizer_states()]
+    def kept(self) -> tuple[list[torch.Tensor], list[Any], list[Any]]:
+        """Return what it keeps between steps: parameters and buffers, their gradients, and the states of optimizers."""
+        weights = [t for module in self.modules for t in (*module.parameters(), *module.buffers())]
+        states = [list(getattr(optimizer, "state", {}).values()) for optimizer in self.optimizers]
+        return weights, [weight.grad for weight in weights], states
 
 
 class _LiveTensors(TorchDispatchMode):  # type: ignore[misc]
@@ -75,11 +68,12 @@ class _LiveTensors(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.peak_bytes = 0
         self.gradients_bytes = 0
-        self._weights = training.weights()
         self._device = training.device
         self._live_bytes = 0
         self._known: dict[int, weakref.ref[torch.UntypedStorage]] = {}
-        self.count(training.kept())
+        kept = training.kept()
+        self._weights = kept[0]
+        self.count(kept)
 
     def __torch_dispatch__(
         self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -150,8 +144,9 @@ def peak_of_steps(
             live.count(batch)  # the data that it is a view of are no part of a step
             with live:
                 training.step(batch)
-    parameters = storage_bytes(training.weights(), training.device)
-    optimizer = storage_bytes(training.optimizer_states(), training.device)
+    weights, _, states = training.kept()
+    parameters = storage_bytes(weights, training.device)
+    optimizer = storage_bytes(states, training.device)
     return MemoryRow(
         parameters_bytes=parameters,
         gradients_bytes=live.gradients_bytes,

@@ -23,7 +23,7 @@ import numpy as np
 import psutil
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, Dataset, Sampler
 
@@ -281,7 +281,7 @@ def find_lr_schedulers(optimizers: Any) -> tuple[Any, ...]:
     tens of ms. Not all leave a mark on the optimizer: ``ReduceLROnPlateau`` does not.
     """
     wanted = {id(optimizer) for optimizer in each_of(optimizers)}
-    found = _objects_of(LRScheduler, ReduceLROnPlateau)
+    found = _objects_of(LRScheduler)
     return tuple(scheduler for scheduler in found if id(getattr(scheduler, "optimizer", None)) in wanted)
 
 
