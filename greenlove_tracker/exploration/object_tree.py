@@ -26,7 +26,6 @@ _OF_TENSORS = ("data", "requires_grad", "grad", "_backward_hooks", "_post_accumu
 _LONGEST = 1000  # items of a container that are looked at one by one: a longer one is data
 _MOST_OBJECTS = 200_000  # that are looked at
 _MOST_BYTES = 64 * 1024**2  # of a tensor or an array whose content is compared
-_LIBRARIES = ("site-packages", "dist-packages")
 # What tells people of a training changes with each step, and changes no training.
 _REPORTERS = {"greenlove_tracker", "mlflow", "rich", "tensorboard", "tensorboardX", "tqdm", "wandb"}
 _NO_TRAINING = sys.stdlib_module_names | _REPORTERS
@@ -67,7 +66,9 @@ def _parts_with_code(thing: Any) -> Named:
     if issubclass(kind, FunctionType):
         return _attributes(_variables(thing))
     if issubclass(kind, type | ModuleType):
-        return [("", base) for base in getattr(thing, "__bases__", ())] + [*_attributes(_shared(thing))]
+        names = vars(thing)
+        is_users = _is_users(str(names.get("__module__", names.get("__name__"))))
+        return [*(("", base) for base in getattr(thing, "__bases__", ())), *_attributes(names if is_users else {})]
     if issubclass(kind, CONTAINERS) and len(thing) > _LONGEST:
         return ()
     return [*parts_of(thing), ("", kind)]
@@ -79,7 +80,7 @@ def parts_of(thing: Any) -> Iterator[tuple[str, Any]]:
     if not is_of_training(kind):
         return
     if issubclass(kind, CONTAINERS):
-        yield from ((f"[{number}]", item) for number, item in enumerate(_items(thing)))
+        yield from (("[]", item) for item in _items(thing))
     attributes = {**getattr(thing, "__dict__", {}), **slots_of(thing)}
     attributes.pop("_iterator", None)  # workers of a loader
     if issubclass(kind, torch.Tensor):
@@ -98,7 +99,7 @@ def _items(container: Any) -> list[Any]:
 
 
 def _attributes(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    return ((f".{name}", value) for name, value in values.items())
+    return ((f".{name}", value) for name, value in values.items() if not name.startswith("__"))
 
 
 def has_attributes(thing: Any) -> bool:
@@ -121,19 +122,12 @@ def is_of_training(kind: type) -> bool:
     return issubclass(kind, CONTAINERS + TRAINS) or module in ("types", "argparse") or not is_other
 
 
-def _shared(owner: Any) -> dict[str, Any]:
-    """Return the attributes of a class or a module of the user's."""
-    names = vars(owner)
-    if not _is_users(str(names.get("__module__", names.get("__name__")))):
-        return {}
-    return {name: part for name, part in names.items() if not name.startswith("__")}
-
-
 @cache
 def _is_users(module: str) -> bool:
     """Return True of a module that is neither Python's nor an installed library's."""
     file = getattr(sys.modules.get(module), "__file__", None) or ""
-    return module.partition(".")[0] not in _NO_TRAINING and not any(library in file for library in _LIBRARIES)
+    is_library = "site-packages" in file or "dist-packages" in file
+    return not is_library and module.partition(".")[0] not in _NO_TRAINING
 
 
 def _names(code: CodeType) -> set[str]:
@@ -151,19 +145,19 @@ def _variables(function: FunctionType) -> dict[str, Any]:
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # it is not filled yet
             found[name] = cell.cell_contents
-    return {**found, **vars(function), "__defaults__": function.__defaults__, "__kwdefaults__": function.__kwdefaults__}
+    return {**found, **vars(function), "defaults": (function.__defaults__, function.__kwdefaults__)}
 
 
 def values_of(things: Named, kept: Collection[int]) -> dict[str, Any]:
-    """Return what tells whether objects have changed, beside what hangs on them, by name.
+    """Return what tells whether objects have changed, by their names; that of a container has all of its items.
 
     Args:
         things: names and objects.
         kept: identities of those that are put back.
     """
-    values = defaultdict[str, list[Any]](list)  # a method and its object have one name
+    values = defaultdict[str, list[Any]](list)
     for name, thing in things:
-        values[name].append(None if id(thing) in kept else _value(thing))
+        values[name.partition("[")[0]].append(None if id(thing) in kept else _value(thing))
     return values
 
 
@@ -191,6 +185,5 @@ def _digest(array: Any) -> Any:
 
 
 def changed_names(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the names of what has changed, the nearest first; of a container's item that of the container."""
-    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    return list(dict.fromkeys(name.partition("[")[0] for name in names))
+    """Return the names of what has changed, the nearest first."""
+    return [name for name in {**before, **now} if before.get(name) != now.get(name)]
