@@ -18,7 +18,7 @@ from torch import nn
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
 from greenlove_tracker.exploration.peak_memory import TrainingStep, counted_updates, peak_of_steps
-from greenlove_tracker.exploration.snapshot import find_lr_schedulers, find_scalers_and_averages, is_plain, preserved
+from greenlove_tracker.exploration.snapshot import Snapshot, find_lr_schedulers, find_scalers_and_averages, is_plain
 from greenlove_tracker.exploration.task import each_of, pieces_of
 from greenlove_tracker.exploration.trials import (
     DEFAULT_BATCH_SIZE,
@@ -219,7 +219,7 @@ class Estimator:
         self._n_batches = 0
         self._last_batch = None
         self._precision = Seen()
-        schedulers = find_lr_schedulers(self._optimizer, self._also_restore)
+        schedulers = find_lr_schedulers(self._optimizer)
         others = (*self._also_restore, *schedulers, *find_scalers_and_averages())
         try:
             with self._preserved(others) if restores else nullcontext():
@@ -268,7 +268,7 @@ class Estimator:
             "eval_fn": self._eval_fn,
             "train_dataset": self._data,
         }
-        return preserved(models, self._optimizer, loaders=[self._data], others=others, watched=watched)
+        return Snapshot(models, self._optimizer, loaders=[self._data], others=others, watched=watched)
 
     def _run_trials(self, run: ExplorationRun, scheduler: ExplorationScheduler) -> None:
         """Run what the scheduler requests, until it requests no more."""
