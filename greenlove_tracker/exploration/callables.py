@@ -75,8 +75,8 @@ def explore_callable(
     """
     sizes = _checked(sizes, samples)
     plan = TrainingPlan(samples=samples, batch_size=1, epochs=1)
-    options = EstimateOptions(budget_s, auto_open_report, asks, on_no_terminal, ProjectionOptions())
-    with ExplorationRun(load_settings(settings), plan, options, clock, meter) as run:
+    options = EstimateOptions(budget_s, auto_open_report, asks, on_no_terminal, ProjectionOptions(), clock, meter)
+    with ExplorationRun(load_settings(settings), plan, options) as run:
         run.record = ExplorationRecord(method="power")
         try:
             cold_start_s = _time_fits(fit, sizes, run, budget_s, seed)

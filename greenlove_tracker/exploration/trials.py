@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from copy import copy
 from itertools import islice
 from typing import Any
@@ -22,6 +22,19 @@ Step = Callable[[Any], Any]  # takes a batch, may return its loss
 _SYNCHRONISE_EVERY_S = 0.5  # a GPU runs behind: without this a deadline would be noticed too late
 
 DEFAULT_BATCH_SIZE = 64  # of a data set that comes without a loader
+
+_SHARED = (  # of a loader with its copy
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "generator",
+    "prefetch_factor",
+    "persistent_workers",
+    "in_order",  # since torch 2.6
+)
 
 
 def run_trial(
@@ -46,8 +59,10 @@ def run_trial(
     """
     deadline = Deadline(perf_s() + request.deadline_s, perf_s, synchronise)
     durations_s = list[float]()
+    timed_s = 0.0
     loss = None
-    for _ in range(request.epochs):
+    is_late = False
+    while len(durations_s) < request.epochs and not is_late:
         synchronise()
         began_s = perf_s()
         done = 0
@@ -57,23 +72,27 @@ def run_trial(
                 break
             loss = step(batch)
             done += 1
-            if deadline.has_passed_after_step():
+            if deadline.has_passed():
                 break
         is_late = deadline.has_passed()
         synchronise()
         duration_s = perf_s() - began_s
+        timed_s += duration_s
         del first  # only now: what a stream loaded ahead is thrown away outside the clock
-        if done < request.batches:
-            if not is_late:
-                raise UsageError(
-                    f"the training data ended after {plural(done, 'batch')} where {request.batches} were asked for: "
-                    "give it a length that is true, or fewer batches"
-                )
-            return TrialResult(request, tuple(durations_s), done, duration_s, is_finite=_is_finite(loss))
-        durations_s.append(duration_s)
-        if is_late:
-            break
-    return TrialResult(request, tuple(durations_s), is_finite=_is_finite(loss))
+        if done == request.batches:
+            durations_s.append(duration_s)
+        elif not is_late:
+            raise UsageError(
+                f"the training data ended after {plural(done, 'batch')} where {request.batches} were asked for: "
+                "give it a length that is true, or fewer batches"
+            )
+    is_cut = done < request.batches
+    batches = request.batches
+    if not durations_s:
+        batches = done
+        if done:
+            durations_s.append(duration_s)
+    return TrialResult(request, batches, tuple(durations_s), timed_s, is_cut, is_finite=_is_finite(loss))
 
 
 class Deadline:
@@ -93,14 +112,10 @@ class Deadline:
 
     def has_passed(self) -> bool:
         """Return True where the time is over."""
-        return self._perf_s() >= self._at_s
-
-    def has_passed_after_step(self) -> bool:
-        """Return True where the step that was just made is the last."""
         if self._perf_s() > self._synchronised_s + _SYNCHRONISE_EVERY_S:
             self._synchronise()
             self._synchronised_s = self._perf_s()
-        return self.has_passed()
+        return self._perf_s() >= self._at_s
 
 
 def loss_of(returned: Any) -> Any:
@@ -160,10 +175,8 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
         if hasattr(value, "_fields"):
             return type(value)(*parts)
         return type(value)(parts)
-    if isinstance(value, Mapping):  # a copy is what it is of: a defaultdict, or a batch of a tokenizer
+    if isinstance(value, MutableMapping):  # a copy is what it is of: a defaultdict, or a batch of a tokenizer
         changed = {key: map_tensors(part, change) for key, part in value.items()}
-        if not isinstance(value, MutableMapping):
-            return type(value)(changed)  # type: ignore[call-arg]
         other = copy(value)
         other.update(changed)
         return other
@@ -228,24 +241,11 @@ def copied_loader(loader: DataLoader[Any], **changes: Any) -> DataLoader[Any]:
         **changes: arguments of ``DataLoader`` that differ; a ``batch_sampler`` replaces batch size and sampler.
     """
     if "batch_sampler" in changes or loader.batch_size is None:
-        batches: dict[str, Any] = {"batch_sampler": loader.batch_sampler}
+        names = ["batch_sampler"]
     else:
-        batches = {"batch_size": loader.batch_size, "sampler": loader.sampler, "drop_last": loader.drop_last}
-    arguments = {
-        **batches,
-        "num_workers": loader.num_workers,
-        "collate_fn": loader.collate_fn,
-        "pin_memory": loader.pin_memory,
-        "timeout": loader.timeout,
-        "worker_init_fn": loader.worker_init_fn,
-        "multiprocessing_context": loader.multiprocessing_context,
-        "generator": loader.generator,
-        "prefetch_factor": loader.prefetch_factor,
-        "persistent_workers": loader.persistent_workers,
-        **({"in_order": loader.in_order} if hasattr(loader, "in_order") else {}),  # since torch 2.6
-        **changes,
-    }
-    return DataLoader(loader.dataset, **arguments)
+        names = ["batch_size", "sampler", "drop_last"]
+    shared = {name: getattr(loader, name) for name in (*names, *_SHARED) if hasattr(loader, name)}
+    return DataLoader(loader.dataset, **(shared | changes))
 
 
 class LoaderSource(BatchSource):
@@ -281,30 +281,14 @@ class LoaderSource(BatchSource):
         self._loader._iterator = None
 
 
-class _TruncatedStream:
-    """The first batches of a stream, which is let go of with this object, not at the last batch.
-
-    A stream that ends earlier is begun anew where it has no length, as a training in steps does.
-    """
-
-    def __init__(self, stream: Iterable[Any], batches: int, *, is_repeated: bool) -> None:
-        self._stream = stream
-        self._left = batches
-        self._is_repeated = is_repeated
-        self._batches = iter(stream)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        if self._left == 0:
-            raise StopIteration
-        self._left -= 1
-        try:
-            return next(self._batches)
-        except StopIteration:
-            self._batches = iter(self._stream if self._is_repeated else ())
-            return next(self._batches)  # one that is empty now ends for good
+def _repeated(stream: Iterable[Any]) -> Iterator[Any]:
+    """Yield the batches of a stream over and over, as a training in steps does; nothing of an empty one."""
+    is_empty = False
+    while not is_empty:
+        is_empty = True
+        for batch in stream:
+            is_empty = False
+            yield batch
 
 
 class StreamSource(BatchSource):
@@ -326,15 +310,13 @@ class StreamSource(BatchSource):
             raise UsageError("the training data are empty: there is nothing to explore")
         self.batch_size = batch_size
         self.batches_per_epoch = batches_per_epoch
-        if batches_per_epoch is None:
-            self.samples_per_epoch = None
-        else:
-            self.samples_per_epoch = batches_per_epoch * batch_size
+        self.samples_per_epoch = None if batches_per_epoch is None else batches_per_epoch * batch_size
         self._stream = stream
 
     def first(self, batches: int) -> Iterator[Any]:
-        """Begin a new epoch that ends after so many batches."""
-        return _TruncatedStream(self._stream, batches, is_repeated=self.batches_per_epoch is None)
+        """Begin a new epoch that ends after so many batches; the stream is let go of with what is returned."""
+        stream = _repeated(self._stream) if self.batches_per_epoch is None else self._stream
+        return map(lambda _, batch: batch, range(batches), stream)  # holds its stream after the last batch, too
 
 
 def source_of(data: Any, batch_size: int = DEFAULT_BATCH_SIZE) -> BatchSource:
@@ -366,9 +348,7 @@ def source_of(data: Any, batch_size: int = DEFAULT_BATCH_SIZE) -> BatchSource:
         and length is not None
         and not (isinstance(data, list | tuple) and _holds_batches(data))
     ):
-        if length == 0:
-            raise UsageError("the training data set is empty: there is nothing to explore")
-        return LoaderSource(DataLoader(data, batch_size=batch_size, shuffle=True))
+        return LoaderSource(DataLoader(data, batch_size=batch_size, shuffle=length > 0))
     if not isinstance(data, Iterable):
         raise UsageError(f"train_dataset must be a data set, a DataLoader or an iterable of batches, not {data!r}")
     return StreamSource(data, batch_size, length)
@@ -382,10 +362,7 @@ def _holds_batches(data: Sequence[Any]) -> bool:
 def _sizes(loader: DataLoader[Any], batches: int) -> tuple[int, int]:
     """Return the samples of a batch and of an epoch: as the sampler says, where that agrees with the batches."""
     batch_size = int(loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 0)
-    if loader.batch_size:
-        samples = _length(loader.sampler)
-    else:
-        samples = _length(loader.dataset)
+    samples = _length(loader.sampler if loader.batch_size else loader.dataset)
     if not batch_size:  # a bucket sampler, whose batches differ: their mean
         batch_size = -(-(samples or 1) // batches)
     if samples is None or -(-samples // batch_size) != batches:

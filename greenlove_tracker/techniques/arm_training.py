@@ -157,7 +157,7 @@ class ArmTraining:
         start_s = self._begin_epoch()
         for _ in range(self._settle_batches):
             self._step()
-            if deadline.has_passed_after_step():
+            if deadline.has_passed():
                 raise CutOffError
         devices.synchronise()
         before_window()
@@ -170,7 +170,7 @@ class ArmTraining:
                 n_samples, loss = self._step()
                 done += n_samples
                 losses.append(loss)
-                if deadline.has_passed_after_step() and done < samples:
+                if deadline.has_passed() and done < samples:
                     raise CutOffError
             duration_s = self._rested_s() - began_s
             peak_bytes = peak()

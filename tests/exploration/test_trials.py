@@ -127,7 +127,7 @@ def test_what_a_stream_loaded_ahead_is_thrown_away_outside_the_clock():
     timed = run_trial(
         StreamSource(Slow(), 1, 100),
         lambda batch: None,
-        TrialRequest(5, 2, 1e9, None, "largest"),
+        TrialRequest(5, 2, 1e9, "trial"),
         perf_s=clock.perf_s,
         synchronise=lambda: None,
     )
@@ -156,7 +156,7 @@ def test_a_loss_is_looked_at_wherever_it_is(loss, is_finite):
     timed = run_trial(
         StreamSource([0] * 9, 1, 9),
         step,
-        TrialRequest(2, 1, 1e9, None, "largest"),
+        TrialRequest(2, 1, 1e9, "trial"),
         perf_s=clock.perf_s,
         synchronise=lambda: None,
     )
