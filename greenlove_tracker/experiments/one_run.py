@@ -14,13 +14,11 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import asdict
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.experiments.definition import Experiment, PlannedRun, expanded, technique_of
 from greenlove_tracker.files.reading import parsed_json, read_text
-from greenlove_tracker.settings.config import setting_names
 from greenlove_tracker.settings.secret_masking import mask_secrets
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import BudgetExceeded, UsageError
@@ -140,7 +138,7 @@ def _explored(planned: PlannedRun, budget_s: float, log_dir: Path) -> dict[str, 
     Raises:
         UsageError: where a technique cannot be used here, or the training cannot be explored.
     """
-    from greenlove_tracker.exploration.estimator import Estimator
+    from greenlove_tracker.exploration.estimator import Estimator, argument_names
     from greenlove_tracker.techniques.arm import arm_of, parts_of
     from greenlove_tracker.techniques.full_training import with_length
 
@@ -149,7 +147,7 @@ def _explored(planned: PlannedRun, budget_s: float, log_dir: Path) -> dict[str, 
     if parts.get("eval_fn") is not None and parts.get("total_steps") and not parts.get("eval_every"):
         parts["eval_every"] = parts["total_steps"]  # as it is trained: evaluated at its end alone
     arm = arm_of(parts, technique_of(planned.techniques))
-    takes = {*signature(Estimator).parameters, *setting_names()}
+    takes = argument_names()
     options = {name: value for name, value in arm.parts.items() if name in takes} | dict(planned.settings)
     own = {"budget_s": budget_s, "asks": False, "log_dir": log_dir, "verbose": 0, "export": "", "seed": planned.seed}
     own |= {"train_step": lambda model, batch, *_: arm.step(batch)}  # with what techniques make of it

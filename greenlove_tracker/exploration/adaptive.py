@@ -133,9 +133,8 @@ class EpochCost:
         """
         batches, seconds = np.array(points, dtype=float).T
         most = batches.max()
-        design = np.column_stack([np.ones_like(batches), batches / most]) / seconds[:, None]
-        if len(set(batches)) == 1:
-            design[:, 0] = 0.0
+        has_start = len(set(batches)) > 1
+        design = np.column_stack([np.full_like(batches, has_start), batches / most]) / seconds[:, None]
         start_s, slope_s = optimize.nnls(design, np.ones_like(seconds))[0].tolist()
         return cls(start_s, slope_s / most)
 
@@ -265,24 +264,21 @@ class ExplorationScheduler:
             stretch_s = self._remaining_s / 3
         if stretch_s:
             yield TrialRequest(self.batches_per_epoch, 1, stretch_s, Purpose.STRETCH)
-        for planned in (self._first_block, self._second_block):
-            for batches, epochs in planned():
-                budget = self._budget
-                request = budget and budget.fitted(batches, epochs, self._remaining_s)
-                if request:
-                    yield request
+        for batches, epochs in self._blocks():
+            budget = self._budget
+            request = budget and budget.fitted(batches, epochs, self._remaining_s)
+            if request:
+                yield request
 
-    def _first_block(self) -> list[tuple[int, int]]:
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        """Plan the sizes, then the extremes again; single batches are not run again where there are more to choose."""
         budget = self._budget
-        return budget.first_block(self._random) if budget else []
-
-    def _second_block(self) -> list[tuple[int, int]]:
-        """Plan the extremes again; single batches are not run again where there are more to choose."""
+        if budget:
+            yield from budget.first_block(self._random)
         budget = self._budget
         sizes = sorted({r.request.batches for r in self._trial_results})
-        if not budget or len(sizes) < min(2, self.batches_per_epoch):
-            return []
-        return budget.next_block(sizes, max(r.request.epochs for r in self._trial_results), self._random)
+        if budget and len(sizes) >= min(2, self.batches_per_epoch):
+            yield from budget.next_block(sizes, max(r.request.epochs for r in self._trial_results), self._random)
 
     @property
     def _budget(self) -> TrialBudget | None:

@@ -48,7 +48,6 @@ from greenlove_tracker.vocabulary.phases import Phase
 from greenlove_tracker.vocabulary.records import Clock
 from greenlove_tracker.vocabulary.stopping import StoppingRule, unknown_stop
 from greenlove_tracker.vocabulary.units import BYTES_PER_GB
-from greenlove_tracker.vocabulary.workloads import Seen
 
 _MEMORY_S = 3.0  # that the estimate of GPU memory may take, within what trials leave of the budget
 _MEMORY_SHARE = 0.1  # of the budget on a CPU, that trials leave to that estimate
@@ -137,11 +136,15 @@ class Estimator:
         **settings: Any,
     ) -> None:
         self._model = model
-        self._optimizer = optimizer
         self._criterion = criterion
-        own_step = step_of(loss or partial(loss_of_pair, criterion=criterion), max_grad_norm)
-        self._train_step = train_step or own_step
-        self._device = device_of(model, device)
+        own_device = device_of(model, device)
+        make_step = train_step or step_of(loss or partial(loss_of_pair, criterion=criterion), max_grad_norm)
+        self._training = TrainingStep(
+            tuple(m for m in (model, criterion) if isinstance(m, nn.Module)),
+            tuple(each_of(optimizer)),
+            lambda batch: make_step(model, batch, optimizer, criterion, own_device),
+            own_device,
+        )
         self._eval_fn = eval_fn
         self._also_restore = tuple(also_restore)
         self._watched = {
@@ -204,26 +207,25 @@ class Estimator:
         Raises:
             UsageError: where there is not enough memory, or not one step was done.
         """
-        modules = tuple(m for m in (self._model, self._criterion) if isinstance(m, nn.Module))
-        training = TrainingStep(modules, tuple(each_of(self._optimizer)), self._step, self._device)
-        run.record = ExplorationRecord(used_gpus=_gpus_of(modules))
-        run.workload = _seen(lambda: workload_of(self._model))
+        run.record = ExplorationRecord(used_gpus=_gpus_of(self._training.modules))
         self._n_batches = 0
         self._last_batch: Any = None
-        self._precision = Seen()
+        self._autocast_calls: list[bool] = []
         try:
             with self._preserved() if restores else nullcontext():
                 devices.reset_peak_gpu_memory()
                 self._model.train()
-                with counted_updates(training.optimizers) as n_updates:
-                    self._run_trials(run)
+                with counted_updates(self._training.optimizers) as n_updates:
+                    try:
+                        self._run_trials(run)
+                    finally:
+                        self._note_kind(run)
                     per_step = round(self._n_batches / (n_updates() or self._n_batches or 1))
-                run.precision = self._precision
                 run.record = replace(
                     run.record,
                     eval_durations_s=self._time_evaluations(run),
                     peak_memory_gb=devices.peak_memory_gb(),
-                    gpu_memory_estimate_gb=self._gpu_memory_estimate_gb(run, training),
+                    gpu_memory_estimate_gb=self._gpu_memory_estimate_gb(run),
                 )
         except torch.cuda.OutOfMemoryError as error:
             raise UsageError(
@@ -245,16 +247,16 @@ class Estimator:
         models = [self._model]
         if isinstance(criterion, nn.Module) or is_plain(criterion):
             models.append(criterion)
-        schedulers = find_lr_schedulers(self._optimizer, self._also_restore)
+        schedulers = find_lr_schedulers(self._training.optimizers, self._also_restore)
         others = (*self._also_restore, *schedulers, *find_scalers_and_averages())
         data = self._watched["train_dataset"]
-        return preserved(models, self._optimizer, loaders=[data], others=others, watched=self._watched)
+        return preserved(models, self._training.optimizers, loaders=[data], others=others, watched=self._watched)
 
     def _run_trials(self, run: ExplorationRun) -> None:
         """Run what the scheduler requests, until it requests no more."""
         batch_size = self._source.batch_size
         reserved_share = _EVAL_SHARE if self._eval_fn is not None else 0.0
-        if self._device.type == "cpu":
+        if self._training.device.type == "cpu":
             reserved_share += _MEMORY_SHARE
         scheduler = ExplorationScheduler(
             self.plan.batches_per_epoch,
@@ -267,7 +269,7 @@ class Estimator:
         while (request := scheduler.next(run.spent_s, relative_width=width)) is not None:
             run.show_progress(request.batches * batch_size, width)
             run.start_trial()
-            timed = run_trial(self._source, self._step, request, perf_s=run.perf_s, synchronise=devices.synchronise)
+            timed = run_trial(self._source, self._step, request, run.perf_s)
             energy_kwh = run.end_trial().total_kwh or None
             scheduler.results.append(replace(timed, energy_kwh=None if timed.is_cut else energy_kwh))
             trials = scheduler.trials(batch_size)
@@ -284,23 +286,26 @@ class Estimator:
         self._n_batches += 1
         self._last_batch = batch
         if self._n_batches > 1:
-            return self._train_step(self._model, batch, self._optimizer, self._criterion, self._device)
-        with autocast_logged(self._model) as calls:  # the first step is not timed as the others are
-            loss = self._train_step(self._model, batch, self._optimizer, self._criterion, self._device)
-        is_under_autocast = is_mostly_under_autocast(calls)
-        self._precision = _seen(lambda: precision_of(self._model, is_under_autocast=is_under_autocast))
-        return loss
+            return self._training.step(batch)
+        with autocast_logged(self._model) as self._autocast_calls:  # the first step is not timed as the others are
+            return self._training.step(batch)
 
-    def _gpu_memory_estimate_gb(self, run: ExplorationRun, training: TrainingStep) -> float | None:
+    def _note_kind(self, run: ExplorationRun) -> None:
+        with suppress(Exception):  # modules that are not as torch's are; a guess for a comparison is worth no training
+            run.workload = workload_of(self._model)
+            is_under_autocast = is_mostly_under_autocast(self._autocast_calls)
+            run.precision = precision_of(self._model, is_under_autocast=is_under_autocast)
+
+    def _gpu_memory_estimate_gb(self, run: ExplorationRun) -> float | None:
         """Estimate the peak that a training on a CPU would have on a GPU; None where it is not soon found."""
         batch = self._last_batch
         self._last_batch = None
-        if self._device.type != "cpu" or training.is_compiled or batch is None:
+        if self._training.device.type != "cpu" or self._training.is_compiled or batch is None:
             return None
         deadline_s = run.perf_s() + min(_MEMORY_S, run.budget_s - run.spent_s)
         with warnings.catch_warnings(), suppress(Exception):  # the training went well: nobody asked for these steps
             warnings.simplefilter("ignore")
-            found = peak_of_steps(training, repeat(batch), is_late=lambda: run.perf_s() >= deadline_s)
+            found = peak_of_steps(self._training, repeat(batch), is_late=lambda: run.perf_s() >= deadline_s)
             return None if found.peak_bytes is None else found.peak_bytes / BYTES_PER_GB
         return None
 
@@ -379,13 +384,6 @@ def check_single_process() -> None:
         )
 
 
-def _seen(see: Callable[[], Seen]) -> Seen:
-    """Return what is seen of a model; nothing where its modules are not as torch's are, and looking at them fails."""
-    with suppress(Exception):  # a guess for a comparison is worth no training
-        return see()
-    return Seen()
-
-
 def _gpus_of(models: Sequence[nn.Module]) -> int:
     """Count the GPUs that parameters are on, or that a ``DataParallel`` copies them to."""
     copies = [len(m.device_ids) for model in models for m in model.modules() if isinstance(m, nn.DataParallel)]
@@ -404,6 +402,11 @@ def device_of(model: nn.Module, device: str | torch.device | None) -> torch.devi
     return found
 
 
+def argument_names() -> set[str]:
+    """Return the names of what an ``Estimator`` takes."""
+    return {*signature(Estimator).parameters, *setting_names()}
+
+
 def changed_task(
     function: Callable[[], Any], target: str, epochs: int | None = None, batch_size: int | None = None
 ) -> Callable[[], dict[str, Any]]:
@@ -415,13 +418,12 @@ def changed_task(
         epochs: of the whole training.
         batch_size: in samples.
     """
-    takes = {*signature(Estimator).parameters, *setting_names()}
     changes: dict[str, Any] = {} if batch_size is None else {"batch_size": batch_size}
     if epochs is not None:
         changes |= {"total_epochs": epochs, "total_steps": None, "phases": ()}
 
     def task() -> dict[str, Any]:
-        return pieces_of(function(), target, takes) | changes
+        return pieces_of(function(), target, argument_names()) | changes
 
     task.__name__ = target
     return task

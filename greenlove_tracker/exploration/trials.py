@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, IterableDataset
 
 from greenlove_tracker.exploration.adaptive import TrialRequest, TrialResult
+from greenlove_tracker.machine import devices
 from greenlove_tracker.text.format import plural
 from greenlove_tracker.vocabulary.errors import UsageError, is_whole
 
@@ -41,9 +42,7 @@ def run_trial(
     source: BatchSource,
     step: Step,
     request: TrialRequest,
-    *,
     perf_s: Callable[[], float],
-    synchronise: Callable[[], None],
 ) -> TrialResult:
     """Time the requested epochs; the deadline is checked after each step.
 
@@ -52,18 +51,17 @@ def run_trial(
         step: the training's.
         request: of so many epochs of so many batches.
         perf_s: a steady clock.
-        synchronise: brings the device to rest.
 
     Raises:
         UsageError: where the data end before an epoch does.
     """
-    deadline = Deadline(perf_s() + request.deadline_s, perf_s, synchronise)
+    deadline = Deadline(perf_s() + request.deadline_s, perf_s)
     durations_s = list[float]()
     timed_s = 0.0
     loss = None
     is_late = False
     while len(durations_s) < request.epochs and not is_late:
-        synchronise()
+        devices.synchronise()
         began_s = perf_s()
         done = 0
         first = source.first(request.batches)
@@ -75,7 +73,7 @@ def run_trial(
             if deadline.has_passed():
                 break
         is_late = deadline.has_passed()
-        synchronise()
+        devices.synchronise()
         duration_s = perf_s() - began_s
         timed_s += duration_s
         del first  # only now: what a stream loaded ahead is thrown away outside the clock
@@ -101,19 +99,17 @@ class Deadline:
     Args:
         at_s: by the clock.
         perf_s: a steady clock.
-        synchronise: brings the device to rest.
     """
 
-    def __init__(self, at_s: float, perf_s: Callable[[], float], synchronise: Callable[[], None]) -> None:
+    def __init__(self, at_s: float, perf_s: Callable[[], float]) -> None:
         self._at_s = at_s
         self._perf_s = perf_s
-        self._synchronise = synchronise
         self._synchronised_s = perf_s()
 
     def has_passed(self) -> bool:
         """Return True where the time is over."""
         if self._perf_s() > self._synchronised_s + _SYNCHRONISE_EVERY_S:
-            self._synchronise()
+            devices.synchronise()
             self._synchronised_s = self._perf_s()
         return self._perf_s() >= self._at_s
 
@@ -361,10 +357,9 @@ def _holds_batches(data: Sequence[Any]) -> bool:
 
 def _sizes(loader: DataLoader[Any], batches: int) -> tuple[int, int]:
     """Return the samples of a batch and of an epoch: as the sampler says, where that agrees with the batches."""
-    batch_size = int(loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 0)
     samples = _length(loader.sampler if loader.batch_size else loader.dataset)
-    if not batch_size:  # a bucket sampler, whose batches differ: their mean
-        batch_size = -(-(samples or 1) // batches)
+    mean = -(-(samples or batches) // batches)  # of a bucket sampler, whose batches differ
+    batch_size = int(loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or mean)
     if samples is None or -(-samples // batch_size) != batches:
         samples = batches * batch_size
     return batch_size, samples

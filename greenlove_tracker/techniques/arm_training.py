@@ -153,7 +153,7 @@ class ArmTraining:
         Raises:
             CutOffError: where the deadline came before the end.
         """
-        deadline = Deadline(deadline_s, self._perf_s, devices.synchronise)
+        deadline = Deadline(deadline_s, self._perf_s)
         start_s = self._begin_epoch()
         for _ in range(self._settle_batches):
             self._step()

@@ -128,8 +128,7 @@ def test_what_a_stream_loaded_ahead_is_thrown_away_outside_the_clock():
         StreamSource(Slow(), 1, 100),
         lambda batch: None,
         TrialRequest(5, 2, 1e9, "trial"),
-        perf_s=clock.perf_s,
-        synchronise=lambda: None,
+        clock.perf_s,
     )
     assert timed.epoch_durations_s == pytest.approx((0.5, 0.5)) and clock.now_s > 2.9
 
@@ -157,8 +156,7 @@ def test_a_loss_is_looked_at_wherever_it_is(loss, is_finite):
         StreamSource([0] * 9, 1, 9),
         step,
         TrialRequest(2, 1, 1e9, "trial"),
-        perf_s=clock.perf_s,
-        synchronise=lambda: None,
+        clock.perf_s,
     )
     assert timed.is_finite is is_finite
 
