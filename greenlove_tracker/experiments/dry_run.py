@@ -112,13 +112,11 @@ def forecast_experiment(
     groups = explore_groups(experiment, progress, budget_s, command=command)
     explored = [group for group in groups if group.n_left and not group.reason]
     totals = {quantity: _total([group.left(quantity) for group in explored]) for quantity in fmt.QUANTITIES}
-    limits = experiment.budget.limits
-    used = progress.use
     over = {}
-    for quantity, limit in limits.items():
+    for quantity, limit in experiment.budget.limits.items():
         total = totals[quantity]
         if total is not None:
-            over[quantity] = total.probability_above(limit - used[quantity])
+            over[quantity] = total.probability_above(limit - progress.use[quantity])
     return ExperimentForecast(experiment, progress, groups, totals, over)
 
 

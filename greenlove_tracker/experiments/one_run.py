@@ -27,20 +27,17 @@ from greenlove_tracker.vocabulary.records import Field
 
 COMMAND = (sys.executable, "-P", "-m", "greenlove_tracker.experiments.one_run")  # file, key and answer follow
 _SAVED = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
-_ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def read_answer(file: Path, code: int) -> tuple[dict[str, Any], int | None]:
     """Return what a process answered, or how it ended without a word; and the signal that ended it, if one did."""
     number = -code if code < 0 else code - 128
-    by = number if number in _ENDING else None
+    by = number if number in ENDING else None
     try:
         found: dict[str, Any] = parsed_json(read_text(file))
     except (OSError, ValueError):
-        if code < 0:
-            how = f"was ended by {signal.Signals(-code).name}"
-        else:
-            how = f"ended with exit code {code}"
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return {"outcome": "failed" if by is None else "interrupted", "reason": f"its process {how}"}, by
     return found, by
 
@@ -149,19 +146,19 @@ def _explored(planned: PlannedRun, budget_s: float, log_dir: Path) -> dict[str, 
     arm = arm_of(parts, technique_of(planned.techniques))
     takes = argument_names()
     options = {name: value for name, value in arm.parts.items() if name in takes} | dict(planned.settings)
-    own = {"budget_s": budget_s, "asks": False, "log_dir": log_dir, "verbose": 0, "export": "", "seed": planned.seed}
-    own |= {"train_step": lambda model, batch, *_: arm.step(batch)}  # with what techniques make of it
+    options |= {"budget_s": budget_s, "asks": False, "log_dir": log_dir, "verbose": 0, "export": ""}
+    options |= {"seed": planned.seed, "train_step": lambda model, batch, *_: arm.step(batch)}  # of the techniques
     stopping = arm.parts.get("early_stopping")
     if stopping is not None and parts.get("total_epochs") is not None:
-        own["stopping"] = stopping.rule
+        options["stopping"] = stopping.rule
     with arm.active():
-        estimator = Estimator(**{**options, **own})
+        estimator = Estimator(**options)
         estimation = estimator.estimate()
     forecast = estimation.forecast
     stop = estimator.plan.stop
     estimates = {quantity: getattr(forecast, quantity) for quantity in fmt.QUANTITIES}
     return {
-        **{quantity: None if estimate is None else asdict(estimate) for quantity, estimate in estimates.items()},
+        **{quantity: estimate and asdict(estimate) for quantity, estimate in estimates.items()},
         "plan": fmt.plan(estimator.plan),
         "stop": "" if stop is None else fmt.expected_stop(stop_estimate(stop, LEVEL), stop.most_epochs),
         "spent_s": estimation.spent_s,

@@ -55,16 +55,14 @@ class PlannedRunProgress:
         last = runs[-1]
         status = last.summary.status
         code = last.summary.exit_code
-        reason = last.text("failure")
-        if status == RunStatus.FAILED and code is not None:
-            reason = reason or f"exit code {code}"
-        if status == RunStatus.STOPPED:
-            reason = reason or "stopped by a budget"
+        state = PlannedRunState.INTERRUPTED
+        reason = ""
         if status == RunStatus.FAILED:
             state = PlannedRunState.FAILED
-        else:
-            state = PlannedRunState.INTERRUPTED
-        return cls(planned, state, tuple(runs), reason)
+            reason = "" if code is None else f"exit code {code}"
+        elif status == RunStatus.STOPPED:
+            reason = "stopped by a budget"
+        return cls(planned, state, tuple(runs), last.text("failure") or reason)
 
     @property
     def duration_s(self) -> float:
