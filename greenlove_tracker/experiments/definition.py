@@ -139,17 +139,16 @@ def group_name(arm: str, values: Mapping[str, Any]) -> str:
 
 def _with_values(run: PlannedRun, values: Mapping[str, Any]) -> PlannedRun:
     """Return a training with the values of a combination."""
-    given = sorted((name, str(value)) for name, value in values.items() if name.startswith("-"))
-    words = itertools.chain.from_iterable(argument_words(name, value) for name, value in given)
-    own = {name: value for name, value in values.items() if not name.startswith("-")}
-    return replace(run, values=dict(values), arguments=(*run.arguments, *words), **own)
-
-
-def argument_words(name: str, value: str) -> tuple[str, ...]:
-    """Return a named argument as a command line has it: ``--lr=1e-3`` (a value may begin with a dash), ``-l 1e-3``."""
-    if name.startswith("--"):
-        return (f"{name}={value}",)
-    return (name, value)
+    arguments = [*run.arguments]
+    lengths = {}
+    for name, value in sorted(values.items()):
+        if name in _LENGTHS:
+            lengths[name] = value
+        elif name.startswith("--"):
+            arguments.append(f"{name}={value}")  # which may begin with a dash
+        else:
+            arguments += (name, str(value))
+    return replace(run, values=dict(values), arguments=tuple(arguments), **lengths)
 
 
 def training_key(run: PlannedRun) -> str:
@@ -232,11 +231,10 @@ def _check_label(text: str) -> None:
 
 def _technique(item: Any) -> TechniqueChoice:
     """Return the technique of an item: ``name``, ``name=value``, ``name: value`` or ``name: {option: value}``."""
+    text = item
+    given = None
     if isinstance(item, dict) and len(item) == 1:
-        text, given = next(iter(item.items()))
-    else:
-        text = item
-        given = None
+        ((text, given),) = item.items()
     name = str(text).partition("=")[0]
     if name not in TECHNIQUES:
         raise UsageError(f"no technique is called {name!r}: {nearest(name, TECHNIQUES)}")
@@ -294,10 +292,12 @@ class ExperimentBudget(_FileSection):
     @property
     def limits(self) -> dict[str, float]:
         """The limits that are set, by quantity as a run's summary has them."""
-        hours = self.hours
-        emissions = self.kgco2e
-        limits = {"duration_s": hours and hours * SECONDS_PER_HOUR, "energy_kwh": self.energy_kwh}
-        limits |= {"emissions_kgco2e": emissions, "cost_usd": self.cost_usd}
+        limits = {
+            "duration_s": self.hours and self.hours * SECONDS_PER_HOUR,
+            "energy_kwh": self.energy_kwh,
+            "emissions_kgco2e": self.kgco2e,
+            "cost_usd": self.cost_usd,
+        }
         return {quantity: limit for quantity, limit in limits.items() if limit is not None}
 
 
@@ -528,10 +528,8 @@ def _message(details: Any) -> str:
         if isinstance(given, str):
             problem += f", not {given!r}"[:60]
         return problem
-    section = ""
-    if len(location) > 1:
-        section = str(location[0])
-    return f"no such key: {nearest(str(location[-1]), SECTIONS[section].model_fields)}"
+    section = SECTIONS[str(location[0])] if len(location) > 1 else ExperimentFile
+    return f"no such key: {nearest(str(location[-1]), section.model_fields)}"
 
 
 def _refused(file: Path, values: Any, mistakes: Iterable[tuple[Location, str]]) -> UsageError:
@@ -581,13 +579,12 @@ def _experiment(file: Path, content: ExperimentFile, names: Iterable[str], sha25
     def beside(text: str) -> Path:
         return file.parent / os.path.expanduser(text)  # noqa: PTH111  # that of Path raises where no home is known
 
-    values = {**dict(content.matrix), **(content.matrix.model_extra or {})}
+    values = dict(content.matrix)
     matrix: dict[str, list[Any]] = {name: values[name] for name in names}
     n_runs = math.prod(map(len, (content.arms, content.seeds, *matrix.values())))
     if n_runs > _MOST_RUNS:
         raise UsageError(f"{file}: arms, matrix and seeds make {n_runs:,} trainings; {_MOST_RUNS:,} are the most")
-    own = {"project": content.name, "country": content.country}
-    own |= content.settings
+    own = {"project": content.name, "country": content.country, **content.settings}
     settings = {name: value for name, value in own.items() if value is not None}
     for name in ("intensity", "electricity_tariff"):
         path = beside(str(settings.get(name, "")))

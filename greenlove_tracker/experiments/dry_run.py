@@ -132,9 +132,9 @@ def _total(parts: Sequence[Estimate | None]) -> Estimate | None:
 def explore_groups(
     experiment: Experiment,
     progress: ExperimentProgress,
-    budget_s: float = DEFAULT_BUDGET_S,
+    budget_s: float,
     *,
-    command: Sequence[str] = one_run.COMMAND,
+    command: Sequence[str],
 ) -> tuple[GroupForecast, ...]:
     """Explore each group of which a training is left, in a process of its own, one after another.
 
