@@ -177,12 +177,7 @@ class ExplorationScheduler:
     @property
     def cost(self) -> EpochCost | None:
         """The cost of an epoch, from the results so far; None where only the cold probe is known."""
-        is_settled = len({r.batches for r in self._trial_results if r.batches}) > 1
-        points = []
-        for result in self.results[1:]:  # the cold probe says nothing of the next epoch
-            is_needed = result.request.purpose != Purpose.PROBE or not is_settled
-            if is_needed and result.batches:
-                points.append((result.batches, result.typical_s))
+        points = self._warm_epochs
         return EpochCost.fit(points) if points else None
 
     @property
@@ -232,6 +227,13 @@ class ExplorationScheduler:
         return next(self._requests, None)
 
     @property
+    def _warm_epochs(self) -> list[tuple[int, float]]:
+        """Batches and time of an epoch of each result but the cold probe, and of probes until two sizes were tried."""
+        warm = [r for r in self.results[1:] if r.batches]
+        n_sizes = len({r.batches for r in warm if r.request.purpose == Purpose.TRIAL})
+        return [(r.batches, r.typical_s) for r in warm if n_sizes < 2 or r.request.purpose != Purpose.PROBE]
+
+    @property
     def _trial_results(self) -> list[TrialResult]:
         """All but those of the calibration."""
         return [r for r in self.results if r.request.purpose == Purpose.TRIAL]
@@ -242,10 +244,10 @@ class ExplorationScheduler:
 
     def _is_enough(self, relative_width: float | None) -> bool:
         """Return whether the forecast is narrow, from extremes that were replicated and energy for long enough."""
-        sizes = [r.request.batches for r in self._trial_results]
+        sizes = sorted(r.request.batches for r in self._trial_results)
         if relative_width is None or relative_width > _NARROW or len(sizes) < _LEAST_TRIALS:
             return False
-        is_replicated = min(sizes.count(min(sizes)), sizes.count(max(sizes))) > 1
+        is_replicated = sizes[0] == sizes[1] and sizes[-2] == sizes[-1]
         return is_replicated and math.fsum(r.timed_s for r in self._trial_results) >= LEAST_ENERGY_S
 
     def _chosen(self) -> Iterator[TrialRequest]:
@@ -255,9 +257,8 @@ class ExplorationScheduler:
         cold_s = self.results[0].timed_s
         if cold_s < _QUICK_SHARE * self.budget_s:
             yield TrialRequest(1, 2, self._remaining_s, Purpose.PROBE)
-        budget = self._budget
-        if budget:
-            stretch_s = budget.stretch_s
+        if self._warm_epochs:
+            stretch_s = self._budget.stretch_s
         elif self._remaining_s < _COLD_SHARE * cold_s:
             stretch_s = 0.0
         else:  # what was slow may have been a compilation or a step: a third of what remains will tell
@@ -265,27 +266,23 @@ class ExplorationScheduler:
         if stretch_s:
             yield TrialRequest(self.batches_per_epoch, 1, stretch_s, Purpose.STRETCH)
         for batches, epochs in self._blocks():
-            budget = self._budget
-            request = budget and budget.fitted(batches, epochs, self._remaining_s)
+            request = self._budget.fitted(batches, epochs, self._remaining_s)
             if request:
                 yield request
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
         """Plan the sizes, then the extremes again; single batches are not run again where there are more to choose."""
-        budget = self._budget
-        if budget:
-            yield from budget.first_block(self._random)
-        budget = self._budget
+        if self._warm_epochs:
+            yield from self._budget.first_block(self._random)
         sizes = sorted({r.request.batches for r in self._trial_results})
-        if budget and len(sizes) >= min(2, self.batches_per_epoch):
-            yield from budget.next_block(sizes, max(r.request.epochs for r in self._trial_results), self._random)
+        if len(sizes) >= min(2, self.batches_per_epoch):
+            epochs = max(r.request.epochs for r in self._trial_results)
+            yield from self._budget.next_block(sizes, epochs, self._random)
 
     @property
-    def _budget(self) -> TrialBudget | None:
+    def _budget(self) -> TrialBudget:
         """The time to plan with: a share of a short run, and never all that remains of the budget."""
-        cost = self.cost
-        if cost is None:
-            return None
+        cost = EpochCost.fit(self._warm_epochs)
         whole_s = self.total_epochs * cost.epoch_s(self.batches_per_epoch)
         useful_s = min(max(_USEFUL_S, _USEFUL_STEPS * cost.epoch_s(1)), _MOST_OF_RUN * whole_s)
         allowance_s = max(_SHARE_OF_RUN * whole_s, useful_s) - (self._spent_s - self._probed_at_s)

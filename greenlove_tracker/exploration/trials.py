@@ -7,6 +7,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -93,25 +94,26 @@ def run_trial(
     return TrialResult(request, batches, tuple(durations_s), timed_s, is_cut, is_finite=_is_finite(loss))
 
 
+@dataclass(slots=True)
 class Deadline:
     """The end of the time for steps, which a GPU that runs behind would hide: it is brought to rest now and then.
 
-    Args:
+    Attributes:
         at_s: by the clock.
         perf_s: a steady clock.
+        rested_s: when the GPU was at rest last, by the clock.
     """
 
-    def __init__(self, at_s: float, perf_s: Callable[[], float]) -> None:
-        self._at_s = at_s
-        self._perf_s = perf_s
-        self._synchronised_s = perf_s()
+    at_s: float
+    perf_s: Callable[[], float]
+    rested_s: float = -math.inf
 
     def has_passed(self) -> bool:
         """Return True where the time is over."""
-        if self._perf_s() > self._synchronised_s + _SYNCHRONISE_EVERY_S:
+        if self.perf_s() > self.rested_s + _SYNCHRONISE_EVERY_S:
             devices.synchronise()
-            self._synchronised_s = self._perf_s()
-        return self._perf_s() >= self._at_s
+            self.rested_s = self.perf_s()
+        return self.perf_s() >= self.at_s
 
 
 def loss_of(returned: Any) -> Any:
@@ -218,15 +220,15 @@ class BatchSource(ABC):
         """Let go of workers."""
 
 
+@dataclass(slots=True)
 class _FirstBatches:
     """A batch sampler that stops early: nothing is loaded that is not used, and the rest is as the user's own."""
 
-    def __init__(self, batch_sampler: Iterable[Any], limit: int) -> None:
-        self._batch_sampler = batch_sampler
-        self.limit = limit
+    batch_sampler: Iterable[Any]
+    limit: int
 
     def __iter__(self) -> Iterator[Any]:
-        return islice(self._batch_sampler, self.limit)
+        return islice(self.batch_sampler, self.limit)
 
 
 def copied_loader(loader: DataLoader[Any], **changes: Any) -> DataLoader[Any]:
@@ -262,8 +264,12 @@ class LoaderSource(BatchSource):
                 if batches is None
                 else "the DataLoader gives no batch: the data set is empty, or smaller than a dropped last one"
             )
+        samples = _length(loader.sampler if loader.batch_size else loader.dataset)
+        mean = -(-(samples or batches) // batches)  # of a bucket sampler, whose batches differ
         self.batches_per_epoch = batches
-        self.batch_size, self.samples_per_epoch = _sizes(loader, batches)
+        self.batch_size = int(loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or mean)
+        is_known = samples is not None and -(-samples // self.batch_size) == batches  # else it repeats or skips
+        self.samples_per_epoch = samples if is_known else batches * self.batch_size
         self._sampler = _FirstBatches(loader.batch_sampler, batches)
         self._loader = copied_loader(loader, batch_sampler=self._sampler)
 
@@ -353,16 +359,6 @@ def source_of(data: Any, batch_size: int = DEFAULT_BATCH_SIZE) -> BatchSource:
 def _holds_batches(data: Sequence[Any]) -> bool:
     tensors = [part for part in tree_leaves(data[:1]) if isinstance(part, torch.Tensor)]
     return all(tensor.ndim for tensor in tensors) and len({tensor.shape[0] for tensor in tensors}) <= 1
-
-
-def _sizes(loader: DataLoader[Any], batches: int) -> tuple[int, int]:
-    """Return the samples of a batch and of an epoch: as the sampler says, where that agrees with the batches."""
-    samples = _length(loader.sampler if loader.batch_size else loader.dataset)
-    mean = -(-(samples or batches) // batches)  # of a bucket sampler, whose batches differ
-    batch_size = int(loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or mean)
-    if samples is None or -(-samples // batch_size) != batches:
-        samples = batches * batch_size
-    return batch_size, samples
 
 
 def _length(data: Any) -> int | None:
