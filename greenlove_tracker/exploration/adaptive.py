@@ -257,12 +257,14 @@ class ExplorationScheduler:
         cold_s = self.results[0].timed_s
         if cold_s < _QUICK_SHARE * self.budget_s:
             yield TrialRequest(1, 2, self._remaining_s, Purpose.PROBE)
+        stretch_s = 0.0
         if self._warm_epochs:
-            stretch_s = self._budget.stretch_s
-        elif self._remaining_s < _COLD_SHARE * cold_s:
-            stretch_s = 0.0
-        else:  # what was slow may have been a compilation or a step: a third of what remains will tell
-            stretch_s = self._remaining_s / 3
+            available_s = self._budget.available_s
+            least_s = _STRETCH_STEPS * self._budget.cost.epoch_s(1)
+            if available_s >= least_s:
+                stretch_s = min(available_s / 2, max(_STRETCH_SHARE * available_s, least_s))
+        elif self._remaining_s >= _COLD_SHARE * cold_s:
+            stretch_s = self._remaining_s / 3  # what was slow may have been a compilation or a step: this will tell
         if stretch_s:
             yield TrialRequest(self.batches_per_epoch, 1, stretch_s, Purpose.STRETCH)
         for batches, epochs in self._blocks():
@@ -310,14 +312,6 @@ class TrialBudget:
     cost: EpochCost
     overhead_s: float
     most_batches: int
-
-    @property
-    def stretch_s(self) -> float:
-        """The time of the stretch; 0 where there is none for it."""
-        least_s = _STRETCH_STEPS * self.cost.epoch_s(1)
-        if self.available_s < least_s:
-            return 0.0
-        return min(self.available_s / 2, max(_STRETCH_SHARE * self.available_s, least_s))
 
     def first_block(self, order: random.Random) -> list[tuple[int, int]]:
         """Plan each size once, with time for replicates, as (batches, epochs); single batches where no four fit."""

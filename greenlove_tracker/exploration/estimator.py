@@ -186,7 +186,17 @@ class Estimator:
         """
         check_single_process()
         with self._open_run(self.plan) as run:
-            self._explore(run, restores=restores)
+            run.record = ExplorationRecord(used_gpus=_gpus_of(self._training.modules))
+            try:
+                with self._preserved() if restores else nullcontext():
+                    self._explore(run)
+            except torch.cuda.OutOfMemoryError as error:
+                raise UsageError(
+                    f"out of memory at batch size {self._source.batch_size}, as the training itself would be: {error}. "
+                    "A smaller batch is another training, and not tried in silence"
+                ) from error
+            finally:
+                self._source.close()
             forecast = run.forecast()
         notes = []
         if self._eval_fn is None and not self.plan.has_pauses("eval"):
@@ -201,43 +211,33 @@ class Estimator:
         forecast = replace(forecast, warnings=(*forecast.warnings, *notes))
         return run.conclude(forecast, short_training_advice(forecast.duration_s, run.budget_s))
 
-    def _explore(self, run: ExplorationRun, *, restores: bool) -> None:
-        """Run the trials and the evaluations, and put everything back that they change.
+    def _explore(self, run: ExplorationRun) -> None:
+        """Run the trials and the evaluations.
 
         Raises:
-            UsageError: where there is not enough memory, or not one step was done.
+            UsageError: where not one step was done.
         """
-        run.record = ExplorationRecord(used_gpus=_gpus_of(self._training.modules))
         self._n_batches = 0
         self._last_batch: Any = None
         self._autocast_calls: list[bool] = []
-        try:
-            with self._preserved() if restores else nullcontext():
-                devices.reset_peak_gpu_memory()
-                self._model.train()
-                with counted_updates(self._training.optimizers) as n_updates:
-                    try:
-                        self._run_trials(run)
-                    finally:
-                        self._note_kind(run)
-                    per_step = round(self._n_batches / (n_updates() or self._n_batches or 1))
-                run.record = replace(
-                    run.record,
-                    eval_durations_s=self._time_evaluations(run),
-                    peak_memory_gb=devices.peak_memory_gb(),
-                    gpu_memory_estimate_gb=self._gpu_memory_estimate_gb(run),
-                )
-        except torch.cuda.OutOfMemoryError as error:
-            raise UsageError(
-                f"out of memory at batch size {self._source.batch_size}, as the training itself would be: {error}. A "
-                "smaller batch is another training, and not tried in silence"
-            ) from error
-        finally:
-            self._source.close()
+        devices.reset_peak_gpu_memory()
+        self._model.train()
+        with counted_updates(self._training.optimizers) as n_updates:
+            try:
+                self._run_trials(run)
+            finally:
+                self._note_kind(run)
+            per_step = round(self._n_batches / (n_updates() or self._n_batches or 1))
         if not run.record.trials:
             raise UsageError(
                 f"not one step was done in {run.budget_s:g} s: give a larger {{argument}}", argument="budget_s"
             )
+        run.record = replace(
+            run.record,
+            eval_durations_s=self._time_evaluations(run),
+            peak_memory_gb=devices.peak_memory_gb(),
+            gpu_memory_estimate_gb=self._gpu_memory_estimate_gb(run),
+        )
         if self.plan.steps is not None and per_step > 1:  # it is of optimizer steps, of so many batches each
             self.plan = run.plan = replace(self.plan, batches_per_step=per_step)
 

@@ -152,7 +152,7 @@ def loss_of_pair(model: Any, batch: Any, criterion: Any) -> Any:
     Raises:
         UsageError: where the batch is something else.
     """
-    if isinstance(batch, dict) or not isinstance(batch, list | tuple) or len(batch) != 2:
+    if not isinstance(batch, list | tuple) or len(batch) != 2:
         kind = type(batch).__name__ + (f" of {len(batch)}" if isinstance(batch, list | tuple | dict) else "")
         raise UsageError(
             f"a batch is a {kind}, not (inputs, targets): give loss=, a function of (model, batch) that returns the "
