@@ -109,7 +109,20 @@ def forecast_experiment(
         raise UsageError(f"{{argument}} must be a positive number of seconds, not {budget_s!r}", argument="budget_s")
     check_runnable(experiment)
     progress = ExperimentProgress.of(experiment)
-    groups = explore_groups(experiment, progress, budget_s, command=command)
+    each_s = max(_LEAST_GROUP_S, budget_s / max(1, len({run.planned.group for run in progress.left})))
+    by_group = progress.groups(experiment.runs[0].group)
+    groups = list[GroupForecast]()
+    status = StatusLine()
+    try:
+        for name, runs in by_group:
+            left = [run.planned for run in runs if run.state is not PlannedRunState.FINISHED]
+            group = GroupForecast(name, len(runs), len(left))
+            if left:
+                status.draw(f"greenlove  exploring {name}, {each_s:.0f} s ({len(groups) + 1} of {len(by_group)})")
+                group = _explored(group, experiment, left[0], each_s, command)
+            groups.append(group)
+    finally:
+        status.clear()
     explored = [group for group in groups if group.n_left and not group.reason]
     totals = {quantity: _total([group.left(quantity) for group in explored]) for quantity in fmt.QUANTITIES}
     over = {}
@@ -117,7 +130,7 @@ def forecast_experiment(
         total = totals[quantity]
         if total is not None:
             over[quantity] = total.probability_above(limit - progress.use[quantity])
-    return ExperimentForecast(experiment, progress, groups, totals, over)
+    return ExperimentForecast(experiment, progress, tuple(groups), totals, over)
 
 
 def _total(parts: Sequence[Estimate | None]) -> Estimate | None:
@@ -127,38 +140,6 @@ def _total(parts: Sequence[Estimate | None]) -> Estimate | None:
         return None
     point, lower, upper = (math.fsum(getattr(part, end) for part in known) for end in ("point", "lower", "upper"))
     return replace(known[0], point=point, lower=lower, upper=upper)
-
-
-def explore_groups(
-    experiment: Experiment,
-    progress: ExperimentProgress,
-    budget_s: float,
-    *,
-    command: Sequence[str],
-) -> tuple[GroupForecast, ...]:
-    """Explore each group of which a training is left, in a process of its own, one after another.
-
-    Args:
-        experiment: whose groups.
-        progress: of it.
-        budget_s: for all of them.
-        command: that explores one.
-    """
-    by_group = progress.groups(experiment.runs[0].group)
-    each_s = max(_LEAST_GROUP_S, budget_s / max(1, len({run.planned.group for run in progress.left})))
-    status = StatusLine()
-    found = list[GroupForecast]()
-    try:
-        for group, runs in by_group:
-            left = [run for run in runs if run.state is not PlannedRunState.FINISHED]
-            forecast = GroupForecast(group, len(runs), len(left))
-            if left:
-                status.draw(f"greenlove  exploring {group}, {each_s:.0f} s ({len(found) + 1} of {len(by_group)})")
-                forecast = _explored(forecast, experiment, left[0].planned, each_s, command)
-            found.append(forecast)
-    finally:
-        status.clear()
-    return tuple(found)
 
 
 def _explored(

@@ -366,8 +366,8 @@ class TrialBudget:
 
     def _most_epochs(self, sizes: Sequence[int]) -> int:
         """Return how many epochs fit of trials of these sizes."""
-        beside_s = self._block_s(sizes, 0)
-        return int((self.available_s - beside_s) / (self._block_s(sizes, 1) - beside_s))
+        epochs_s = math.fsum(map(self.cost.epoch_s, sizes))
+        return int((self.available_s - len(sizes) * self.overhead_s) / epochs_s)
 
     def _block_s(self, sizes: Sequence[int], epochs: int) -> float:
         """Return the time of trials of these sizes."""
