@@ -75,7 +75,7 @@ def explore(
     if as_json:
         raise UsageError("--json is of the last exploration: greenlove explore --json, without a task")
     needs_torch("exploring")
-    from greenlove_tracker.exploration.estimator import Estimator, argument_names
+    from greenlove_tracker.exploration.estimator import ARGUMENT_NAMES, Estimator
     from greenlove_tracker.exploration.task import load_task_function, pieces_of
 
     if limit_s is None:
@@ -83,7 +83,7 @@ def explore(
     else:
         options["max_hours"] = limit_s / SECONDS_PER_HOUR
     chosen = {name: value for name, value in options.items() if value is not None}
-    pieces = pieces_of(load_task_function(task, script_arguments)(), task, argument_names())
+    pieces = pieces_of(load_task_function(task, script_arguments)(), task, ARGUMENT_NAMES)
     arguments = {"asks": False} | pieces | chosen
     if epochs is not None or steps is not None:
         arguments |= {"total_epochs": epochs, "total_steps": steps}

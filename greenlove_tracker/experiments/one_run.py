@@ -135,7 +135,7 @@ def _explored(planned: PlannedRun, budget_s: float, log_dir: Path) -> dict[str, 
     Raises:
         UsageError: where a technique cannot be used here, or the training cannot be explored.
     """
-    from greenlove_tracker.exploration.estimator import Estimator, argument_names
+    from greenlove_tracker.exploration.estimator import ARGUMENT_NAMES, Estimator
     from greenlove_tracker.techniques.arm import arm_of, parts_of
     from greenlove_tracker.techniques.full_training import with_length
 
@@ -144,8 +144,7 @@ def _explored(planned: PlannedRun, budget_s: float, log_dir: Path) -> dict[str, 
     if parts.get("eval_fn") is not None and parts.get("total_steps") and not parts.get("eval_every"):
         parts["eval_every"] = parts["total_steps"]  # as it is trained: evaluated at its end alone
     arm = arm_of(parts, technique_of(planned.techniques))
-    takes = argument_names()
-    options = {name: value for name, value in arm.parts.items() if name in takes} | dict(planned.settings)
+    options = {name: value for name, value in arm.parts.items() if name in ARGUMENT_NAMES} | dict(planned.settings)
     options |= {"budget_s": budget_s, "asks": False, "log_dir": log_dir, "verbose": 0, "export": ""}
     options |= {"seed": planned.seed, "train_step": lambda model, batch, *_: arm.step(batch)}  # of the techniques
     stopping = arm.parts.get("early_stopping")

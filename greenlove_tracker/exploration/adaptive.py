@@ -23,7 +23,7 @@ import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import Literal
 
 import numpy as np
 from scipy import optimize
@@ -64,14 +64,6 @@ _GROWTH = 4.0  # a size is planned up to so many times the longest epoch so far
 _WORTH_MORE = 1.25  # times as large: less is not worth another size
 
 
-class Purpose(StrEnum):
-    """The purpose of a requested trial."""
-
-    PROBE = "probe"
-    STRETCH = "stretch"
-    TRIAL = "trial"
-
-
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
     """A trial to run next.
@@ -86,7 +78,7 @@ class TrialRequest:
     batches: int
     epochs: int
     deadline_s: float
-    purpose: Purpose
+    purpose: Literal["probe", "stretch", "trial"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,13 +222,13 @@ class ExplorationScheduler:
     def _warm_epochs(self) -> list[tuple[int, float]]:
         """Batches and time of an epoch of each result but the cold probe, and of probes until two sizes were tried."""
         warm = [r for r in self.results[1:] if r.batches]
-        n_sizes = len({r.batches for r in warm if r.request.purpose == Purpose.TRIAL})
-        return [(r.batches, r.typical_s) for r in warm if n_sizes < 2 or r.request.purpose != Purpose.PROBE]
+        n_sizes = len({r.batches for r in warm if r.request.purpose == "trial"})
+        return [(r.batches, r.typical_s) for r in warm if n_sizes < 2 or r.request.purpose != "probe"]
 
     @property
     def _trial_results(self) -> list[TrialResult]:
         """All but those of the calibration."""
-        return [r for r in self.results if r.request.purpose == Purpose.TRIAL]
+        return [r for r in self.results if r.request.purpose == "trial"]
 
     @property
     def _remaining_s(self) -> float:
@@ -252,11 +244,11 @@ class ExplorationScheduler:
 
     def _chosen(self) -> Iterator[TrialRequest]:
         """Yield the trials, each chosen when it is asked for, by what those before it took."""
-        yield TrialRequest(1, 1, self.budget_s, Purpose.PROBE)  # whatever was spent on preparations
+        yield TrialRequest(1, 1, self.budget_s, "probe")  # whatever was spent on preparations
         self._probed_at_s = self._spent_s
         cold_s = self.results[0].timed_s
         if cold_s < _QUICK_SHARE * self.budget_s:
-            yield TrialRequest(1, 2, self._remaining_s, Purpose.PROBE)
+            yield TrialRequest(1, 2, self._remaining_s, "probe")
         stretch_s = 0.0
         if self._warm_epochs:
             available_s = self._budget.available_s
@@ -266,7 +258,7 @@ class ExplorationScheduler:
         elif self._remaining_s >= _COLD_SHARE * cold_s:
             stretch_s = self._remaining_s / 3  # what was slow may have been a compilation or a step: this will tell
         if stretch_s:
-            yield TrialRequest(self.batches_per_epoch, 1, stretch_s, Purpose.STRETCH)
+            yield TrialRequest(self.batches_per_epoch, 1, stretch_s, "stretch")
         for batches, epochs in self._blocks():
             request = self._budget.fitted(batches, epochs, self._remaining_s)
             if request:
@@ -275,11 +267,11 @@ class ExplorationScheduler:
     def _blocks(self) -> Iterator[tuple[int, int]]:
         """Plan the sizes, then the extremes again; single batches are not run again where there are more to choose."""
         if self._warm_epochs:
-            yield from self._budget.first_block(self._random)
+            yield from self._budget.first_block()
         sizes = sorted({r.request.batches for r in self._trial_results})
         if len(sizes) >= min(2, self.batches_per_epoch):
             epochs = max(r.request.epochs for r in self._trial_results)
-            yield from self._budget.next_block(sizes, epochs, self._random)
+            yield from self._budget.next_block(sizes, epochs)
 
     @property
     def _budget(self) -> TrialBudget:
@@ -294,6 +286,7 @@ class ExplorationScheduler:
             cost,
             statistics.median(self._overheads_s or [0.0]),
             min(self.batches_per_epoch, int(_GROWTH * max(longest, 4))),
+            self._random,
         )
 
 
@@ -306,14 +299,16 @@ class TrialBudget:
         cost: of an epoch.
         overhead_s: time beside the epochs of a trial.
         most_batches: that an epoch of a trial may have.
+        order: of trials is drawn by it.
     """
 
     available_s: float
     cost: EpochCost
     overhead_s: float
     most_batches: int
+    order: random.Random
 
-    def first_block(self, order: random.Random) -> list[tuple[int, int]]:
+    def first_block(self) -> list[tuple[int, int]]:
         """Plan each size once, with time for replicates, as (batches, epochs); single batches where no four fit."""
         n_steps = max(0, int(self.available_s / self.cost.epoch_s(1)))
         designs = (_replicated_ladder, ladder) if n_steps >= _FEW_STEPS else (_replicated_ladder,)
@@ -321,23 +316,22 @@ class TrialBudget:
             largest = self._largest(epochs, runs)
             if largest >= min(least, self.most_batches):
                 more = min(_MOST_EPOCHS, self._most_epochs(runs(largest)))
-                return _shuffled(ladder(largest), max(epochs, more), order)
+                return self._shuffled(ladder(largest), max(epochs, more))
         n_trials, rest = divmod(n_steps, _SINGLE_EPOCHS)
         return [(1, n) for n in [_SINGLE_EPOCHS] * min(n_trials, _MOST_SINGLE_TRIALS) + [rest] * (rest > 0)]
 
-    def next_block(self, sizes: Sequence[int], epochs: int, order: random.Random) -> list[tuple[int, int]]:
+    def next_block(self, sizes: Sequence[int], epochs: int) -> list[tuple[int, int]]:
         """Plan the extremes again: larger where the first block left more than expected, in fewer epochs where less.
 
         Args:
             sizes: of the first block, in order; at least one.
             epochs: of its trials.
-            order: of the trials.
         """
         largest = self._largest(epochs, lambda m: replicates([*sizes, m]))
         if largest >= _WORTH_MORE * sizes[-1]:
             sizes = [*sizes, largest]
         runs = replicates(sizes)
-        return _shuffled(runs, min(epochs, max(self._most_epochs(runs), _LEAST_EPOCHS)), order)
+        return self._shuffled(runs, min(epochs, max(self._most_epochs(runs), _LEAST_EPOCHS)))
 
     def fitted(self, batches: int, epochs: int, remaining_s: float) -> TrialRequest | None:
         """Return the trial, of fewer epochs or smaller where the time is short; None where it would be too small.
@@ -356,7 +350,15 @@ class TrialBudget:
             batches = smaller
         epochs = min(epochs, max(allowed, least))
         patience_s = max(_PATIENCE * self._block_s([batches], epochs), _PATIENCE_SHARE * remaining_s)
-        return TrialRequest(batches, epochs, min(remaining_s, patience_s), Purpose.TRIAL)
+        return TrialRequest(batches, epochs, min(remaining_s, patience_s), "trial")
+
+    def _shuffled(self, sizes: Sequence[int], epochs: int) -> list[tuple[int, int]]:
+        """Order at random, the first three never sorted (it may be cut short): size must not go with temperature."""
+        sequence = list(sizes)
+        self.order.shuffle(sequence)
+        while len(set(sizes)) > 2 and sorted(sequence[:3])[1] == sequence[1]:
+            self.order.shuffle(sequence)
+        return [(m, epochs) for m in sequence]
 
     def _largest(self, epochs: int, runs: Callable[[int], list[int]]) -> int:
         """Return the largest size whose block of trials fits, by bisection; 0 where none does."""
@@ -386,12 +388,3 @@ def _replicated_ladder(largest: int) -> list[int]:
 def replicates(sizes: Sequence[int]) -> list[int]:
     """Return the sizes that are run once more: the extremes, the largest twice, and the middle."""
     return [sizes[0], sizes[-1], sizes[-1], sizes[len(sizes) // 2]]
-
-
-def _shuffled(sizes: Sequence[int], epochs: int, order: random.Random) -> list[tuple[int, int]]:
-    """Order at random, the first three never sorted (it may be cut short): size must not go with temperature."""
-    sequence = list(sizes)
-    order.shuffle(sequence)
-    while len(set(sizes)) > 2 and sorted(sequence[:3])[1] == sequence[1]:
-        order.shuffle(sequence)
-    return [(m, epochs) for m in sequence]

@@ -156,9 +156,7 @@ class Estimator:
             "eval_fn": eval_fn,
             "train_dataset": train_dataset,
         }
-        options = EstimateOptions(
-            budget_s, auto_open_report, asks, on_no_terminal, comparison or ProjectionOptions(), clock, meter
-        )
+        options = EstimateOptions(budget_s, auto_open_report, asks, on_no_terminal, clock, meter, comparison)
         given = load_settings(settings)
         self._open_run = partial(ExplorationRun, given, options=options)
         self._source = source_of(train_dataset, batch_size)
@@ -402,9 +400,7 @@ def device_of(model: nn.Module, device: str | torch.device | None) -> torch.devi
     return found
 
 
-def argument_names() -> set[str]:
-    """Return the names of what an ``Estimator`` takes."""
-    return {*signature(Estimator).parameters, *setting_names()}
+ARGUMENT_NAMES = {*signature(Estimator).parameters, *setting_names()}  # of an Estimator
 
 
 def changed_task(
@@ -418,12 +414,14 @@ def changed_task(
         epochs: of the whole training.
         batch_size: in samples.
     """
-    changes: dict[str, Any] = {} if batch_size is None else {"batch_size": batch_size}
-    if epochs is not None:
-        changes |= {"total_epochs": epochs, "total_steps": None, "phases": ()}
 
     def task() -> dict[str, Any]:
-        return pieces_of(function(), target, argument_names()) | changes
+        pieces = pieces_of(function(), target, ARGUMENT_NAMES)
+        if epochs is not None:
+            pieces |= {"total_epochs": epochs, "total_steps": None, "phases": ()}
+        if batch_size is not None:
+            pieces["batch_size"] = batch_size
+        return pieces
 
     task.__name__ = target
     return task

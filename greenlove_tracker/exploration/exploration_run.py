@@ -47,9 +47,9 @@ class EstimateOptions:
         auto_open_report: open the page in a browser, where there is one.
         asks: ask on a terminal whether to train on.
         on_no_terminal: ``continue`` or ``stop``: the answer where there is nobody to ask.
-        comparison: options of the comparison with other GPUs.
         clock: None: the system's, with the meter in the background.
         meter: None: CodeCarbon.
+        comparison: options of the comparison with other GPUs.
 
     Raises:
         UsageError: where the answer is another, or the budget cannot be one.
@@ -59,9 +59,9 @@ class EstimateOptions:
     auto_open_report: bool
     asks: bool
     on_no_terminal: str
-    comparison: ProjectionOptions
     clock: Clock | None
     meter: Meter | None
+    comparison: ProjectionOptions | None = None
 
     def __post_init__(self) -> None:
         if not LEAST_S <= self.budget_s <= MOST_S:
@@ -203,7 +203,7 @@ class ExplorationRun(TrialSession):
         notes += map(wording.sentence, filter(None, (wording.kind_sentence(run), wording.place_sentence(run))))
         next_steps = [f"{session.shown_dir}/dashboard.html"]
         try:
-            projections = compare_run(run, options.comparison, forecast=forecast).projections
+            projections = compare_run(run, options.comparison or ProjectionOptions(), forecast=forecast).projections
             next_steps.append(f"greenlove project {session.shown_dir}")
         except GreenloveError as error:  # as from a GPU in no table
             notes.append(f"No other GPUs: {error}.")

@@ -85,7 +85,7 @@ def run_trial(
                 f"the training data ended after {plural(done, 'batch')} where {request.batches} were asked for: "
                 "give it a length that is true, or fewer batches"
             )
-    is_cut = done < request.batches
+    is_cut = 0 < done < request.batches
     batches = request.batches
     if not durations_s:
         batches = done

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from greenlove_tracker.exploration.estimator import argument_names, device_of, plan_of
+from greenlove_tracker.exploration.estimator import ARGUMENT_NAMES, device_of, plan_of
 from greenlove_tracker.exploration.peak_memory import TrainingStep
 from greenlove_tracker.exploration.task import each_of, pieces_of
 from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, loss_of, samples_of, source_of
@@ -79,7 +79,7 @@ def parts_of(task: Task, seed: int) -> Parts:
         UsageError: where it returns something else than a task does.
     """
     seed_all(seed)
-    return pieces_of(task(), getattr(task, "__name__", "the task"), argument_names())
+    return pieces_of(task(), getattr(task, "__name__", "the task"), ARGUMENT_NAMES)
 
 
 def build_arm(task: Task, technique: Technique | None = None, *, seed: int = 0) -> Arm:
