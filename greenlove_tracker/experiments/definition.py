@@ -7,6 +7,7 @@ Paths in a file start at the file's own directory: the same command finds the sa
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -159,10 +160,9 @@ def training_key(run: PlannedRun) -> str:
     the settings that only measure, the place of the file, nor whether a value stands in the matrix or above it: to
     rename an arm, or to add a seed, an exporter or a deadline, trains nothing anew.
     """
-    file, _, function = run.task.rpartition(":")
     what = {
         "form": _KEY_FORM,
-        "task": f"{PurePath(file).name}:{function}",
+        "task": PurePath(run.task).name,
         "arguments": list(run.arguments),
         "techniques": [[technique.name, dict(technique.options)] for technique in run.techniques],
         "epochs": run.epochs,
@@ -246,10 +246,8 @@ def _technique(item: Any) -> TechniqueChoice:
 def _typed(value: Any) -> Any:
     """Return an option of a technique as what its text is: a number, true, false or a text."""
     for kind in (int, float):
-        try:
+        with contextlib.suppress(TypeError, ValueError):
             return kind(value)
-        except (TypeError, ValueError):
-            continue
     if value in ("true", "false"):
         return value == "true"
     return value

@@ -20,7 +20,7 @@ import itertools
 import math
 import random
 import statistics
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -349,7 +349,8 @@ class TrialBudget:
                 return None
             batches = smaller
         epochs = min(epochs, max(allowed, least))
-        patience_s = max(_PATIENCE * self._block_s([batches], epochs), _PATIENCE_SHARE * remaining_s)
+        expected_s = self.overhead_s + epochs * self.cost.epoch_s(batches)
+        patience_s = max(_PATIENCE * expected_s, _PATIENCE_SHARE * remaining_s)
         return TrialRequest(batches, epochs, min(remaining_s, patience_s), "trial")
 
     def _shuffled(self, sizes: Sequence[int], epochs: int) -> list[tuple[int, int]]:
@@ -362,18 +363,13 @@ class TrialBudget:
 
     def _largest(self, epochs: int, runs: Callable[[int], list[int]]) -> int:
         """Return the largest size whose block of trials fits, by bisection; 0 where none does."""
-        return bisect_right(
-            range(1, self.most_batches + 1), self.available_s, key=lambda m: self._block_s(runs(m), epochs)
-        )
+        sizes = range(1, self.most_batches + 1)
+        return bisect_left(sizes, True, key=lambda m: self._most_epochs(runs(m)) < epochs)
 
     def _most_epochs(self, sizes: Sequence[int]) -> int:
         """Return how many epochs fit of trials of these sizes."""
         epochs_s = math.fsum(map(self.cost.epoch_s, sizes))
         return int((self.available_s - len(sizes) * self.overhead_s) / epochs_s)
-
-    def _block_s(self, sizes: Sequence[int], epochs: int) -> float:
-        """Return the time of trials of these sizes."""
-        return math.fsum(self.overhead_s + epochs * self.cost.epoch_s(m) for m in sizes)
 
 
 def ladder(largest: int) -> list[int]:
