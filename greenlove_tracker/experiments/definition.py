@@ -128,14 +128,9 @@ def planned_runs(
             in_turn.reverse()
         for arm in in_turn:
             run = _with_values(replace(common, arm=arm, techniques=tuple(arms[arm]), seed=seed), values)
-            group = group_name(arm, values)
+            group = ", ".join((arm, *(f"{name}={value}" for name, value in values.items())))
             found.append(replace(run, key=training_key(run), group=group, name=f"{group}, seed {seed}"))
     return tuple(found)
-
-
-def group_name(arm: str, values: Mapping[str, Any]) -> str:
-    """Return the name of an arm with the values of the matrix: ``optimised, batch_size=64, --lr=1e-3``."""
-    return ", ".join((arm, *(f"{name}={value}" for name, value in values.items())))
 
 
 def _with_values(run: PlannedRun, values: Mapping[str, Any]) -> PlannedRun:
@@ -532,33 +527,26 @@ def _message(details: Any) -> str:
 
 def _refused(file: Path, values: Any, mistakes: Iterable[tuple[Location, str]]) -> UsageError:
     """Return the error that says all mistakes of a file, in the order of its lines."""
-    found = sorted((_line(values, location), _where(location), message) for location, message in mistakes)
+    found = sorted((*_place(values, location), message) for location, message in mistakes)
     said = [f"line {line}: {where}{message}" for line, where, message in found]
     if len(said) == 1:
         return UsageError(f"{file}, {said[0]}")
     return UsageError("\n  ".join((f"{file} has {len(said)} mistakes:", *said)))
 
 
-def _line(values: Any, location: Location) -> int:
-    """Return the line of a value, or of the nearest that it would lie in."""
+def _place(values: Any, location: Location) -> tuple[int, str]:
+    """Return the line of a value, or of the nearest that it would lie in, and its place: ``arms.optimised[2]:``."""
     line = 0
+    place = ""
     for part in location:
+        place += f"[{part}]" if isinstance(part, int) else f".{part}"
         try:
-            places = values.lc  # of ruamel's round trip
-            position = places.key(part) if hasattr(values, "keys") else places.item(part)
+            position = values.lc.key(part) if hasattr(values, "keys") else values.lc.item(part)  # of ruamel
             line = position[0]
             values = values[part]
         except (AttributeError, KeyError, IndexError, TypeError):
-            break
-    return line + 1
-
-
-def _where(location: Location) -> str:
-    """Return where a value stands in the words of the file: ``arms.optimised[2]:``."""
-    text = ""
-    for part in location:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return f"{text.removeprefix('.')}: " if text else ""
+            values = None  # nor is there anything within it
+    return line + 1, f"{place.removeprefix('.')}: " if place else ""
 
 
 def _source(task: Path) -> str:
@@ -599,13 +587,13 @@ def _experiment(file: Path, content: ExperimentFile, names: Iterable[str], sha25
         settings=settings,
         task_sha256=hashlib.sha256(_source(beside(task)).encode()).hexdigest(),
     )
-    first = {name: choices[0] for name, choices in matrix.items()}
+    runs = planned_runs(common, content.arms, matrix, content.seeds)
     return Experiment(
         name=content.name,
         path=file,
         sha256=sha256,
-        runs=planned_runs(common, content.arms, matrix, content.seeds),
-        baseline=group_name(content.baseline or next(iter(content.arms)), first),
+        runs=runs,
+        baseline=next((run.group for run in runs if run.arm == (content.baseline or run.arm)), ""),
         start=content.schedule,
         budget=content.budget,
         outputs=beside(content.outputs.directory or f"{EXPERIMENTS_DIR}/{content.name}"),
