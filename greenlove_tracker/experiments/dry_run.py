@@ -59,13 +59,6 @@ class GroupForecast:
     warnings: tuple[str, ...] = ()
     start_up_s: float | None = None
 
-    def left(self, quantity: str) -> Estimate | None:
-        """Return what all trainings that are left of it take: the error of the speed is the same for all seeds."""
-        of_one: Estimate | None = getattr(self, quantity)
-        if of_one is None:
-            return None
-        return of_one.times(self.n_left, of_one.unit)
-
 
 @dataclass(frozen=True, slots=True)
 class ExperimentForecast:
@@ -124,7 +117,7 @@ def forecast_experiment(
     finally:
         status.clear()
     explored = [group for group in groups if group.n_left and not group.reason]
-    totals = {quantity: _total([group.left(quantity) for group in explored]) for quantity in fmt.QUANTITIES}
+    totals = {quantity: _total(explored, quantity) for quantity in fmt.QUANTITIES}
     over = {}
     for quantity, limit in experiment.budget.limits.items():
         total = totals[quantity]
@@ -133,13 +126,18 @@ def forecast_experiment(
     return ExperimentForecast(experiment, progress, tuple(groups), totals, over)
 
 
-def _total(parts: Sequence[Estimate | None]) -> Estimate | None:
-    """Return the sum of estimates whose errors have the same sign; None where there is none, or one is not known."""
-    known = [part for part in parts if part is not None]
-    if not known or len(known) < len(parts):
+def _total(groups: Sequence[GroupForecast], quantity: str) -> Estimate | None:
+    """Return what all trainings that are left take; None where there is none, or one is not known.
+
+    Errors have the same sign in all of them: that of the speed is the same for all seeds.
+    """
+    estimates = [getattr(group, quantity) for group in groups]
+    if not estimates or None in estimates:
         return None
-    point, lower, upper = (math.fsum(getattr(part, end) for part in known) for end in ("point", "lower", "upper"))
-    return replace(known[0], point=point, lower=lower, upper=upper)
+    parts = [(group.n_left, estimate) for group, estimate in zip(groups, estimates, strict=True)]
+    point, lower, upper = (math.fsum(n * getattr(one, end) for n, one in parts) for end in ("point", "lower", "upper"))
+    total: Estimate = replace(estimates[0], point=point, lower=lower, upper=upper)
+    return total
 
 
 def _explored(
