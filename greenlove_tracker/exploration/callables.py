@@ -14,7 +14,6 @@ from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estim
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.machine import devices
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.settings.config import load_settings
 from greenlove_tracker.vocabulary.errors import UsageError, whole_number
 from greenlove_tracker.vocabulary.forecasting import TrainingPlan, Trial
@@ -73,8 +72,8 @@ def explore_callable(
     """
     sizes = _checked(sizes, samples)
     plan = TrainingPlan(samples=samples, batch_size=1, epochs=1)
-    options = EstimateOptions(budget_s, auto_open_report, asks, on_no_terminal, ProjectionOptions())
-    with ExplorationRun(load_settings(settings), plan, options, clock, meter) as run:
+    options = EstimateOptions(budget_s, auto_open_report, asks, on_no_terminal, clock, meter)
+    with ExplorationRun(load_settings(settings), plan, options) as run:
         run.record = ExplorationRecord(method="power")
         cold_start_s = _time_fits(fit, sizes, run, budget_s, seed)
         run.record = replace(run.record, cold_start_s=cold_start_s)

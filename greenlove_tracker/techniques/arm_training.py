@@ -150,11 +150,11 @@ class ArmTraining:
         Raises:
             CutOffError: where the deadline came before the end.
         """
-        deadline = Deadline(deadline_s, self._perf_s, devices.synchronise)
+        deadline = Deadline(deadline_s, self._perf_s)
         start_s = self._begin_epoch()
         for _ in range(self._settle_batches):
             self._step()
-            if deadline.has_passed_after_step():
+            if deadline.has_passed():
                 raise CutOffError
         devices.synchronise()
         before_window()
@@ -167,7 +167,7 @@ class ArmTraining:
             n_samples, loss = self._step()
             done += n_samples
             losses.append(loss)
-            if deadline.has_passed_after_step() and done < samples:
+            if deadline.has_passed() and done < samples:
                 raise CutOffError
         duration_s = self._rested_s() - began_s
         measured_bytes = peak_bytes()
