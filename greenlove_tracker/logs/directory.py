@@ -158,7 +158,7 @@ def runs_and_problems(path: LogPath) -> Found:
             elif is_read or file.suffix == ".csv":  # a table of something else
                 used.append(file)
     by_id = dict[str, Run]()
-    for run in [*ours, *_carbontracker_runs(logs, notes), *emissions.runs()]:
+    for run in [*ours, *_carbontracker_runs(logs, notes), *emissions.runs(notes)]:
         known = by_id.setdefault(_identity(run), run)
         if known is not run:
             notes.add(run.path, f"left out: the same run as in {known.path}")

@@ -117,9 +117,9 @@ def safe_text(text: str) -> str:
 
 
 def moment(text: str) -> datetime | None:
-    """Return a time as a log has it; None where it is none."""
+    """Return a time as a log has it, which has no zone; None where it is none."""
     try:
-        return datetime.fromisoformat(text)
+        return datetime.fromisoformat(text).replace(tzinfo=None)
     except ValueError:
         return None
 
