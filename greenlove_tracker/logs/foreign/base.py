@@ -7,15 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 from greenlove_tracker.logs.csvio import Line, ProblemLog
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_fields import factor_fields
 from greenlove_tracker.logs.totals import Ending
 from greenlove_tracker.text.format import escape_formula
-from greenlove_tracker.vocabulary.records import COMPONENTS, Factor, Field, Row, RunSummary
+from greenlove_tracker.vocabulary.records import Row, RunSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +22,9 @@ class ForeignLog:
 
     Attributes:
         texts: fields of ``run.csv`` by name; what is empty is not there.
-        factors: that it was counted with.
         rows: its epochs, or its one row.
         ending: how and when it ended.
-        stated: totals that it gives itself, by their names in ``RunSummary``: they count before those of the rows.
+        stated: totals by their names in ``RunSummary``: they count before those of the rows.
         output: of carbontracker alone, its output log; empty where there is none.
         devices: of carbontracker alone, by component.
         powers_w: of carbontracker alone, by component: of each epoch the power of each device; nothing was measured
@@ -37,10 +34,9 @@ class ForeignLog:
     """
 
     texts: Mapping[str, str]
-    factors: Sequence[Factor]
     rows: Sequence[Row]
     ending: Ending
-    stated: Mapping[str, float] = field(default_factory=dict)
+    stated: Mapping[str, float | None] = field(default_factory=dict)
     output: str = ""
     devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
     powers_w: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
@@ -82,8 +78,8 @@ class ForeignRun(Run):
     @cached_property
     def own_lines(self) -> Mapping[str, Line]:
         """The fields of ``run.csv``."""
-        texts = (Field(name, value) for name, value in self.log.texts.items() if value)
-        return {f.name: (f.value, f.unit) for f in chain(texts, *map(factor_fields, self.log.factors))}
+        units = {"carbon_intensity": "gCO2e/kWh"}
+        return {name: (text, units.get(name, "")) for name, text in self.log.texts.items() if text}
 
     @cached_property
     def rows(self) -> Mapping[int, Sequence[Row]]:
@@ -98,11 +94,7 @@ class ForeignRun(Run):
     @cached_property
     def metered_summary(self) -> RunSummary:
         """The totals, added up from what was logged."""
-        summary = replace(self.added_up(), **self.log.stated)  # type: ignore[arg-type]
-        known = (c for c in COMPONENTS if summary.energy.component_kwh(c) is not None)
-        if not all(map(summary.energy.component_method, known)):
-            return replace(summary, measured_kwh=None)  # how much of it hardware measured is not known
-        return summary
+        return replace(self.added_up(), **self.log.stated)  # type: ignore[arg-type]
 
 
 # -- Text that other tools wrote, whatever it holds: nothing in it is believed --

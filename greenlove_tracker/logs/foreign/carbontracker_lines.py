@@ -6,14 +6,18 @@ What each release writes stands in ``docs/coming-from-carbontracker.md``.
 from __future__ import annotations
 
 import re
+import statistics
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from greenlove_tracker.logs.csvio import ProblemLog, read_lines
 from greenlove_tracker.text.format import plural
 
-Said = dict[str, str]  # what a part of a log says, by the names of the groups
+Said = dict[str, Any]  # what a part of a log says, by the names of the groups
 
 _HEAD = (
     r"(?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d+)?) - "
@@ -72,6 +76,41 @@ _BREAK = re.compile(r"(?<=[\d.n])\n[ \t]+(?=[\d.e+ na-]*\]?$)", re.MULTILINE)  #
 WHOLE_CONSUMPTION = {"which", "time", "energy", "grams"}
 
 
+def _seconds(text: str) -> float:
+    """Return a duration such as ``0:01:02.50`` or ``2 days, 0:01:02``."""
+    numbers = map(float, reversed(re.findall(r"[\d.]+", text)))
+    return sum(number * unit_s for number, unit_s in zip(numbers, (1, 60, 3600, 86_400), strict=False))
+
+
+def _mean_powers(text: str) -> Sequence[float]:
+    """Return the mean power of each device, nothing where none was measured.
+
+    To 1.0.6 a log has every reading of every device. 0 W is of hardware that could not be read: what draws nothing does
+    not run.
+    """
+    plain = re.sub(r"np\.float64\(|None|nan", "0", text)
+    readings = re.findall(r"\[([^\[\]]+)\]", plain) or [plain]
+    of_devices = zip(*(re.findall(r"\d[\d.e+-]*", reading) for reading in readings), strict=False)
+    means = [statistics.fmean(map(float, of_one)) for of_one in of_devices]
+    return means if any(means) else ()
+
+
+_READERS: dict[str, Callable[[str], Any]] = {  # of what is no text, by the names of the groups
+    "at": datetime.fromisoformat,
+    "number": int,
+    "planned": int,
+    "duration": _seconds,
+    "time": _seconds,
+    "cpu_w": _mean_powers,
+    "gpu_w": _mean_powers,
+    "pue": float,
+    "intensity": float,
+    "mean_intensity": float,
+    "energy": float,
+    "grams": float,
+}
+
+
 def read_parts(standard: Path, output: Path, notes: ProblemLog) -> dict[str, list[Said]]:
     """Return what the two logs of a run say.
 
@@ -98,31 +137,40 @@ def _read_log(file: Path, parts: dict[str, list[Said]], notes: ProblemLog) -> No
     text = "".join(f"{line.rstrip()}\n" for line in read_lines(str(file), partial(notes.add, file)))
     left_out = []
     for line, _ in groupby(_BREAK.sub(" ", text).split("\n")):
-        kind, said = _understood(line)
-        time = said.pop("at", "")
+        try:
+            kind, said = _understood(line)
+        except ValueError:
+            left_out.append(line)
+            continue
+        time = said.pop("at", None)
         if "version" in said and "version" in run:
             notes.add(file, f"from {time} on of another tracker, and left out: 1.x gives it a log of its own, too")
             run["until"] = time
             break
-        if time > run.get("until", "9"):
+        if time and time > run.get("until", time):
             break
         if said.keys() & {"number", "which"}:
             parts[kind].append({})
-        part = parts.get(kind, [{}])[-1]
+        part = parts[kind][-1]
         if time:
             part.setdefault("from", time)
-            part["to"] = max(time, part.get("to", ""))
+            part["to"] = max(time, part.get("to", time))
         if kind == "run":
             part.update(said)
-        elif not kind or any(part.setdefault(name, text) != text for name, text in said.items()):
+        elif any(part.setdefault(name, value) != value for name, value in said.items()):
             left_out.append(line)
     if left_out:
         notes.add(file, f"{plural(len(left_out), 'line')} not understood: left out; the first: {left_out[0][:80]!r}")
 
 
 def _understood(line: str) -> tuple[str, Said]:
-    """Return the kind of the part that a line belongs to, and what it says; no kind where it fits no pattern."""
+    """Return the kind of the part that a line belongs to, and what it says.
+
+    Raises:
+        ValueError: where it fits no pattern.
+    """
     for kind, pattern in _KNOWN:
         if match := pattern.fullmatch(line):
-            return kind, {name: text for name, text in match.groupdict().items() if text is not None}
-    return "", {}
+            said = match.groupdict().items()
+            return kind, {name: _READERS.get(name, str)(text) for name, text in said if text is not None}
+    raise ValueError(line)

@@ -27,7 +27,6 @@ from greenlove_tracker.vocabulary.records import (
     UNKNOWN_ENERGY,
     Counts,
     Energy,
-    Factor,
     Method,
     Row,
     RowKind,
@@ -323,19 +322,17 @@ def _read(last: Reading, tasks_s: float, notes: ProblemLog) -> ForeignLog:
         "pue": schema.cell(pue),
         "pue.source": f"as {meter} counted it" if pue > 1 else "",
     }
-    stated = {}
-    factors = []
+    stated: dict[str, float | None] = {"measured_kwh": None}  # how much of it hardware measured is not known
     if last.energy_kwh and last.flaw != _NO_SUM:
         stated["energy_kwh"] = last.energy_kwh
     if last.energy_kwh and last.emissions_kgco2e is not None:
-        intensity = last.emissions_kgco2e * GRAMS_PER_KG / last.energy_kwh
-        factors.append(Factor("carbon_intensity", intensity, "gCO2e/kWh", f"{meter}, the run's emissions ÷ energy"))
+        texts["carbon_intensity"] = schema.cell(last.emissions_kgco2e * GRAMS_PER_KG / last.energy_kwh)
+        texts["carbon_intensity.source"] = f"{meter}, the run's emissions ÷ energy"
         stated["emissions_kgco2e"] = last.emissions_kgco2e
     # an energy that is not known by component is no row's: then the run has no parts of days and months
     row_at = began_at if energy.is_known else ""
     return ForeignLog(
         texts=texts,
-        factors=factors,
         rows=[Row(RowKind.GAP, None, row_at, duration_s, energy, 0.0, Counts(), UNKNOWN_ENERGY, None)],
         # stop() and every flush() write a row, so that the last of several may be either
         ending=Ending(RunStatus.EXITED if last.has_several else RunStatus.FINISHED, None, iso(ended_at)),
