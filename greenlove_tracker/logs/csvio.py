@@ -134,8 +134,6 @@ def encoding_of(head: bytes) -> str:
     """Return how a file is encoded that another program may have saved, by its first bytes."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
-    if b"\0" in head[:2]:
-        return "utf-16-be" if head[:1] == b"\0" else "utf-16-le"
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)  # which may end within a character
     except UnicodeDecodeError:
@@ -154,23 +152,15 @@ def split_line(line: str, delimiter: str = ",") -> list[str]:
         return []
 
 
-def read_table(data: bytes) -> tuple[Sequence[str], Iterator[tuple[int, dict[str, str]]]]:
+def read_table(data: bytes) -> tuple[Sequence[str], list[tuple[int, dict[str, str]]]]:
     """Return the columns of a CSV file that a user wrote, and its rows with the number of their last line.
 
     Raises:
-        ValueError: where it is not CSV in UTF-8, a later row too, which is read when it is asked for.
+        ValueError: where it is not CSV in UTF-8.
     """
     reader = csv.DictReader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""))
-
-    def rows() -> Iterator[tuple[int, dict[str, str]]]:
-        try:
-            for row in reader:
-                yield reader.line_num, row
-        except csv.Error as error:
-            raise ValueError(str(error)) from error
-
     try:
-        return reader.fieldnames or (), rows()
+        return reader.fieldnames or (), [(reader.line_num, row) for row in reader]
     except csv.Error as error:
         raise ValueError(str(error)) from error
 

@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from operator import itemgetter
@@ -169,7 +169,7 @@ class Reading:
     ram_kwh: float | None
     emissions_kgco2e: float | None
     pue: float | None
-    has_several: bool = False
+    has_several: bool = field(default=False, init=False)
 
     def text(self, column: str) -> str:
         """Return what it says in a column; nothing where there is none."""

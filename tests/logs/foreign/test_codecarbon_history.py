@@ -153,7 +153,6 @@ def test_an_energy_of_all_components_is_one_whole_and_has_no_range(tmp_path):
     [
         pytest.param({"encoding": "utf-8-sig", "end": "\r\n"}, id="Excel's UTF-8"),
         pytest.param({"encoding": "utf-16"}, id="UTF-16"),
-        pytest.param({"encoding": "utf-16-be"}, id="UTF-16 without a mark"),
         pytest.param({"delimiter": ";", "comma": ",", "end": "\r\n"}, id="a German Excel's"),
         pytest.param({"delimiter": "\t", "encoding": "utf-16"}, id="Excel's Unicode text"),
     ],
