@@ -229,7 +229,7 @@ class Emissions:
 
     def __init__(self) -> None:
         self._last: dict[str, Reading] = {}
-        self._tasks: defaultdict[str, dict[str, Reading]] = defaultdict(dict)  # by run and line: files may be copies
+        self._tasks: dict[str, Reading] = {}  # by line: files may be copies
 
     def read(self, file: Path, notes: ProblemLog, count: Counter[str]) -> bool:
         """Read a file, and count it and its rows; return False where it is none of CodeCarbon's."""
@@ -263,7 +263,7 @@ class Emissions:
             n_rows += 1
             key: str | int = reading.name
             if "task_name" in header.places:
-                self._tasks[reading.name or file.name][line] = reading
+                self._tasks[line] = reading
             else:
                 if not key:
                     if not reading.goes_on(last.get(unnamed)):
@@ -287,17 +287,17 @@ class Emissions:
 
     def runs(self, notes: ProblemLog) -> Iterator[ForeignRun]:
         """Yield the runs; not those of ours, which hold their readings already."""
-        for name, tasks in self._tasks.items():
-            if name not in self._last:
-                file = next(iter(tasks.values())).file
-                notes.add(file, "holds tasks alone: the row of the whole run is missing")
+        tasks_s: defaultdict[str, float] = defaultdict(float)
+        for task in self._tasks.values():
+            tasks_s[task.name] += task.duration_s
+            if task.name not in self._last:
+                notes.add(task.file, "holds tasks alone: the row of the whole run is missing")
         for key, last in self._last.items():
             if not key.startswith(schema.CODECARBON_PREFIX):
                 time = f"{last.at:%Y%m%dT%H%M%S}" if last.at else ""
                 # without a name it is called by its last reading, the same wherever that is read
                 name = last.name or f"{crc32(repr(last.size).encode()):08x}"
-                tasks_s = math.fsum(task.duration_s for task in self._tasks.get(key, {}).values())
-                yield ForeignRun(last.file, (time, "codecarbon", name), partial(_read, last, tasks_s))
+                yield ForeignRun(last.file, (time, "codecarbon", name), partial(_read, last, tasks_s[key]))
 
 
 def _read(last: Reading, tasks_s: float, notes: ProblemLog) -> ForeignLog:
@@ -323,10 +323,11 @@ def _read(last: Reading, tasks_s: float, notes: ProblemLog) -> ForeignLog:
         "pue.source": f"as {meter} counted it" if pue > 1 else "",
     }
     stated: dict[str, float | None] = {"measured_kwh": None}  # how much of it hardware measured is not known
-    if last.energy_kwh and last.flaw != _NO_SUM:
-        stated["energy_kwh"] = last.energy_kwh
-    if last.energy_kwh and last.emissions_kgco2e is not None:
-        texts["carbon_intensity"] = schema.cell(last.emissions_kgco2e * GRAMS_PER_KG / last.energy_kwh)
+    total_kwh = last.energy_kwh
+    if total_kwh and last.flaw != _NO_SUM:
+        stated["energy_kwh"] = total_kwh
+    if total_kwh and last.emissions_kgco2e is not None:
+        texts["carbon_intensity"] = schema.cell(last.emissions_kgco2e * GRAMS_PER_KG / total_kwh)
         texts["carbon_intensity.source"] = f"{meter}, the run's emissions ÷ energy"
         stated["emissions_kgco2e"] = last.emissions_kgco2e
     # an energy that is not known by component is no row's: then the run has no parts of days and months
