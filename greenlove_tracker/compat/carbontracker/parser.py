@@ -129,7 +129,8 @@ def predicted_of(run: Run) -> dict[str, Any] | None:
     summary = run.summary
     log = _logged(run)
     if log and log.predicted:
-        return _amounts(summary.epochs_planned, *log.predicted)
+        predicted = log.predicted
+        return _amounts(summary.epochs_planned, predicted["time"], predicted["energy"], predicted["grams"])
     if Flag.PREDICTED in summary.flags:
         return _totals(summary, summary.epochs_planned)
     return _forecast(run)

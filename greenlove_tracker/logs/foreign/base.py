@@ -29,8 +29,8 @@ class ForeignLog:
         devices: of carbontracker alone, by component.
         powers_w: of carbontracker alone, by component: of each epoch the power of each device; nothing was measured
             where there is none.
-        predicted: of carbontracker alone, what it predicted for all epochs: duration in s, energy in kWh and CO2e in g,
-            with PUE; None without a prediction, and where that does not count each device.
+        predicted: of carbontracker alone, what it predicted for all epochs: ``time`` in s, ``energy`` in kWh and CO2e in
+            ``grams``, with PUE; nothing without a prediction, and where that does not count each device.
     """
 
     texts: Mapping[str, str]
@@ -40,7 +40,7 @@ class ForeignLog:
     output: str = ""
     devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
     powers_w: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
-    predicted: tuple[float, float, float] | None = None
+    predicted: Mapping[str, float] = field(default_factory=dict)
 
 
 class ForeignRun(Run):

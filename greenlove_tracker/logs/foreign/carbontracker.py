@@ -16,9 +16,9 @@ from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 
-from greenlove_tracker.logs.csvio import ProblemLog
+from greenlove_tracker.logs.csvio import ProblemLog, read_lines
 from greenlove_tracker.logs.foreign.base import ForeignLog, ForeignRun, iso, safe_text
-from greenlove_tracker.logs.foreign.carbontracker_lines import WHOLE_CONSUMPTION, Said, read_parts
+from greenlove_tracker.logs.foreign.carbontracker_lines import Said, read_parts
 from greenlove_tracker.logs.schema import cell
 from greenlove_tracker.logs.totals import Ending
 from greenlove_tracker.text.format import plural
@@ -58,16 +58,9 @@ def carbontracker_run(standard: Path) -> ForeignRun:
     began = "{}{}{}T{}{}{}".format(*time.groups("00")) if time else ""  # first, so that runs sort by it
     project = _PROCESS.sub("", rest)
     if project == rest:  # names up to 1.1.2 tell the minute alone: runs of one minute differ by what their logs say
-        rest = f"{rest}-{sha256(_content(standard)).hexdigest()[:8]}".strip("-")
+        content = "".join(read_lines(str(standard), partial(ProblemLog().add, standard)))  # its problems are told later
+        rest = f"{rest}-{sha256(content.encode()).hexdigest()[:8]}".strip("-")
     return ForeignRun(standard, (began, "carbontracker", rest), partial(_read, standard, project))
-
-
-def _content(file: Path) -> bytes:
-    """Return what a file holds; nothing if it cannot be read, which the reading of the run tells."""
-    try:
-        return file.read_bytes()
-    except OSError:
-        return b""
 
 
 def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
@@ -77,14 +70,12 @@ def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
         LogError: where they are no logs of carbontracker.
     """
     output = standard.with_name(f"{standard.stem}_output.log")
-    parts = read_parts(standard, output, notes)
-    (run,) = parts["run"]
-    if run.keys() <= {"from", "to"} and len(parts["epochs"]) == 1:
+    run, begun, consumed = read_parts(standard, output, notes)
+    if run.keys() <= {"from", "to"} and not begun:
         raise LogError(f"{standard}: is no log of carbontracker: nothing in it is known")
     if "pue" not in run and not run.get("version", "").startswith("1.0."):
         notes.add(standard, "names no PUE: counted without")
     devices = _devices(run.get("devices", ""))
-    begun = [epoch for epoch in parts["epochs"] if "number" in epoch]
     expected = {"number", *(f"{component}_w" for component, names in devices.items() if names)}
     whole = {epoch["number"] for epoch in begun if epoch.keys() >= expected}
     n_damaged = max([len(begun), *(epoch["number"] for epoch in begun)]) - len(whole)
@@ -99,18 +90,17 @@ def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
     stated: dict[str, float | None] = {}
     energies: list[list[float | None]] = []
     for component, names in devices.items():
-        each_w = [_of_each(epoch.get(f"{component}_w", ()), len(names)) for epoch in epochs]
+        each_w = [epoch.get(f"{component}_w", []) for epoch in epochs]
+        each_w = [w * max(1, len(names)) if len(w) == 1 else w for w in each_w]  # since 2.0 one mean over all devices
         powers_w[component] = each_w
         methods[component] = _method(component, names, each_w)
         if any(each_w) and methods[component] is None:
             stated["measured_kwh"] = None  # how much of it hardware measured is not known
         energies.append([kwh_from_w_s(sum(w), s) if w else None for w, s in zip(each_w, durations_s, strict=True)])
     summed_kwh = pue * math.fsum(filter(None, chain(*energies)))
-    whole_consumptions = [said for said in parts["consumptions"] if said.keys() >= WHOLE_CONSUMPTION]
-    consumed = {said["which"]: (said["time"], said["energy"], said["grams"]) for said in whole_consumptions}
-    total_kwh = summed_kwh
-    if "Actual" in consumed:
-        _, total_kwh, _ = consumed["Actual"]
+    actual = consumed.get("Actual", {})
+    predicted = consumed.get("Predicted", {})
+    total_kwh = actual.get("energy", summed_kwh)
     step_s = 1.0 if run.get("version") in _IN_WHOLE_SECONDS else 0.01
     tolerance = _ROUNDING + len(epochs) * step_s / max(step_s, math.fsum(durations_s))
     is_sum = math.isclose(total_kwh, summed_kwh, rel_tol=tolerance, abs_tol=_LAST_DIGIT)
@@ -118,9 +108,8 @@ def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
         told = f"its total of {total_kwh} kWh is not that of its devices and epochs: {summed_kwh:.6g} kWh count"
         notes.add(output, told)
     share = total_kwh / summed_kwh if is_sum and total_kwh * summed_kwh else 1.0
-    # CO2eq ÷ energy of the total, which no wording can break, else as it is named
-    ratios = {which: grams / kwh for which, (_, kwh, grams) in consumed.items() if kwh}
-    named = (ratios.get("Actual"), run.get("mean_intensity"), run.get("intensity"), ratios.get("Predicted"))
+    # first CO2eq ÷ energy of the total, which no wording can break
+    named = (actual.get("intensity"), run.get("mean_intensity"), run.get("intensity"), predicted.get("intensity"))
     intensity = next((value for value in named if value is not None), None)
     rows = []
     for epoch, duration_s, cpu_kwh, gpu_kwh in zip(epochs, durations_s, *energies, strict=True):
@@ -129,16 +118,18 @@ def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
         gco2e = None if intensity is None else times(energy.total_kwh, intensity * pue)
         number = epoch["number"]
         rows.append(Row(RowKind.EPOCH, number, began_at, 0.0, UNKNOWN_ENERGY, duration_s, Counts(), energy, gco2e))
-    is_of_each = is_sum and ("Actual" in consumed or all(len(names) < 2 for names in devices.values()))
-    planned = next((said["planned"] for said in (run, *parts["consumptions"]) if "planned" in said), 0)
+    planned = run.get("planned", 0)
     status = RunStatus.INTERRUPTED
     if "refused" in run:
         status = RunStatus.STOPPED
     elif 0 < planned <= len(rows) or ("closed" in run and "interrupted" not in run):
         status = RunStatus.FINISHED  # 2.3 may log all epochs and no end
-        if 0 < len(rows) < planned:
-            rows.append(_unmonitored(rows, planned))
+        if 0 < len(rows) < planned:  # the others were not to be monitored: each takes the mean time, as it predicts
+            left_s = statistics.fmean(durations_s) * (planned - len(rows))
+            flags = frozenset({Flag.PREDICTED.value})
+            rows.append(Row(RowKind.TAIL, None, "", left_s, UNKNOWN_ENERGY, 0.0, Counts(), UNKNOWN_ENERGY, None, flags))
     texts = {"project": safe_text(project), "epochs_planned": str(planned or ""), "carbon_intensity": cell(intensity)}
+    is_of_each = is_sum and (actual or all(len(names) < 2 for names in devices.values()))
     return ForeignLog(
         texts=texts | _texts(run, devices, methods),
         rows=rows,
@@ -147,7 +138,7 @@ def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
         output=str(output) if output.exists() else "",
         devices=devices,
         powers_w=powers_w,
-        predicted=consumed.get("Predicted") if is_of_each else None,
+        predicted=predicted if is_of_each else {},
     )
 
 
@@ -157,13 +148,6 @@ def _devices(text: str) -> dict[str, list[str]]:
     for component, names in _DEVICES.findall(text):
         devices[component.lower()] = [safe_text(name) for name in names.split(", ")[:_MAX_DEVICES] if name]
     return devices
-
-
-def _of_each(powers_w: Sequence[float], n_devices: int) -> Sequence[float]:
-    """Return the power of each device: since 2.0 a log has one mean over all."""
-    if len(powers_w) == 1:
-        return [*powers_w] * max(1, n_devices)
-    return powers_w
 
 
 def _method(component: str, devices: Sequence[str], powers_w: Sequence[Sequence[float]]) -> str | None:
@@ -177,13 +161,6 @@ def _method(component: str, devices: Sequence[str], powers_w: Sequence[Sequence[
     if measured and (component == "cpu" or len(set(measured)) < min(2, len(measured))):
         return Method.TDP_MODEL  # of a CPU without a counter: half of its rated power
     return Method.SAMPLED_POWER if len(measured) > 1 else None
-
-
-def _unmonitored(epochs: Sequence[Row], n_planned: int) -> Row:
-    """Return the epochs that were not to be monitored, each of the mean time, as carbontracker predicts them."""
-    left_s = statistics.fmean(epoch.duration_s for epoch in epochs) * (n_planned - len(epochs))
-    flags = frozenset({Flag.PREDICTED.value})
-    return Row(RowKind.TAIL, None, "", left_s, UNKNOWN_ENERGY, 0.0, Counts(), UNKNOWN_ENERGY, None, flags)
 
 
 def _texts(run: Said, devices: Mapping[str, Sequence[str]], methods: Mapping[str, str | None]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from itertools import groupby
@@ -73,7 +73,6 @@ _KNOWN = [
     (kind, re.compile(head + pattern, re.ASCII)) for (kind, head), patterns in _PATTERNS.items() for pattern in patterns
 ]
 _BREAK = re.compile(r"(?<=[\d.n])\n[ \t]+(?=[\d.e+ na-]*\]?$)", re.MULTILINE)  # in long arrays of numpy
-WHOLE_CONSUMPTION = {"which", "time", "energy", "grams"}
 
 
 def _seconds(text: str) -> float:
@@ -82,7 +81,7 @@ def _seconds(text: str) -> float:
     return sum(number * unit_s for number, unit_s in zip(numbers, (1, 60, 3600, 86_400), strict=False))
 
 
-def _mean_powers(text: str) -> Sequence[float]:
+def _mean_powers(text: str) -> list[float]:
     """Return the mean power of each device, nothing where none was measured.
 
     To 1.0.6 a log has every reading of every device. 0 W is of hardware that could not be read: what draws nothing does
@@ -92,7 +91,7 @@ def _mean_powers(text: str) -> Sequence[float]:
     readings = re.findall(r"\[([^\[\]]+)\]", plain) or [plain]
     of_devices = zip(*(re.findall(r"\d[\d.e+-]*", reading) for reading in readings), strict=False)
     means = [statistics.fmean(map(float, of_one)) for of_one in of_devices]
-    return means if any(means) else ()
+    return means if any(means) else []
 
 
 _READERS: dict[str, Callable[[str], Any]] = {  # of what is no text, by the names of the groups
@@ -111,24 +110,33 @@ _READERS: dict[str, Callable[[str], Any]] = {  # of what is no text, by the name
 }
 
 
-def read_parts(standard: Path, output: Path, notes: ProblemLog) -> dict[str, list[Said]]:
+def read_parts(standard: Path, output: Path, notes: ProblemLog) -> tuple[Said, list[Said], dict[str, Said]]:
     """Return what the two logs of a run say.
 
     Returns:
-        By kind (``run``, ``epochs``, ``consumptions``) what each of them says, with the times of its first and last
-        line as ``from`` and ``to``. The first of each kind has what no other begins: that of the run is the run.
+        What they say of the run, and of each epoch, with the times of the first and last line as ``from`` and ``to``;
+        and the last whole consumption of each kind, with its ``intensity``.
     """
     parts: dict[str, list[Said]] = {kind: [{}] for kind, _ in _PATTERNS}
     _read_log(standard, parts, notes)
     if output.exists():
         _read_log(output, parts, notes)
-    if any(said and not said.keys() >= WHOLE_CONSUMPTION for said in parts["consumptions"]):
-        notes.add(output, "lacks lines of a consumption: what they said is left out")
-    return parts
+    (run,) = parts["run"]
+    consumed = {}
+    for said in parts["consumptions"]:
+        if "planned" in said:
+            run.setdefault("planned", said["planned"])
+        if said.keys() >= {"which", "time", "energy", "grams"}:
+            consumed[said["which"]] = said
+            if said["energy"]:
+                said["intensity"] = said["grams"] / said["energy"]
+        elif said:
+            notes.add(output, "lacks lines of a consumption: what they said is left out")
+    return run, parts["epochs"][1:], consumed
 
 
 def _read_log(file: Path, parts: dict[str, list[Said]], notes: ProblemLog) -> None:
-    """Add what each line says to the last part of its kind; what else stands between them costs nothing.
+    """Add what each line says to the last part of its kind: to the first what stands before the others.
 
     In one process, 1.x also writes what a tracker says into the logs of those before it. To 1.1.2, that is the same log
     where they began in one minute, with each line once for each of them.
