@@ -70,7 +70,7 @@ def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
         LogError: where they are no logs of carbontracker.
     """
     output = standard.with_name(f"{standard.stem}_output.log")
-    run, begun, consumed = read_parts(standard, output, notes)
+    run, begun, consumed = read_parts([standard, output] if output.exists() else [standard], notes)
     if run.keys() <= {"from", "to"} and not begun:
         raise LogError(f"{standard}: is no log of carbontracker: nothing in it is known")
     if "pue" not in run and not run.get("version", "").startswith("1.0."):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 from itertools import groupby
@@ -110,20 +110,51 @@ _READERS: dict[str, Callable[[str], Any]] = {  # of what is no text, by the name
 }
 
 
-def read_parts(standard: Path, output: Path, notes: ProblemLog) -> tuple[Said, list[Said], dict[str, Said]]:
-    """Return what the two logs of a run say.
+def read_parts(files: Iterable[Path], notes: ProblemLog) -> tuple[Said, list[Said], dict[str, Said]]:
+    """Return what the logs of a run say.
+
+    In one process, 1.x also writes what a tracker says into the logs of those before it. To 1.1.2, that is the same log
+    where they began in one minute, with each line once for each of them.
 
     Returns:
         What they say of the run, and of each epoch, with the times of the first and last line as ``from`` and ``to``;
         and the last whole consumption of each kind, with its ``intensity``.
     """
-    parts: dict[str, list[Said]] = {kind: [{}] for kind, _ in _PATTERNS}
-    _read_log(standard, parts, notes)
-    if output.exists():
-        _read_log(output, parts, notes)
-    (run,) = parts["run"]
+    run: Said = {}
+    epochs: list[Said] = [{}]  # the first, of these and of the next, has what stands before the others
+    consumptions: list[Said] = [{}]
+    parts = {"run": [run], "epochs": epochs, "consumptions": consumptions}
+    for file in files:
+        text = "".join(f"{line.rstrip()}\n" for line in read_lines(str(file), partial(notes.add, file)))
+        left_out = []
+        for line, _ in groupby(_BREAK.sub(" ", text).split("\n")):
+            try:
+                kind, said = _understood(line)
+            except ValueError:  # what stands between the lines costs nothing
+                left_out.append(line)
+                continue
+            time = said.pop("at", None)
+            if "version" in said and "version" in run:
+                notes.add(file, f"from {time} on of another tracker, and left out: 1.x gives it a log of its own, too")
+                run["until"] = time
+                break
+            if time and time > run.get("until", time):
+                break
+            if said.keys() & {"number", "which"}:
+                parts[kind].append({})
+            part = parts[kind][-1]
+            if time:
+                part.setdefault("from", time)
+                part["to"] = time
+            if kind == "run":
+                part.update(said)
+            elif any(part.setdefault(name, value) != value for name, value in said.items()):
+                left_out.append(line)
+        if left_out:
+            told = f"{plural(len(left_out), 'line')} not understood: left out; the first: {left_out[0][:80]!r}"
+            notes.add(file, told)
     consumed = {}
-    for said in parts["consumptions"]:
+    for said in consumptions:
         if "planned" in said:
             run.setdefault("planned", said["planned"])
         if said.keys() >= {"which", "time", "energy", "grams"}:
@@ -131,44 +162,8 @@ def read_parts(standard: Path, output: Path, notes: ProblemLog) -> tuple[Said, l
             if said["energy"]:
                 said["intensity"] = said["grams"] / said["energy"]
         elif said:
-            notes.add(output, "lacks lines of a consumption: what they said is left out")
-    return run, parts["epochs"][1:], consumed
-
-
-def _read_log(file: Path, parts: dict[str, list[Said]], notes: ProblemLog) -> None:
-    """Add what each line says to the last part of its kind: to the first what stands before the others.
-
-    In one process, 1.x also writes what a tracker says into the logs of those before it. To 1.1.2, that is the same log
-    where they began in one minute, with each line once for each of them.
-    """
-    (run,) = parts["run"]
-    text = "".join(f"{line.rstrip()}\n" for line in read_lines(str(file), partial(notes.add, file)))
-    left_out = []
-    for line, _ in groupby(_BREAK.sub(" ", text).split("\n")):
-        try:
-            kind, said = _understood(line)
-        except ValueError:
-            left_out.append(line)
-            continue
-        time = said.pop("at", None)
-        if "version" in said and "version" in run:
-            notes.add(file, f"from {time} on of another tracker, and left out: 1.x gives it a log of its own, too")
-            run["until"] = time
-            break
-        if time and time > run.get("until", time):
-            break
-        if said.keys() & {"number", "which"}:
-            parts[kind].append({})
-        part = parts[kind][-1]
-        if time:
-            part.setdefault("from", time)
-            part["to"] = max(time, part.get("to", time))
-        if kind == "run":
-            part.update(said)
-        elif any(part.setdefault(name, value) != value for name, value in said.items()):
-            left_out.append(line)
-    if left_out:
-        notes.add(file, f"{plural(len(left_out), 'line')} not understood: left out; the first: {left_out[0][:80]!r}")
+            notes.add(file, "lacks lines of a consumption: what they said is left out")
+    return run, epochs[1:], consumed
 
 
 def _understood(line: str) -> tuple[str, Said]:

@@ -255,10 +255,10 @@ class Emissions:
                 if next_header is not None:
                     header = next_header
                     header.tell(on_problem)
-                elif not error.args:
-                    count["rows_left_out"] += 1
                 elif line.strip(",;\t \r\n") and not line.startswith("sep="):  # which Excel writes first
-                    told["left out"].append(f"line {number}: {str(error)[:120]}")
+                    count["rows_left_out"] += 1
+                    if error.args:
+                        told["left out"].append(f"line {number}: {str(error)[:120]}")
                 continue
             n_rows += 1
             key: str | int = reading.name
@@ -279,7 +279,6 @@ class Emissions:
         told.pop("", None)
         count["files" if n_rows else "files_left_out"] += 1
         count["rows"] += n_rows
-        count["rows_left_out"] += len(told.get("left out", ()))
         for kind, lines in told.items():
             more = " …" if len(lines) > _MOST_EXAMPLES else ""
             on_problem(f"{plural(len(lines), 'line')} {kind}: {'; '.join(lines[:_MOST_EXAMPLES])}{more}")
