@@ -164,7 +164,7 @@ def is_stopped_early(run: Run) -> bool:
 
 def _logged(run: Run) -> ForeignLog | None:
     """Return what carbontracker logged; None of any other run."""
-    if isinstance(run, ForeignRun) and run.log.powers_w:
+    if isinstance(run, ForeignRun) and run.log.components:
         return run.log
     return None
 
@@ -196,7 +196,7 @@ def _components(run: Run) -> dict[str, dict[str, Any]]:
     log = _logged(run)
     if log:
         durations = [row.duration_s for row in log.rows if row.epoch is not None]
-        return {c: _arrays(log.powers_w[c], durations, devices) for c, devices in log.devices.items() if devices}
+        return {c: _arrays(powers, durations, devices) for c, (devices, powers) in log.components.items() if devices}
     found = {}
     durations = [epoch.duration_s for epoch in run.epochs]
     energies = [epoch.energy for epoch in run.epochs]

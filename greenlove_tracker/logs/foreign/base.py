@@ -26,9 +26,8 @@ class ForeignLog:
         ending: how and when it ended.
         stated: totals by their names in ``RunSummary``: they count before those of the rows.
         output: of carbontracker alone, its output log; empty where there is none.
-        devices: of carbontracker alone, by component.
-        powers_w: of carbontracker alone, by component: of each epoch the power of each device; nothing was measured
-            where there is none.
+        components: of carbontracker alone, by ``cpu`` and ``gpu``: the devices, and of each epoch the power of each of
+            them, where it was measured.
         predicted: of carbontracker alone, what it predicted for all epochs: ``time`` in s, ``energy`` in kWh and CO2e in
             ``grams``, with PUE; nothing without a prediction, and where that does not count each device.
     """
@@ -36,11 +35,10 @@ class ForeignLog:
     texts: Mapping[str, str]
     rows: Sequence[Row]
     ending: Ending
-    stated: Mapping[str, float | None] = field(default_factory=dict)
+    stated: Mapping[str, float | None]
     output: str = ""
-    devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    powers_w: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
-    predicted: Mapping[str, float] = field(default_factory=dict)
+    components: Mapping[str, tuple[Sequence[str], Sequence[Sequence[float]]]] = field(default_factory=dict)
+    predicted: Mapping[str, float] | None = None
 
 
 class ForeignRun(Run):

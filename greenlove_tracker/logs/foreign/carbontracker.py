@@ -85,14 +85,14 @@ def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
     # to 1.0.5 only the times of its first and last line tell how long an epoch took
     durations_s = [epoch.get("duration", (epoch["to"] - epoch["from"]).total_seconds()) for epoch in epochs]
     pue = run.get("pue", 1.0)
-    powers_w = {}
+    components = {}
     methods = {}
     stated: dict[str, float | None] = {}
     energies: list[list[float | None]] = []
     for component, names in devices.items():
         each_w = [epoch.get(f"{component}_w", []) for epoch in epochs]
         each_w = [w * max(1, len(names)) if len(w) == 1 else w for w in each_w]  # since 2.0 one mean over all devices
-        powers_w[component] = each_w
+        components[component] = (names, each_w)
         methods[component] = _method(component, names, each_w)
         if any(each_w) and methods[component] is None:
             stated["measured_kwh"] = None  # how much of it hardware measured is not known
@@ -136,9 +136,8 @@ def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
         ending=Ending(status, None, iso(run["to"]) if "closed" in run else ""),
         stated=stated,
         output=str(output) if output.exists() else "",
-        devices=devices,
-        powers_w=powers_w,
-        predicted=predicted if is_of_each else {},
+        components=components,
+        predicted=predicted if is_of_each else None,
     )
 
 
