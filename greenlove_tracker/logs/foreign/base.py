@@ -102,8 +102,8 @@ _MAX_TEXT = 200  # characters of a name or a note
 
 def safe_text(text: str) -> str:
     """Return ``text`` as one short line that no spreadsheet takes for a formula."""
-    visible = "".join(c if c.isprintable() else " " for c in text[: 4 * _MAX_TEXT])
-    return escape_formula(" ".join(visible.split())[:_MAX_TEXT])
+    line = " ".join(text[: 4 * _MAX_TEXT].split())
+    return escape_formula("".join(filter(str.isprintable, line))[:_MAX_TEXT])
 
 
 def moment(text: str) -> datetime | None:

@@ -169,7 +169,7 @@ def _texts(run: Said, devices: Mapping[str, Sequence[str]], methods: Mapping[str
     tool = f"carbontracker {safe_text(run.get('version', ''))}".strip()
     place = safe_text(run.get("location", "")).strip(" .")
     country = re.search(r", ([A-Z]{2})$", place)
-    has_memory = any(cpu.startswith("dram") for cpu in cpus)
+    cpu_model = ", ".join(cpus)
     return {
         "started_at": iso(run.get("from")),
         "meter": tool,
@@ -177,9 +177,9 @@ def _texts(run: Said, devices: Mapping[str, Sequence[str]], methods: Mapping[str
         "gpu_count": str(len(gpus)) if cpus or gpus else "",
         "gpu_models": ", ".join(f"{n} × {model}" for model, n in Counter(gpus).items()),
         "gpu_method": methods["gpu"] or "",
-        "cpu_model": ", ".join(cpus),
+        "cpu_model": cpu_model,
         "cpu_method": methods["cpu"] or "",
-        "unmeasured": "ram" if (cpus or gpus) and not has_memory else "",
+        "unmeasured": "ram" if (cpus or gpus) and "dram" not in cpu_model else "",
         "country": country[1] if country else "",
         "location": place,
         "carbon_intensity.source": f"as {tool} counted it ({place or 'no place known'})",
