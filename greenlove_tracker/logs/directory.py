@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from greenlove_tracker.logs.csvio import Problem, ProblemLog
@@ -39,7 +38,7 @@ class Logs:
         if self.path.is_dir():
             itself = Run(self.path)
             if itself.is_run:
-                return Found([itself])
+                return Found([itself], [], {})
         return runs_and_problems(self.path)
 
     @property
@@ -121,8 +120,8 @@ class Found(NamedTuple):
     """
 
     runs: Sequence[Run]
-    problems: Sequence[Problem] = ()
-    foreign: Mapping[LogPath, Mapping[str, int]] = MappingProxyType({})
+    problems: Sequence[Problem]
+    foreign: Mapping[LogPath, Mapping[str, int]]
 
 
 _TABLE_NAME = re.compile(r"emissions|.*\.([ct]sv|txt|bak|old)", re.IGNORECASE)

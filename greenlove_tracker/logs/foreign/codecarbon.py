@@ -20,7 +20,7 @@ from zlib import crc32
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.csvio import OnProblem, ProblemLog, encoding_of, read_lines, split_line
 from greenlove_tracker.logs.foreign.base import ForeignLog, ForeignRun, iso, moment, safe_text
-from greenlove_tracker.logs.storage import read_head
+from greenlove_tracker.logs.storage import open_binary
 from greenlove_tracker.logs.totals import Ending
 from greenlove_tracker.text.format import plural
 from greenlove_tracker.vocabulary.records import (
@@ -64,6 +64,7 @@ _FIRST_OPTIONAL = "region"  # CodeCarbon 3.2.9 and 3.3.0 append a row without th
 
 _NONE = ("", "none", "nan")
 _NOWHERE = -1  # the place of a column that is not there: an empty cell behind those of a row
+_HEAD_BYTES = 64 * 1024  # which tell the encoding
 _HEAD_LINES = 10  # a header may stand behind a title
 _is_plain = re.compile(schema.PLAIN_NUMBER, re.ASCII).fullmatch  # as nearly all: a third of the time of ``_amount``
 _is_rounded = re.compile(r"\d(?:[.,]\d\d?)?[eE]").match  # 1.23E-05, as Excel saves numbers
@@ -194,16 +195,15 @@ class Reading:
     @property
     def flaw(self) -> str:
         """What it is without, as said of lines; empty: nothing."""
+        if self.energy_kwh is None:
+            return self.lack or _NO_TOTAL
         summed_kwh = sum_known((self.cpu_kwh, self.gpu_kwh, self.ram_kwh))
         tolerance = 6e-3 if any(map(_is_rounded, map(self.text, _AMOUNTS[1:5]))) else 1e-3
-        is_sum = math.isclose(summed_kwh or 0.0, self.energy_kwh or 0.0, rel_tol=tolerance, abs_tol=1e-12)
-        if summed_kwh and self.energy_kwh is not None and not is_sum:
+        if summed_kwh and not math.isclose(summed_kwh, self.energy_kwh, rel_tol=tolerance, abs_tol=1e-12):
             return _NO_SUM
-        if self.lack:
-            return self.lack
-        if self.energy_kwh is None:
-            return _NO_TOTAL
-        return "" if self.at else _NO_TIME
+        if self.at is None:
+            return self.lack or _NO_TIME
+        return self.lack
 
     def after(self, before: Reading | None) -> Reading:
         """Return the later of two readings of a run, which notes that there are several; of two copies the first."""
@@ -235,7 +235,8 @@ class Emissions:
         """Read a file, and count it and its rows; return False where it is none of CodeCarbon's."""
         on_problem = partial(notes.add, file)
         try:
-            head = read_head(file)
+            with open_binary(file) as stream:
+                head = stream.read(_HEAD_BYTES)
         except OSError as error:
             on_problem(f"cannot be read: {error.strerror or error}")
             return True
