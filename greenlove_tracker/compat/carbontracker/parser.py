@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,7 @@ def print_aggregate(log_dir: PathText) -> None:
     Raises:
         UsageError: where there is no such directory.
     """
-    found = [_counted(run) for run in _readable(log_dir)]
+    found = [_counted(_entry(run)) for run in _readable(log_dir)]
     known_kwh = [entry[_ENERGY] for entry in found if entry.get(_ENERGY) is not None]
     known_kg = [entry[_GRAMS] / GRAMS_PER_KG for entry in found if entry.get(_GRAMS) is not None]
     kwh = f"{math.fsum(known_kwh):.6g} kWh" if known_kwh else _UNKNOWN
@@ -74,17 +74,13 @@ def print_aggregate(log_dir: PathText) -> None:
     )
 
 
-def _counted(run: Run) -> dict[str, Any]:
+def _counted(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the actual or predicted consumption that counts; empty where nothing is known."""
-    if _logged(run):
-        return _totals(run.summary, run.summary.epochs_planned)  # with the epochs that were not monitored
-    actual = actual_of(run)
-    predicted = predicted_of(run)
-    if actual is None or predicted is None:
-        return actual or predicted or {}
-    if is_stopped_early(run) or actual["epochs"] == predicted["epochs"]:
+    actual: dict[str, Any] = entry["actual"] or {}
+    predicted = entry["pred"] or {}
+    if actual and (entry["early_stop"] or actual["epochs"] == predicted.get("epochs")):
         return actual
-    return predicted
+    return predicted or actual
 
 
 def _readable(path: PathText) -> Sequence[Run]:

@@ -75,23 +75,19 @@ class ForeignRun(Run):
 
     @cached_property
     def own_lines(self) -> Mapping[str, Line]:
-        """The fields of ``run.csv``."""
         units = {"carbon_intensity": "gCO2e/kWh"}
         return {name: (text, units.get(name, "")) for name, text in self.log.texts.items() if text}
 
     @cached_property
     def rows(self) -> Mapping[int, Sequence[Row]]:
-        """The rows of its one rank."""
         return {0: self.log.rows}
 
     @cached_property
     def ending(self) -> Ending:
-        """How it ended."""
         return self.log.ending
 
     @cached_property
     def metered_summary(self) -> RunSummary:
-        """The totals, added up from what was logged."""
         return replace(self.added_up(), **self.log.stated)  # type: ignore[arg-type]
 
 

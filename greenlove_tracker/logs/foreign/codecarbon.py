@@ -305,7 +305,7 @@ def _read(last: Reading, tasks_s: float, notes: ProblemLog) -> ForeignLog:
     # with tasks, CodeCarbon's duration is that of the latest: the run took at least all of them together
     duration_s = max(last.duration_s, tasks_s)
     ended_at = last.at
-    began_at = iso(ended_at - timedelta(seconds=duration_s) if ended_at and duration_s < 1e9 else None)
+    began_at = iso(ended_at and ended_at - timedelta(seconds=duration_s))
     pue = max(1.0, last.pue or 1.0)
     # 0 is none: what was there and read took some
     cpu_kwh, gpu_kwh, ram_kwh = (kwh / pue if kwh else None for kwh in (last.cpu_kwh, last.gpu_kwh, last.ram_kwh))
