@@ -103,16 +103,6 @@ def read_bytes(file: LogFile | Path, max_bytes: int = reading.MAX_FILE_BYTES) ->
     return bytes(file.fs.cat_file(file.path))
 
 
-def read_head(file: Path, n_bytes: int = 64 * 1024) -> bytes:
-    """Return the first bytes of a file.
-
-    Raises:
-        OSError: where it cannot be read, or is no plain file.
-    """
-    with open_binary(file) as stream:
-        return stream.read(n_bytes)
-
-
 def open_binary(file: LogFile | Path) -> BinaryIO:
     """Open a file of any size, to be read in pieces.
 
