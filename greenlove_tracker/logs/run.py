@@ -533,36 +533,14 @@ class Run(RunFiles):
         return calibrated(metered, calibration)
 
     @cached_property
-    def values(self) -> Mapping[str, Any]:
-        """The same as a flat row, by the columns of ``summary.csv``, and ``metrics``."""
-        own = self._own_totals
-        if own is not None and self.calibration is None:
-            return own
-        return schema.SUMMARY.values(self.summary) | {"metrics": self.summary.metrics}
-
-    @cached_property
-    def stated(self) -> Mapping[str, Any] | None:
-        """The totals that it wrote at its end, as a flat row; None without any, and where they cannot be read."""
+    def stated(self) -> RunSummary | None:
+        """The totals that it wrote at its end; None without any, and where they cannot be read."""
         if self.has_summary:
             try:
                 on_problem = partial(self._add_problem, schema.SUMMARY_FILE)
-                return schema.read_totals(self._file(schema.SUMMARY_FILE), on_problem)
+                return schema.read_summary(self._file(schema.SUMMARY_FILE), on_problem)
             except ValueError as error:
                 self._add_problem(schema.SUMMARY_FILE, f"added up from the rows instead: {error}")
-        return None
-
-    @property
-    def _own_totals(self) -> Mapping[str, Any] | None:
-        """The stated totals where they are its totals: they are sound, and the first rank knew all others' ends."""
-        stated = self.stated
-        if stated is None:
-            return None
-        if reason := schema.contradiction(stated):
-            self._add_problem(schema.SUMMARY_FILE, f"added up from the rows instead: {reason}")
-            return None
-        n_streams = sum(name.startswith("epochs-") for name in self.file_names)
-        if n_streams == 0 or (stated["n_ranks"] == 1 and n_streams == 1):
-            return stated
         return None
 
     @cached_property
@@ -575,17 +553,18 @@ class Run(RunFiles):
             LogError: where a newer version of this package wrote the run.
         """
         self.check_version()
-        own = self._own_totals
-        if own is None:
-            return self.added_up()
-        return schema.summary_of(own)
+        stated = self.stated
+        n_streams = sum(name.startswith("epochs-") for name in self.file_names)
+        if stated is not None and (n_streams == 0 or stated.n_ranks == n_streams == 1):
+            return stated
+        return self.added_up()
 
     @cached_property
     def ending(self) -> totals.Ending:
         """How it ended: as its summary says, else its script's tracker, else its process."""
         stated = self.stated
         if stated is not None:
-            return totals.Ending(stated["status"], stated["exit_code"], stated["ended_at"])
+            return totals.Ending(stated.status, stated.exit_code, stated.ended_at)
         status = value_of(self.own_lines, "training_status")
         if status not in list(RunStatus):
             is_running = _is_running(self.lines, self.written_s)
@@ -614,7 +593,7 @@ class Run(RunFiles):
     def replace(self, **known: Any) -> Self:
         """Return the same run with these in place of what its files say, and its totals anew."""
         other = copy(self)
-        for name in ("metered_summary", "summary", "values", "epochs"):
+        for name in ("metered_summary", "summary", "epochs"):
             vars(other).pop(name, None)
         vars(other).update(known)
         return other
@@ -643,7 +622,7 @@ class Run(RunFiles):
     @property
     def lacks_energy_of_gpu(self) -> bool:
         """True where the energy is without that of a GPU which is there: it was at least this."""
-        return self.lacks_gpus or Flag.GPU_MISSING in self.values["flags"]
+        return self.lacks_gpus or Flag.GPU_MISSING in self.summary.flags
 
     @property
     def emissions_kgco2e(self) -> float | None:

@@ -37,7 +37,7 @@ from greenlove_tracker.logs.csvio import (
     read_small,
 )
 from greenlove_tracker.logs.storage import LogFile
-from greenlove_tracker.vocabulary.records import Energy, Field, MetricSummary, Row, RunSummary, sum_known
+from greenlove_tracker.vocabulary.records import Energy, Field, MetricSummary, Row, RunSummary
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, h_from_s
 
 if TYPE_CHECKING:
@@ -421,8 +421,23 @@ def _energy(total_kwh: float | None, *values: Any) -> Energy:
     return energy
 
 
+def _consistent(summary: RunSummary) -> RunSummary:
+    """Return totals; raise ValueError where they are not made of one another, as they were when written."""
+    energy_kwh = summary.energy_kwh
+    before_pue_kwh = summary.before_pue_kwh
+    if before_pue_kwh is not None and not _are_close(before_pue_kwh * summary.pue, energy_kwh):
+        raise ValueError("energy_kwh is not the energy of its components")
+    if energy_kwh is not None:
+        emissions_kgco2e = energy_kwh * summary.carbon_intensity_gco2e_per_kwh / GRAMS_PER_KG
+        if not _are_close(emissions_kgco2e, summary.emissions_kgco2e):
+            raise ValueError("emissions_kgco2e is not energy times carbon intensity")
+    if not _are_close(summary.gpu_count * h_from_s(summary.duration_s), summary.gpu_hours):
+        raise ValueError("gpu_hours is not the time of its GPUs")
+    return summary
+
+
 EPOCHS = LogTable(Row, "epochs-{}.csv", last_of_first="flags")
-SUMMARY = LogTable(RunSummary, SUMMARY_FILE, last_of_first="flags")
+SUMMARY = LogTable(RunSummary, SUMMARY_FILE, last_of_first="flags", check=_consistent)
 _METRIC_LINES = LogTable(MetricSummary)
 
 
@@ -467,65 +482,27 @@ def summary_fields(summary: RunSummary) -> list[Field]:
     return [Field(name, text, unit_of(name)) for name, text in lines]
 
 
-def read_totals(file: LogFile | bytes, on_problem: OnProblem) -> dict[str, Any]:
-    """Return the totals in a ``summary.csv`` as a flat row.
+def read_summary(file: LogFile | bytes, on_problem: OnProblem) -> RunSummary:
+    """Return the totals in a ``summary.csv``.
 
     Raises:
-        ValueError: where a field is missing or is not what it should be.
+        ValueError: where a field is missing or is not what it should be, or where they are not made of one another.
     """
-    data = read_small(file, on_problem)
     texts = dict.fromkeys(SUMMARY.columns[len(SUMMARY.least) :], "")  # which older ones lack
-    of_metrics: dict[str, dict[str, str]] = {}
-    for name, (value, _) in read_fields(data, on_problem).items():
-        texts[name] = value
-        metric, _, part = name.removeprefix(_METRIC).rpartition(".")
-        if name.startswith(_METRIC) and part in _METRIC_PARTS:
-            of_metrics.setdefault(metric, {})[part] = value
+    texts |= {name: value for name, (value, _) in read_fields(read_small(file, on_problem), on_problem).items()}
+    beginnings = [name[: name.rindex(".") + 1] for name in texts if name.startswith(_METRIC)]
     beginning = ""  # of the lines of a metric
+    metrics = []
     try:
-        values = dict(zip(SUMMARY.columns, SUMMARY.read_cells(_summary_cells_of(texts)), strict=True))
-        metrics = []
-        for name, parts in of_metrics.items():
-            beginning = f"{_METRIC}{name}."
-            cells = [parts[part] for part in _METRIC_LINES.columns[1:]]
-            metrics.append(_METRIC_LINES.record([name, *cells]))
+        summary = SUMMARY.record(_summary_cells_of(texts))
+        for beginning in dict.fromkeys(beginnings):
+            cells = [texts[f"{beginning}{part}"] for part in _METRIC_LINES.columns[1:]]
+            metrics.append(_METRIC_LINES.record([beginning[len(_METRIC) : -1], *cells]))
     except KeyError as error:
-        raise ValueError(f"no line for {beginning}{error.args[0]}") from error
+        raise ValueError(f"no line for {error.args[0]}") from error
     except ValueError as error:
         raise ValueError(f"{beginning}{error}") from error
-    values["metrics"] = tuple(metrics)
-    return values
+    return dataclasses.replace(summary, metrics=tuple(metrics))
 
 
 _summary_cells_of = itemgetter(*SUMMARY.columns)
-
-
-def summary_of(values: Mapping[str, Any]) -> RunSummary:
-    """Return the summary of a flat row."""
-    summary = SUMMARY.made([values[column] for column in SUMMARY.columns])
-    if values["metrics"]:
-        return dataclasses.replace(summary, metrics=values["metrics"])
-    return summary
-
-
-def before_pue_kwh(values: Mapping[str, Any]) -> float | None:
-    """Return the energy of a flat row before PUE: metered, estimated and assumed; None where nothing was metered."""
-    metered_kwh = sum_known((values["cpu_kwh"], values["gpu_kwh"], values["ram_kwh"]))
-    if metered_kwh is None:
-        return None
-    return metered_kwh + (values["unmetered_estimate_kwh"] or 0.0) + (values["node_assumed_kwh"] or 0.0)
-
-
-def contradiction(values: Mapping[str, Any]) -> str:
-    """Return which totals of a flat row are not made of one another, as they were when written; empty: none."""
-    energy_kwh = values["energy_kwh"]
-    metered_kwh = before_pue_kwh(values)
-    if metered_kwh is not None and not _are_close(metered_kwh * values["pue"], energy_kwh):
-        return "energy_kwh is not the energy of its components"
-    if energy_kwh is not None:
-        emissions_kgco2e = energy_kwh * values["carbon_intensity_gco2e_per_kwh"] / GRAMS_PER_KG
-        if not _are_close(emissions_kgco2e, values["emissions_kgco2e"]):
-            return "emissions_kgco2e is not energy times carbon intensity"
-    if not _are_close(values["gpu_count"] * h_from_s(values["duration_s"]), values["gpu_hours"]):
-        return "gpu_hours is not the time of its GPUs"
-    return ""

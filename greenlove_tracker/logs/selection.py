@@ -325,7 +325,7 @@ def _timed_streams(run: Run) -> Mapping[int | str, Sequence[_Timed]]:
 
     Where they are not all that the run says it took, that becomes a problem of the run.
     """
-    if Flag.PREDICTED in run.values["flags"]:
+    if Flag.PREDICTED in run.summary.flags:
         return {}
     streams: dict[Any, Sequence[Row]] = {COMMAND_STREAM: run.command_rows or (), **run.rows}
     timed = {stream: [one for row in rows if (one := _timed(row)) is not None] for stream, rows in streams.items()}
