@@ -68,8 +68,8 @@ def read_records(
         file: the file, or its content.
         columns: of the cells, in their order; the header must hold them, and further cells may come last.
         on_problem: takes a sentence on each part that could not be read and is left out.
-        optional: further columns: the cells follow up to the last one that the header holds, empty for one that it
-            lacks. Each with the name of its group, whose columns stand there together; empty: it has none.
+        optional: further columns, whose cells follow, empty where the header lacks them. Each with the name of its
+            group, whose columns stand there together; empty: it has none.
     """
     lines = enumerate(read_lines(file, on_problem), 1)
     _, first = next(lines, (0, ""))
@@ -85,10 +85,7 @@ def read_records(
     lacking = [column for column, group in optional.items() if group in groups and column not in header]
     if lacking:
         on_problem(f"has no column {', '.join(sorted(lacking))}")
-    wanted = [*columns, *optional]
-    while wanted[-1] not in header:
-        wanted.pop()
-    places = [header.index(column) if column in header else None for column in wanted]
+    places = [header.index(column) if column in header else None for column in (*columns, *optional)]
     for number, line in lines:
         if len(cells := split_line(line)) != len(header):
             on_problem(f"line {number} left out: {len(cells) or 'unreadable'} cells instead of {len(header)}")

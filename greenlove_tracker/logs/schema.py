@@ -235,11 +235,11 @@ class LogTable(Generic[R]):
     """A file of a run: a row a record, or of ``summary.csv`` a line a column.
 
     A field of the record is a column of its name, which is read and checked as its type says; ``Annotated`` has its
-    meaning. A second entry there is the least that it may be, where that is not 0; NaN for any number, NaN too; an
-    enumeration whose words stand there, joined by ``+``. A third is the name of a group: a file has all its columns or
-    none. A field that is a dataclass is as many columns as that has;
-    its entries are patterns of their names and meanings, and the name and meaning of a column for their sum. A field
-    may give a ``Part`` of its own, or None: it is no column.
+    meaning. A second entry there says which numbers it holds, where they may be others than an amount or a count:
+    ``from 1``, ``finite`` or ``any``, which may be NaN, too; or it is an enumeration whose words stand there, joined by
+    ``+``. A third is the name of a group: a file has all its columns or none. A field that is a dataclass is as many
+    columns as that has; its entries are patterns of their names and meanings, and the name and meaning of a column for
+    their sum. A field may give a ``Part`` of its own, or None: it is no column.
 
     Args:
         record: the dataclass.
@@ -252,6 +252,7 @@ class LogTable(Generic[R]):
         described: all columns.
         columns: their names.
         least: those that every file has.
+        later: the others, each with its group.
     """
 
     def __init__(
@@ -267,24 +268,23 @@ class LogTable(Generic[R]):
         self._name = name
         self._when = when
         self._check = check
-        hints = get_type_hints(record, include_extras=True)
-        found = [(f.name, _part(f.name, hints[f.name])) for f in dataclasses.fields(record)]  # type: ignore[arg-type]
-        self._parts = [(field, part) for field, part in found if part is not None]
-        self.described = [column for _, part in self._parts for column in part.columns]
+        found = {field: _part(field, hint) for field, hint in get_type_hints(record, include_extras=True).items()}
+        self._parts = {field: part for field, part in found.items() if part is not None}
+        self.described = [column for part in self._parts.values() for column in part.columns]
         self.columns = tuple(column.name for column in self.described)
         n_first = self.columns.index(last_of_first) + 1 if last_of_first else len(self.columns)
         self.least = self.columns[:n_first]
-        self._later = self.described[n_first:]
-        for column in self._later:
+        self.later = {column.name: column.group for column in self.described[n_first:]}
+        for column in self.described[n_first:]:
             if not (column.may_be_empty or column.read in _MAY_BE_EMPTY):
                 raise TypeError(f"{column.name}: older files lack it, so that it must be one that may be empty")
-        self._readers = [(column.read, column.may_be_empty) for column in self.described]
-        self._makers: list[tuple[slice, Callable[..., Any]]] = []
-        begin = 0
-        for _, part in self._parts:
+        self._makers: list[tuple[slice, Callable[..., Any]]] = []  # the last first
+        end = len(self.columns)
+        for part in reversed(self._parts.values()):
+            begin = end - len(part.columns)
             if part.make is not None:
-                self._makers.insert(0, (slice(begin, begin + len(part.columns)), part.make))  # the last first
-            begin += len(part.columns)
+                self._makers.append((slice(begin, end), part.make))
+            end = begin
 
     @property
     def title(self) -> str:
@@ -303,7 +303,7 @@ class LogTable(Generic[R]):
 
     def _flat(self, record: R) -> list[Any]:
         found: list[Any] = []
-        for name, part in self._parts:
+        for name, part in self._parts.items():
             value = getattr(record, name)
             found += (value,) if part.values is None else part.values(value)
         return found
@@ -321,36 +321,24 @@ class LogTable(Generic[R]):
         return log_lines([self.columns, *map(self.cells, records)])
 
     def record(self, cells: Sequence[str]) -> R:
-        """Return the record that cells, in the order of the columns, stand for; later ones may be missing.
+        """Return the record that cells, in the order of the columns, stand for.
 
         Raises:
-            ValueError: where a cell is not what its column holds.
+            ValueError: where a cell is not what its column holds, or where they contradict each other.
         """
-        return self.made(self.read_cells(cells))
-
-    def read_cells(self, cells: Sequence[str]) -> list[Any]:
-        """Return the values of cells, in the order of the columns; raise ValueError where a cell holds none."""
-        found: list[Any] = []
+        values: list[Any] = []
         try:
-            for (read, may_be_empty), text in zip(self._readers, cells, strict=False):
-                found.append(read(text) if text or not may_be_empty else None)  # its length says where
+            for column, text in zip(self.described, cells, strict=True):
+                values.append(column.read(text) if text or not column.may_be_empty else None)  # its length says where
         except ValueError as error:
-            raise ValueError(f"{self.columns[len(found)]}: {error}") from error
-        return found
-
-    def made(self, values: Sequence[Any]) -> R:
-        """Return the record of these values; raise ValueError where they contradict each other."""
-        v = list(values)
+            raise ValueError(f"{self.columns[len(values)]}: {error}") from error
         for at, make in self._makers:
-            if at.start < len(v):
-                v += [None] * (at.stop - len(v))  # a damaged header may lack the last of a part
-                v[at] = [make(*v[at])]
-        return self._check(self._record(*v))
+            values[at] = [make(*values[at])]
+        return self._check(self._record(*values))
 
     def read(self, file: LogFile | Path | bytes, on_problem: OnProblem) -> Iterator[R]:
         """Yield the records of a file; ``on_problem`` takes a sentence on each part that cannot be read."""
-        later = {column.name: column.group for column in self._later}
-        for line, cells in read_records(file, self.least, on_problem, later):
+        for line, cells in read_records(file, self.least, on_problem, self.later):
             try:
                 record = self.record(cells)
             except ValueError as error:
@@ -359,9 +347,19 @@ class LogTable(Generic[R]):
                 yield record
 
 
-_READERS: Mapping[Any, Callable[[str], Any]] = {str: str, bool: yes, frozenset: _flags, tuple: _texts, int: count}
+_READERS: Mapping[Any, Callable[[str], Any]] = {
+    (str, ""): str,
+    (bool, ""): yes,
+    (frozenset, ""): _flags,
+    (tuple, ""): _texts,
+    (int, ""): count,
+    (int, "finite"): int,
+    (float, ""): amount,
+    (float, "from 1"): at_least_1,
+    (float, "finite"): finite,
+    (float, "any"): any_number,
+}
 _MAY_BE_EMPTY = (str, _flags, _texts)
-_BY_LEAST: Mapping[float, Callable[[str], Any]] = {0.0: amount, 1.0: at_least_1, -math.inf: finite}
 
 
 PLAIN_NUMBER = (
@@ -381,35 +379,30 @@ def _part(name: str, hint: Any) -> Part | None:
     return Part([_column(name, hint, *meta)])
 
 
-def _column(name: str, hint: Any, meaning: str = "", bound: Any = 0.0, group: str = "") -> LogColumn:
+def _column(name: str, hint: Any, meaning: str = "", kind: str | type[StrEnum] = "", group: str = "") -> LogColumn:
     """Return the column of a field; see ``LogTable``."""
-    kind = hint
     may_be_empty = isinstance(hint, UnionType)
     if may_be_empty:
-        kind = next(kind for kind in get_args(hint) if kind is not NoneType)
-    kind = get_origin(kind) or kind
-    read: Callable[[str], Any] = _READERS.get(kind, kind)
-    write: Callable[[Any], str] = cell
-    if isinstance(bound, type):
-        read = partial(_words_of, bound)
-    elif kind is float and math.isnan(bound):
-        read = any_number
-        write = any_cell
-    elif kind is float:
-        read = _BY_LEAST[bound]
-    elif bound:
-        read = int
-    return LogColumn(name, meaning, read, may_be_empty, write, group)
+        hint = next(one for one in get_args(hint) if one is not NoneType)
+    if isinstance(kind, str):
+        read = _READERS.get((get_origin(hint) or hint, kind), hint)
+    else:
+        read = partial(_words_of, kind)
+    return LogColumn(name, meaning, read, may_be_empty, any_cell if read is any_number else cell, group)
 
 
 def _nested(kind: Any, names: str = "{}", meanings: str = "{}", total: tuple[str, str] | None = None) -> Part:
     """Return the columns of a field that is a dataclass, and maybe one of their sum before them."""
-    hints = get_type_hints(kind, include_extras=True)
-    fields = {name: part.columns[0] for name, hint in hints.items() if (part := _part(name, hint))}
-    columns = [c._replace(name=names.format(n), meaning=meanings.format(c.meaning)) for n, c in fields.items()]
+    table = _table_of(kind)
+    columns = [c._replace(name=names.format(c.name), meaning=meanings.format(c.meaning)) for c in table.described]
     if total is None:
-        return Part(columns, attrgetter(*fields), kind)
-    return Part([LogColumn(*total, amount, True), *columns], attrgetter("total_kwh", *fields), _energy)
+        return Part(columns, attrgetter(*table.columns), kind)
+    return Part([LogColumn(*total, amount, True), *columns], attrgetter("total_kwh", *table.columns), _energy)
+
+
+@cache
+def _table_of(record: type) -> LogTable[Any]:
+    return LogTable(record)
 
 
 def _energy(total_kwh: float | None, *values: Any) -> Energy:
@@ -439,11 +432,6 @@ def _consistent(summary: RunSummary) -> RunSummary:
 EPOCHS = LogTable(Row, "epochs-{}.csv", last_of_first="flags")
 SUMMARY = LogTable(RunSummary, SUMMARY_FILE, last_of_first="flags", check=_consistent)
 _METRIC_LINES = LogTable(MetricSummary)
-
-
-@cache
-def _table_of(record: type) -> LogTable[Any]:
-    return LogTable(record)
 
 
 def flat_values(record: Any) -> dict[str, Any]:
@@ -488,7 +476,7 @@ def read_summary(file: LogFile | bytes, on_problem: OnProblem) -> RunSummary:
     Raises:
         ValueError: where a field is missing or is not what it should be, or where they are not made of one another.
     """
-    texts = dict.fromkeys(SUMMARY.columns[len(SUMMARY.least) :], "")  # which older ones lack
+    texts = dict.fromkeys(SUMMARY.later, "")  # which older ones lack
     texts |= {name: value for name, (value, _) in read_fields(read_small(file, on_problem), on_problem).items()}
     beginnings = [name[: name.rindex(".") + 1] for name in texts if name.startswith(_METRIC)]
     beginning = ""  # of the lines of a metric

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -227,7 +226,7 @@ class MetricRecord:
     epoch: Annotated[int | None, "that was open then, or the last one before; empty before the first"]
     steps_done: Annotated[int, "optimizer steps done by then"]
     name: Annotated[str, "of the metric"]
-    value: Annotated[float, "as it was given; `nan`, `inf` and `-inf` too", math.nan]
+    value: Annotated[float, "as it was given; `nan`, `inf` and `-inf` too", "any"]
     higher_is_better: Annotated[
         bool | None, "`yes` or `no`, as given to `log_metric`; empty: by its name, or unknown"
     ] = None
@@ -289,7 +288,7 @@ class ComparisonLine:
     ]
     n_trials: Annotated[int, "that were timed"]
     estimates: Annotated[Mapping[str, Estimate], _COMPARED]
-    duration_s_per_sample: Annotated[float | None, "geometric mean over its trials", math.nan]
+    duration_s_per_sample: Annotated[float | None, "geometric mean over its trials", "any"]
     peak_memory_gb: Annotated[
         float | None,
         "largest of its trials, in GiB: on a GPU, without what other arms hold there; on a CPU, of the tensors that "
@@ -298,12 +297,12 @@ class ComparisonLine:
     one_off_s: Annotated[
         float | None,
         "its first steps beyond as many steady ones, as of `compile`; in the projection, not in the ratios",
-        -math.inf,
+        "finite",
     ]
     final_loss: Annotated[
-        float | None, "mean over the last batches of its last trial, after as many samples as the baseline's", math.nan
+        float | None, "mean over the last batches of its last trial, after as many samples as the baseline's", "any"
     ]
-    budget_s: Annotated[float | None, "that would tell, where this was too short", math.nan]
+    budget_s: Annotated[float | None, "that would tell, where this was too short", "any"]
     reason: Annotated[str, "it was not run because"]
     notes: Annotated[tuple[str, ...], "what it changes in the training, and what was observed, as a JSON list"]
     learns_otherwise: Annotated[
@@ -312,9 +311,9 @@ class ComparisonLine:
     spent_s: Annotated[
         float | None, "time that the comparison took; like all that follow, in the baseline's row only"
     ] = None
-    given_budget_s: Annotated[float | None, "time that it had", math.nan] = None
+    given_budget_s: Annotated[float | None, "time that it had", "any"] = None
     residual_cv: Annotated[
-        float | None, "coefficient of variation of a trial that is left after arm, block and drift", math.nan
+        float | None, "coefficient of variation of a trial that is left after arm, block and drift", "any"
     ] = None
     energy_method: Annotated[str, "how the energy of the trials was obtained; several methods are joined by `+`"] = ""
     comparison_notes: Annotated[tuple[str, ...], "on the whole, as a JSON list"] = ()
