@@ -12,20 +12,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from itertools import chain
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TypeVar
 
-from greenlove_tracker.logs.calibration import is_uncalibrated
 from greenlove_tracker.logs.csvio import Problem
 from greenlove_tracker.logs.forecasts import headline, scored_forecasts
 from greenlove_tracker.logs.intensity_sources import TABLE, is_mock
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_parts, job_id_of, job_of
-from greenlove_tracker.logs.trials import EXPLORATIONS_DIR
 from greenlove_tracker.logs.uncertainty import run_deviations
 from greenlove_tracker.vocabulary.errors import LogError, MissingExtraError, UsageError
 from greenlove_tracker.vocabulary.records import Factor, Flag, LoggedGpuEnergy, RunStatus, RunSummary
@@ -418,21 +416,14 @@ def _end_with_parent() -> None:
 
 def _read_part(selection: Selection, needs: frozenset[str], runs: Sequence[Run]) -> list[ReadRun]:
     """Return the rows of these runs; pure, so that any process may do it anywhere."""
+    read = partial(read_row, selection, needs)
+    anew = map(copy, runs)  # so that nothing of them is held
     if isinstance(runs[0].path, Path):
-        is_plain = cache(is_uncalibrated)
-        return [read_row(selection, needs, _unread(run, is_plain)) for run in runs]
+        return list(map(read, anew))
     from concurrent.futures import ThreadPoolExecutor  # not at the end of a process, which reports itself too
 
     with ThreadPoolExecutor(_N_AT_ONCE) as pool:
-        return list(pool.map(partial(read_row, selection, needs), map(copy, runs)))
-
-
-def _unread(run: Run, is_plain: Callable[[str], bool]) -> Run:
-    """Return a run of a disk anew, so that nothing of it is held; most have no calibration to be looked for."""
-    directory, _, name = run.place.rpartition("/")
-    if name == run.run_id and not directory.endswith(EXPLORATIONS_DIR) and is_plain(directory):
-        return Run(run.place, run_id=run.run_id, calibration=None)
-    return copy(run)
+        return list(pool.map(read, anew))
 
 
 @contextmanager

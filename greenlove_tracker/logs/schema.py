@@ -490,7 +490,7 @@ def read_summary(file: LogFile | bytes, on_problem: OnProblem) -> RunSummary:
         raise ValueError(f"no line for {error.args[0]}") from error
     except ValueError as error:
         raise ValueError(f"{beginning}{error}") from error
-    return dataclasses.replace(summary, metrics=tuple(metrics))
+    return dataclasses.replace(summary, metrics=tuple(metrics)) if metrics else summary
 
 
 _summary_cells_of = itemgetter(*SUMMARY.columns)

@@ -73,20 +73,20 @@ def _is_dir(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry))  # noqa: PTH112
 
 
-def names(path: LogPath | str) -> list[str]:
+def names(path: LogPath) -> list[str]:
     """Return the names in a directory; on a disk a third of what ``entries`` costs.
 
     Raises:
         OSError: where it cannot be read.
     """
-    if not isinstance(path, str | Path):
+    if not isinstance(path, Path):
         return [entry.name for entry in entries(path)]
     return sorted(os.listdir(path))  # noqa: PTH208  # pathlib would make a Path of each
 
 
-def file_in(directory: LogPath | str, name: str) -> LogFile:
+def file_in(directory: LogPath, name: str) -> LogFile:
     """Return a file of a directory, to be read."""
-    if isinstance(directory, str | Path):
+    if isinstance(directory, Path):
         return f"{directory}/{name}"
     return directory / name
 
@@ -122,16 +122,6 @@ def open_binary(file: LogFile | Path) -> BinaryIO:
     if isinstance(file, str | Path):
         return reading.open_binary(file)
     return file.open("rb")
-
-
-def size_bytes(file: LogFile) -> int:
-    """Return the size of a file; 0 where it cannot be told."""
-    try:
-        if isinstance(file, str):
-            return os.lstat(file).st_size
-        return int(file.fs.size(file.path) or 0)
-    except OSError:
-        return 0
 
 
 def modified_s(file: LogFile) -> float:

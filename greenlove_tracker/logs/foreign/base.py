@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -85,10 +85,10 @@ class ForeignRun(Run):
         texts = (Field(name, value) for name, value in self.log.texts.items() if value)
         return {f.name: (f.value, f.unit) for f in chain(texts, *map(factor_fields, self.log.factors))}
 
-    @cached_property
-    def rows(self) -> Mapping[int, Sequence[Row]]:
+    @property
+    def _row_streams(self) -> Iterator[tuple[int, Iterator[Row]]]:
         """The rows of its one rank."""
-        return {0: self.log.rows}
+        yield 0, iter(self.log.rows)
 
     @cached_property
     def ending(self) -> Ending:
