@@ -337,14 +337,6 @@ def _scored(run: Run) -> tuple[float, bool, float] | None:
     return abs(scored.error), scored.has_held, scored.estimate.level
 
 
-def _lies_in_one(run: Run, unit: str) -> bool:
-    """Return True where a look at its summary shows that a run, as nearly all, began and ended in one day or month."""
-    n = len("2026-11-01" if unit == DAY else "2026-11")
-    began = run.started_at
-    ended = run.summary.ended_at
-    return run.summary.n_ranks == 1 and began[:n] == ended[:n] and began[-1:] == ended[-1:] == "Z"
-
-
 def read_row(selection: Selection, needs: frozenset[str], run: Run) -> ReadRun:
     """Return a run, with its row where it counts and can be read, and with what could not be read."""
     found = ReadRun(run.run_id, run.place)
@@ -355,7 +347,7 @@ def read_row(selection: Selection, needs: frozenset[str], run: Run) -> ReadRun:
         if part is not None:
             row = run_row(part, run, needs)
             for unit in needs - {DETAILS}:
-                parts = [] if _lies_in_one(run, unit) else list(calendar_parts(run, unit, selection.period))
+                parts = list(calendar_parts(run, unit, selection.period))
                 if parts not in ([], [run]):
                     row.parts[unit] = [run_row(one, run) for one in parts]
             found.row = row
