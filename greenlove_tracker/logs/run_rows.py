@@ -244,11 +244,11 @@ def factors_of(run: Run) -> tuple[Factor, ...]:
     return tuple(factor for factor in found if factor is not None)
 
 
-def market_kgco2e(contract: Factor | None, energy_kwh: float | None) -> float | None:
-    """Return the market-based emissions; None without a contract, or an energy."""
-    if contract is None or energy_kwh is None:
+def kgco2e_by(intensity: Factor | None, energy_kwh: float | None) -> float | None:
+    """Return the emissions of an energy by a carbon intensity, such as a contract's; None without either."""
+    if intensity is None or energy_kwh is None:
         return None
-    return kgco2e_from_kwh(energy_kwh, contract.value)
+    return kgco2e_from_kwh(energy_kwh, intensity.value)
 
 
 # -- One run --
@@ -311,7 +311,7 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         continues=run.text("continues"),
         has_end=has_end,
         known_gpu_hours=summary.gpu_hours if run.knows_gpu_count else None,
-        market_kgco2e=market_kgco2e(facts.market_intensity, summary.energy_kwh),
+        market_kgco2e=kgco2e_by(facts.market_intensity, summary.energy_kwh),
         gpu_energies=run.gpu_energies,
         coverage=facts.carbon_intensity.coverage if facts.carbon_intensity and is_known else "",
         whole_kwh=of_whole.energy_kwh,
