@@ -214,16 +214,17 @@ def _show_sums(
 
 def _ledger(added_up: Aggregate) -> str:
     """Return the ledger as CSV."""
+    from greenlove_tracker.logs.overlaps import overlapping, twice_kwh
     from greenlove_tracker.report.ledger import ledger_csv, ledger_row
 
-    total = added_up.total
-    overlaps = {}
-    for row, overlap in zip(total.rows, total.overlaps, strict=True):
-        overlaps[row.path, row.run] = overlap
+    rows = added_up.total.rows
+    names = [(row.path, row.run) for row in rows]
+    others = dict(zip(names, overlapping(rows), strict=True))
+    twice = dict(zip(names, twice_kwh(rows), strict=True))
     found = []
     for run in added_up.each():
-        overlap = overlaps[run.place, run.run_id]
-        found.append(ledger_row(run, overlap))
+        name = (run.place, run.run_id)
+        found.append(ledger_row(run, others[name], twice[name]))
     if added_up.n_left_out and not found:
         raise UsageError("all of these runs are simulated: --include-simulated writes them, marked")
     return ledger_csv(found)

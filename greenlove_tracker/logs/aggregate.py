@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from greenlove_tracker.logs.csvio import Problem, csv_text
 from greenlove_tracker.logs.directory import Logs, read_logs
-from greenlove_tracker.logs.overlaps import Overlap, overlaps
+from greenlove_tracker.logs.overlaps import twice_kwh
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import KEYS, ReadRun, RunRow, read_rows
 from greenlove_tracker.logs.schema import frame
@@ -135,17 +135,12 @@ class Totals:
     n_cut = _Count("n_cut")
     n_split = _Count("n_split")
 
-    counted_twice_kwh = _Column[float | None](lambda totals: sum_known([one.twice_kwh for one in totals.overlaps]))
+    counted_twice_kwh = _Column[float | None](lambda totals: sum_known(twice_kwh(totals.rows)))
 
     n_rented = _Count("facts.is_rented", is_flat=False)
     n_partial = _Count("n_partial", is_flat=False)
     unmetered_estimate_kwh = _Sum("unmetered_estimate_kwh", is_flat=False)
     node_assumed_kwh = _Sum("node_assumed_kwh", is_flat=False)
-
-    @cached_property
-    def overlaps(self) -> Sequence[Overlap]:
-        """The overlap of each row with the others on its machine."""
-        return overlaps(self.rows)
 
     @property
     def measured_share(self) -> float | None:

@@ -7,8 +7,7 @@ time, both hold what such a counter measured. It is taken to have drawn the mean
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from greenlove_tracker.logs.run_rows import RunRow
@@ -18,56 +17,51 @@ from greenlove_tracker.vocabulary.records import COMPONENTS, Method, sum_known
 _LEAST_S = 1.0  # of an overlap: the next run of a script may begin within the last second of the one before
 
 
-@dataclass(slots=True)
-class Overlap:
-    """The overlap of a run with others on its machine.
-
-    Attributes:
-        runs: the others.
-        twice_kwh: the part of its energy that is in runs which began before it, too; None where it names no machine.
-    """
-
-    runs: set[str]
-    twice_kwh: float | None
-
-
 class _Span(NamedTuple):
-    """The time of a run, and the energy of one counter in it."""
+    """The time of a run, and the energy of one counter in it; ``n`` is the number of its row."""
 
+    end_s: float  # first: the greatest ends last
     begin_s: float
-    end_s: float
+    n: int
     kwh: float
-    run: str
-    overlap: Overlap
 
 
-def overlaps(rows: Sequence[RunRow]) -> list[Overlap]:
-    """Return the overlap of each row with the others."""
-    found = []
+def overlapping(rows: Sequence[RunRow]) -> list[set[str]]:
+    """Return the runs that each row shared a counter with."""
+    found = [set[str]() for _ in rows]
+    for span, earlier in _overlapping_spans(rows):
+        for one in earlier:
+            found[one.n].add(rows[span.n].run)
+            found[span.n].add(rows[one.n].run)
+    return found
+
+
+def twice_kwh(rows: Sequence[RunRow]) -> list[float | None]:
+    """Return of each row the energy that is in runs which began before it, too; None without a machine."""
+    found = [[0.0] if row.facts.host else [] for row in rows]
+    for span, earlier in _overlapping_spans(rows):
+        until_s = min(span.end_s, max(earlier).end_s)
+        found[span.n].append(span.kwh * (until_s - span.begin_s) / (span.end_s - span.begin_s))
+    return list(map(sum_known, found))
+
+
+def _overlapping_spans(rows: Sequence[RunRow]) -> Iterator[tuple[_Span, Sequence[_Span]]]:
+    """Yield the spans of each counter that others were running at the beginning of, with these."""
     by_counter = defaultdict[tuple[str, str], list[_Span]](list)
-    for row in rows:
+    for n, row in enumerate(rows):
         host = row.facts.host
         begin_s = utc_s(row.started_at)
-        overlap = Overlap(set(), 0.0 if host else None)
-        found.append(overlap)
         if begin_s is None or not host or not row.duration_s:
             continue
         for counter, kwh in _counters(row).items():
-            span = _Span(begin_s, begin_s + row.duration_s, kwh, row.run, overlap)
-            by_counter[host, counter].append(span)
+            by_counter[host, counter].append(_Span(begin_s + row.duration_s, begin_s, n, kwh))
     for spans in by_counter.values():
         running: list[_Span] = []
-        for span in sorted(spans, key=lambda span: span[:2]):
+        for span in sorted(spans, key=lambda span: (span.begin_s, span.end_s)):
             running = [one for one in running if one.end_s > span.begin_s + _LEAST_S]
-            for one in running:
-                one.overlap.runs.add(span.run)
-            overlap = span.overlap
-            overlap.runs.update(one.run for one in running)
-            until_s = min(span.end_s, max((one.end_s for one in running), default=span.begin_s))
-            share = (until_s - span.begin_s) / (span.end_s - span.begin_s)
-            overlap.twice_kwh = sum_known([overlap.twice_kwh, share * span.kwh])
+            if running:
+                yield span, running
             running.append(span)
-    return found
 
 
 def _counters(row: RunRow) -> dict[str, float]:

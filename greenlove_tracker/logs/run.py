@@ -675,7 +675,7 @@ class Run(RunFiles):
     @property
     def is_exploration(self) -> bool:
         """True where the run explored a training, or compared ways to train, and was none itself."""
-        return self.is_comparison or any(f"plan_{name}" in self.lines for name in trials.PLAN_NAMES)
+        return self.is_comparison or not _OF_PLANS.isdisjoint(self.lines)
 
     @property
     def is_comparison(self) -> bool:
@@ -686,6 +686,9 @@ class Run(RunFiles):
     def trials(self) -> Sequence[Trial]:
         """The trials of an exploration; none where the run was no exploration."""
         return trials.trials_of(self._read(TRIALS.file(0), TRIALS))
+
+
+_OF_PLANS = frozenset(f"plan_{name}" for name in trials.PLAN_NAMES)
 
 
 def count_in(fields: Mapping[str, Line], name: str) -> int | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from greenlove_tracker.logs.csvio import csv_text
-from greenlove_tracker.logs.overlaps import Overlap
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import kgco2e_by, kind_of
 from greenlove_tracker.logs.schema import cell, flat_values
@@ -23,12 +22,13 @@ _YEAR = re.compile(r"[12][0-9]{3}")
 _TEXTS = ("host", "user", "job_id", "greenlove_version", "meter", "python", "git_commit")
 
 
-def ledger_row(run: Run, overlap: Overlap | None = None) -> dict[str, Any]:
+def ledger_row(run: Run, at_once: Collection[str] = (), twice_kwh: float | None = None) -> dict[str, Any]:
     """Return the line of one run; what is not known is None.
 
     Args:
         run: a run, or its part in a period.
-        overlap: with the others on its machine; None where they are not known.
+        at_once: the runs that ran at once with it on its machine.
+        twice_kwh: the part of its energy that is in those of them that began before it, too; None: not known.
     """
     summary = run.summary
     factor = run.carbon_intensity if run.knows_carbon_intensity else None
@@ -53,8 +53,8 @@ def ledger_row(run: Run, overlap: Overlap | None = None) -> dict[str, Any]:
         "factor_year_differs": cell(_differs(factor, run.started_at)),
         "simulated": cell(run.is_simulated),
         **_details(run),
-        "overlaps_with": " ".join(sorted(overlap.runs)) if overlap else "",
-        "counted_twice_kwh": overlap.twice_kwh if overlap else None,
+        "overlaps_with": " ".join(sorted(at_once)),
+        "counted_twice_kwh": twice_kwh,
     }
 
 
