@@ -218,13 +218,9 @@ def _ledger(added_up: Aggregate) -> str:
     from greenlove_tracker.report.ledger import ledger_csv, ledger_row
 
     rows = added_up.total.rows
-    names = [(row.path, row.run) for row in rows]
-    others = dict(zip(names, overlapping(rows), strict=True))
-    twice = dict(zip(names, twice_kwh(rows), strict=True))
-    found = []
-    for run in added_up.each():
-        name = (run.place, run.run_id)
-        found.append(ledger_row(run, others[name], twice[name]))
+    at_once = zip(overlapping(rows), twice_kwh(rows), strict=True)
+    of_run = {(row.path, row.run): both for row, both in zip(rows, at_once, strict=True)}
+    found = [ledger_row(run, *of_run[run.place, run.run_id]) for run in added_up.each()]
     if added_up.n_left_out and not found:
         raise UsageError("all of these runs are simulated: --include-simulated writes them, marked")
     return ledger_csv(found)

@@ -158,7 +158,7 @@ def _merge_fields(by_node: Sequence[Mapping[str, Line]]) -> dict[str, Line]:
         for name, field in fields.items():
             declaration = FIELDS.get(name.partition(".")[0])
             is_of_place = declaration is not None and declaration.is_of_place
-            if (is_of_place and takes_place) or (not is_of_place and not value_of(merged, name)):
+            if (is_of_place and takes_place) or (not is_of_place and not merged.get(name, ("",))[0]):
                 merged[name] = field
     for name in ("role", schema.CLOSED_FIELD):  # of one process each
         merged.pop(name, None)

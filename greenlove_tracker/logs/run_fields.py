@@ -253,6 +253,7 @@ FACTOR_DETAILS = {
 }
 
 
+@cache
 def declared(name: str) -> RunField:
     """Return the declaration of a field, or of the factor that it is a detail of.
 
@@ -266,12 +267,6 @@ def declared(name: str) -> RunField:
     raise LookupError(f"run.csv has no field {name!r}: a new one is a line of RunFields in logs/run_fields.py")
 
 
-@cache
-def check_declared(name: str) -> None:
-    """Raise LookupError where no field of that name is declared."""
-    declared(name)
-
-
 def value_of(lines: Mapping[str, Line], name: str, default: str = "") -> str:
     """Return the value of a field.
 
@@ -280,7 +275,7 @@ def value_of(lines: Mapping[str, Line], name: str, default: str = "") -> str:
     """
     line = lines.get(name)
     if line is None:
-        check_declared(name)
+        declared(name)
         return default
     return line[0]
 

@@ -50,11 +50,10 @@ class Period:
         Raises:
             UsageError: where one is none, or the end is not behind the beginning.
         """
-        if since is not None and until is None and _MONTH.fullmatch(since):
-            month = _moment("since", since)
-            return cls(month, _next(month, MONTH))
         begin = None if since is None else _moment("since", since)
         end = None if until is None else _moment("until", until)
+        if begin is not None and end is None and _MONTH.fullmatch(since or ""):
+            end = _next(begin, MONTH)
         if begin is not None and end is not None and begin >= end:
             raise UsageError(
                 f"{{argument}} must be after {{argument}}: {until} is not after {since}",

@@ -66,11 +66,8 @@ def entries(path: LogPath) -> list[DirectoryEntry]:
         found = [DirectoryEntry(PurePosixPath(e["name"]).name, e["type"] == "directory") for e in listed]
         return sorted(entry for entry in found if entry.name and not entry.name.startswith("."))
     with os.scandir(path) as scanned:
-        return sorted(DirectoryEntry(e.name, _is_dir(e), e.is_symlink()) for e in scanned if not e.name.startswith("."))
-
-
-def _is_dir(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry))  # noqa: PTH112
+        shown = [e for e in scanned if not e.name.startswith(".")]
+        return sorted(DirectoryEntry(e.name, os.path.isdir(e), e.is_symlink()) for e in shown)  # noqa: PTH112
 
 
 def names(path: LogPath) -> list[str]:
@@ -79,9 +76,9 @@ def names(path: LogPath) -> list[str]:
     Raises:
         OSError: where it cannot be read.
     """
-    if not isinstance(path, Path):
-        return [entry.name for entry in entries(path)]
-    return sorted(os.listdir(path))  # noqa: PTH208  # pathlib would make a Path of each
+    if isinstance(path, Path):
+        return os.listdir(path)  # noqa: PTH208  # pathlib would make a Path of each
+    return [entry.name for entry in entries(path)]
 
 
 def file_in(directory: LogPath, name: str) -> LogFile:

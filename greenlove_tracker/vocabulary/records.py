@@ -204,12 +204,7 @@ class Counts:
     tokens: Annotated[int | None, "tokens of this rank, as counted by `step(n_tokens=…)`"] = None
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            _add_counts(self.steps, other.steps),
-            _add_counts(self.batches, other.batches),
-            _add_counts(self.samples, other.samples),
-            _add_counts(self.tokens, other.tokens),
-        )
+        return Counts(*(_add_counts(getattr(self, name), getattr(other, name)) for name in Counts.__slots__))
 
 
 def _add_counts(a: int | None, b: int | None) -> int | None:
