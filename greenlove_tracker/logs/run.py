@@ -603,7 +603,7 @@ class Run(RunFiles):
         if self.is_exploration:
             return False  # it is no training
         if self.summary.epochs_planned is None and self.total_steps_planned is None:
-            return self.summary.status in (RunStatus.FINISHED, RunStatus.EXITED)
+            return self.summary.status in GOOD_ENDINGS
         return self.units_done is not None
 
     @property

@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import Any
 
 from greenlove_tracker.logs.csvio import Line
-from greenlove_tracker.logs.schema import amount, at_least_1, cell, count, finite, unit_of, yes
+from greenlove_tracker.logs.schema import amount, at_least_1, cell, count, finite, yes
 from greenlove_tracker.logs.trials import PLAN_NAMES, RECORD
 from greenlove_tracker.vocabulary.records import Factor, Field
 from greenlove_tracker.vocabulary.workloads import PRECISIONS, WORKLOADS
@@ -315,10 +315,3 @@ def factor_in(lines: Mapping[str, Line], name: str) -> Factor | None:
         return None
     details = [value_of(lines, f"{name}.{detail}") for detail in FACTOR_DETAILS]
     return Factor(name, declared(name).read(text), lines[name][1], *details)
-
-
-def unit_of_field(name: str) -> str:
-    """Return the unit of a field; empty where it has none, or is a detail."""
-    if "." in name:
-        return ""
-    return declared(name).unit or unit_of(name)
