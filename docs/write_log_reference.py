@@ -85,7 +85,7 @@ def log_reference() -> str:
 
 def _run_fields() -> list[str]:
     """Return the table of the fields of ``run.csv``, and of the lines that a factor has behind its own."""
-    found = {name: (field.unit or unit_of(name), field.meaning) for name, field in FIELDS.items()}
+    found = {name: (unit_of(name), field.meaning) for name, field in FIELDS.items()}
     factors = ", ".join(f"`{name}`" for name, field in FIELDS.items() if field.is_factor)
     found |= {f"….{detail}": ("", f"of a factor: {meaning}") for detail, meaning in FACTOR_DETAILS.items()}
     return [

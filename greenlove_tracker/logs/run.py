@@ -148,8 +148,8 @@ def _rank_if_joined(fields: Mapping[str, Line]) -> int | None:
 def _merge_fields(by_node: Sequence[Mapping[str, Line]]) -> dict[str, Line]:
     """Return the fields of ``run.csv``, and what it leaves open from those of further processes.
 
-    The factors that a run is counted with come from one of them as a whole: from a process that joined only where it
-    names a country and ``run.csv`` does not.
+    The place and the factors that a run is counted with come from one of them as a whole: from a process that joined
+    only where it names a country and ``run.csv`` does not.
     """
     merged = dict(by_node[0])
     for fields in by_node[1:]:
@@ -157,7 +157,7 @@ def _merge_fields(by_node: Sequence[Mapping[str, Line]]) -> dict[str, Line]:
         takes_place = names_a_place and _rank_if_joined(fields) is not None
         for name, field in fields.items():
             declaration = FIELDS.get(name.partition(".")[0])
-            is_of_place = declaration is not None and declaration.is_of_place
+            is_of_place = name == "country" or (declaration is not None and declaration.is_factor)
             if (is_of_place and takes_place) or (not is_of_place and not merged.get(name, ("",))[0]):
                 merged[name] = field
     for name in ("role", schema.CLOSED_FIELD):  # of one process each
@@ -248,13 +248,13 @@ class Run(RunFiles):
             )
         return fields
 
-    def text(self, name: str, default: str = "") -> str:
+    def text(self, name: str) -> str:
         """Return the value of one field of ``run.csv``.
 
         Raises:
             LookupError: where the field is neither there nor declared.
         """
-        return value_of(self.lines, name, default)
+        return value_of(self.lines, name)
 
     @property
     def started_at(self) -> str:
@@ -694,10 +694,7 @@ _OF_PLANS = frozenset(f"plan_{name}" for name in trials.PLAN_NAMES)
 def count_in(fields: Mapping[str, Line], name: str) -> int | None:
     """Return the whole number that a field holds; None where it holds none."""
     text = value_of(fields, name)
-    return int(text) if _COUNT.fullmatch(text) else None
-
-
-_COUNT = re.compile(r"[0-9]{1,15}")  # more digits are noise
+    return int(text) if schema.is_count(text) else None
 
 
 GOOD_ENDINGS = (RunStatus.FINISHED, RunStatus.EXITED)

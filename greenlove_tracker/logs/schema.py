@@ -55,7 +55,7 @@ COMMAND_STREAM = "command"  # rows of ``greenlove run -- command``: they hold th
 
 # float() takes more for a number than a log has: 1_0 for 10, and ".5", "2. " or "03" where digits were lost
 _is_number = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII).fullmatch
-_is_count = re.compile(r"0|[1-9]\d{,19}", re.ASCII).fullmatch  # more digits are noise
+is_count = re.compile(r"0|[1-9]\d{,19}", re.ASCII).fullmatch  # more digits are noise
 _MOST = 1e100  # of any unit: no run comes to as much, and the sums of all are numbers still
 _ROUNDING = 1e-9  # of a sum, as a share of it: another order of its parts may round otherwise
 
@@ -122,6 +122,7 @@ _UNITS = {
     "_gco2e_per_kwh": "gCO2e/kWh",
     "_kgco2e": "kgCO2e",
     "_usd": "USD",
+    "_usd_per_gpu_hour": "USD/h",
     "_kwh": "kWh",
     "_gb": "GiB",
     "_w": "W",
@@ -171,7 +172,7 @@ def count(text: str) -> int:
     Raises:
         ValueError: where it holds none, or a negative one.
     """
-    if not _is_count(text):
+    if not is_count(text):
         raise ValueError(f"{text!r} is not a count")
     return int(text)
 
