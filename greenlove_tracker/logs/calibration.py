@@ -158,11 +158,6 @@ def calibration_of(
     return None
 
 
-def is_uncalibrated(directory: str) -> bool:
-    """Return True where a log directory of this machine has no calibration, so that its runs need not look for one."""
-    return not os.path.lexists(f"{directory}/{CALIBRATION_FILE}")
-
-
 def measurements_in(directory: LogPath) -> Sequence[WallMeasurement]:
     """Return the measurements that a log directory holds.
 

@@ -67,8 +67,8 @@ def read_records(
         file: the file, or its content.
         columns: of the cells, in their order; the header must hold them, and further cells may come last.
         on_problem: takes a sentence on each part that could not be read and is left out.
-        optional: further columns: the cells follow up to the last one that the header holds, empty for one that it
-            lacks. Each with the name of its group, whose columns stand there together; empty: it has none.
+        optional: further columns, whose cells follow, empty where the header lacks them. Each with the name of its
+            group, whose columns stand there together; empty: it has none.
     """
     lines = enumerate(read_lines(file, on_problem), 1)
     _, first = next(lines, (0, ""))
@@ -84,10 +84,7 @@ def read_records(
     lacking = [column for column, group in optional.items() if group in groups and column not in header]
     if lacking:
         on_problem(f"has no column {', '.join(sorted(lacking))}")
-    wanted = [*columns, *optional]
-    while wanted[-1] not in header:
-        wanted.pop()
-    places = [header.index(column) if column in header else -1 for column in wanted]
+    places = [header.index(column) if column in header else -1 for column in (*columns, *optional)]
     for number, line in lines:
         if len(cells := split_line(line)) != len(header):
             on_problem(f"line {number} left out: {len(cells) or 'unreadable'} cells instead of {len(header)}")
@@ -152,15 +149,23 @@ def split_line(line: str, delimiter: str = ",") -> list[str]:
         return []
 
 
-def read_table(data: bytes) -> tuple[Sequence[str], list[tuple[int, dict[str, str]]]]:
+def read_table(data: bytes) -> tuple[Sequence[str], Iterator[tuple[int, dict[str, str]]]]:
     """Return the columns of a CSV file that a user wrote, and its rows with the number of their last line.
 
     Raises:
-        ValueError: where it is not CSV in UTF-8.
+        ValueError: where it is not CSV in UTF-8, a later row too, which is read when it is asked for.
     """
     reader = csv.DictReader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""))
+
+    def rows() -> Iterator[tuple[int, dict[str, str]]]:
+        try:
+            for row in reader:
+                yield reader.line_num, row
+        except csv.Error as error:
+            raise ValueError(str(error)) from error
+
     try:
-        return reader.fieldnames or (), [(reader.line_num, row) for row in reader]
+        return reader.fieldnames or (), rows()
     except csv.Error as error:
         raise ValueError(str(error)) from error
 

@@ -17,7 +17,7 @@ from greenlove_tracker.logs.foreign.carbontracker import LOG_NAME, carbontracker
 from greenlove_tracker.logs.foreign.codecarbon import Emissions
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE, holds_run, records_frame
-from greenlove_tracker.logs.storage import LogPath, entries, file_in, place
+from greenlove_tracker.logs.storage import LogPath, entries, place
 from greenlove_tracker.vocabulary.errors import LogError, UsageError
 from greenlove_tracker.vocabulary.records import RunSummary
 
@@ -191,7 +191,7 @@ def _search(root: LogPath, notes: ProblemLog) -> tuple[list[Run], list[LogPath]]
             continue  # a store may hold anything
         for entry in listed:
             if entry.is_dir and _OWN_NAME.fullmatch(entry.name):
-                ours.append(Run(file_in(directory, entry.name), run_id=entry.name))
+                ours.append(Run(directory / entry.name, run_id=entry.name))
             elif entry.is_link and entry.is_dir:
                 notes.add(directory / entry.name, "left out: links to directories are not followed")
             elif entry.is_dir:

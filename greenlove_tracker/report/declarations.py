@@ -132,7 +132,7 @@ def _n_units(row: RunRow, unit: str) -> int:
     """Return how many units a run did; 0 is a number, as of a run that failed at once."""
     if unit == "run":
         return 1
-    count = row.epochs_done if unit == "epoch" else getattr(row, f"{unit}s")
+    count = row.epochs_done if unit == "epoch" else getattr(row.counts, f"{unit}s")
     if unit == "epoch" and not count and row.epochs_planned is None:  # none were marked
         count = None
     if count is None:

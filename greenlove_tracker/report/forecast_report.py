@@ -32,7 +32,7 @@ from greenlove_tracker.vocabulary.forecasting import Estimate, Position, TimeFit
 
 _MOST_TIME_LIMITS = 5
 _TALLEST = 2.0  # times the outcome
-_CHOSEN = "Scored: the first forecast after two epochs and 10% of the run; if there is none, the last."
+_CHOSEN = "Scored: the first forecast at 10% of the run or later without the warning FEW; if there is none, the last."
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.logs.run_fields import names_by
-from greenlove_tracker.logs.run_rows import market_kgco2e
+from greenlove_tracker.logs.run_rows import kgco2e_by
 from greenlove_tracker.logs.totals import LEAST_METERED_S
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.logs.uncertainty import run_interval
@@ -208,7 +208,7 @@ def run_scope(run: Run) -> str:
     place = f"Place: {wording.field_text(run, 'country', 40) or 'not given'}."
     contract = run.market_intensity
     market = "Market-based: no contract was given."
-    market_kg = market_kgco2e(contract, run.summary.energy_kwh)
+    market_kg = kgco2e_by(contract, run.summary.energy_kwh)
     if market_kg is not None and contract is not None:
         market = f"Market-based: {fmt.mass(market_kg)} ({fmt.shortened(contract.source, 60)})."
     emissions = run.emissions_kgco2e

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from greenlove_tracker.logs.aggregate import Totals
 from greenlove_tracker.logs.intensity_sources import is_mock
+from greenlove_tracker.logs.overlaps import overlapping
 from greenlove_tracker.logs.run import SIMULATED_METERS, Run
 from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, TRAINING
 from greenlove_tracker.rendering.document import Column, KeyFigure, Table
@@ -622,7 +623,7 @@ def sum_notes(totals: Totals) -> list[str]:
     if totals.n_partial:
         runs = fmt.plural(totals.n_partial, "run")
         notes.append(f"{AT_LEAST}In {runs} a GPU could not be read: energy, CO2e and electricity are at least this.")
-    at_once = [row.facts.host for row, overlap in zip(totals.rows, totals.overlaps, strict=True) if overlap.runs]
+    at_once = [row.facts.host for row, others in zip(totals.rows, overlapping(totals.rows), strict=True) if others]
     if at_once:
         runs = f"{fmt.plural(len(at_once), 'run')} overlap on {joined(sorted(set(at_once)), 3)}"
         twice_kwh = totals.counted_twice_kwh or 0.0

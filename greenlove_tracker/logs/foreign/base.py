@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -78,9 +78,10 @@ class ForeignRun(Run):
         units = {"carbon_intensity": "gCO2e/kWh"}
         return {name: (text, units.get(name, "")) for name, text in self.log.texts.items() if text}
 
-    @cached_property
-    def rows(self) -> Mapping[int, Sequence[Row]]:
-        return {0: self.log.rows}
+    @property
+    def _row_streams(self) -> Iterator[tuple[int, Iterator[Row]]]:
+        """The rows of its one rank."""
+        yield 0, iter(self.log.rows)
 
     @cached_property
     def ending(self) -> Ending:
