@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import starmap
 from pathlib import Path
 from typing import cast
 
@@ -16,15 +17,18 @@ from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.logs.run_fields import names_by
 from greenlove_tracker.rendering.document import (
     Block,
+    Blocks,
     ChartRow,
     Column,
     Document,
     Heading,
     MarkChart,
     MarkedPoint,
+    Note,
     Paragraph,
     Table,
-    number_columns,
+    Texts,
+    columns,
 )
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.metric_report import final_value, is_learning_rate, number_text, rank_of_metric
@@ -33,8 +37,10 @@ from greenlove_tracker.vocabulary.comparisons import Comparison, ComparisonRow, 
 from greenlove_tracker.vocabulary.errors import LogError
 from greenlove_tracker.vocabulary.forecasting import Estimate
 
-Groups = Sequence[tuple[str, Sequence[Run]]]
+Runs = Sequence[Run]
+Groups = Sequence[tuple[str, Runs]]
 """Runs by the name of their group; the first is the baseline."""
+_Facts = Sequence[tuple[str, str]]  # what is said of what
 
 QUANTITIES = {
     "time_ratio": "time",
@@ -49,7 +55,6 @@ _SHORT_VERDICTS = {Verdict.NO_DIFFERENCE: "no difference", Verdict.TOO_SHORT: "t
 _FINE = 0.01  # of the baseline: intervals that reach no farther from their middle are told to a tenth of a percent
 _MOST_SAID = 3  # names in a sentence
 _MOST_METRICS = 2
-_MOST_ROWS = 100
 _MOST_NAMED = 8  # points of a chart
 _NAME_WIDTH = 40
 _DASH = "–"
@@ -78,23 +83,19 @@ def comparison_document(comparison: Comparison, groups: Groups = ()) -> Document
         comparison: of techniques, or of logged runs.
         groups: the logged runs that were compared; none of trials.
     """
-    names = wording.joined([row.name for row in comparison.rows], _MOST_SAID)
     title = "What saves time and energy in this training"
     if comparison.is_of_runs:
         title = "How the runs compare"
-    footer = wording.footer()
-    if comparison.run_dir:
-        footer = wording.footer(comparison.run_dir.name)
     return Document(
         title=title,
-        subtitle=f"{names or 'nothing'} against {comparison.baseline.name}",
-        footer=footer,
+        subtitle=f"{_names(comparison.rows) or 'nothing'} against {comparison.baseline.name}",
+        footer=wording.footer(comparison.run_dir.name if comparison.run_dir else ""),
         verdict=f"{headline(comparison)}.",
         blocks=comparison_blocks(comparison, groups),
     )
 
 
-def compared_blocks(run: Run) -> tuple[str, tuple[Block, ...]]:
+def compared_blocks(run: Run) -> tuple[str, Blocks]:
     """Return the verdict and the result of a comparison, from its log; the reason where it cannot be read."""
     try:
         comparison = read_comparison(cast("Path", run.path))  # one of a store is read alike
@@ -106,25 +107,21 @@ def compared_blocks(run: Run) -> tuple[str, tuple[Block, ...]]:
     return f"{headline(comparison)}.", comparison_blocks(comparison)
 
 
-def comparison_blocks(comparison: Comparison, groups: Groups = ()) -> tuple[Block, ...]:
+def comparison_blocks(comparison: Comparison, groups: Groups = ()) -> Blocks:
     """Return the changes and what each takes, what differed, and how it was measured."""
-    sides = [side_of(name, runs) for name, runs in groups]
+    sides = list(starmap(side_of, groups))
     return (
         *_answer([comparison], sides),
         *(Paragraph(f"! Not put back: {text}.") for text in comparison.left_changed),
-        *_not_run((row.name, row.reason) for row in comparison.rows if row.verdict is Verdict.NOT_RUN),
+        *_not_run([(row.name, row.reason) for row in comparison.rows if row.verdict is Verdict.NOT_RUN]),
         *_details([comparison], sides),
         *_method(comparison),
     )
 
 
-def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[Block, ...]:
+def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> Blocks:
     """Return the table of changes, that of totals, and what has to be known to read them."""
-    blocks = [*_marks(sides), *_changes(comparisons)]
-    if sides:
-        blocks += _took_by_runs(sides)
-    else:
-        blocks += _took_whole(comparisons)
+    blocks = [*_marks(sides), *_changes(comparisons), *(_took_by_runs(sides) if sides else _took_whole(comparisons))]
     if any(map(_has_model, comparisons)):
         blocks.append(Paragraph(_MODEL_NOTE))
     differing = {label for label, *_ in _unlike(sides)}
@@ -133,13 +130,11 @@ def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[B
         blocks.append(Paragraph(f"! The runs also differ in {wording.joined(unlike, _MOST_SAID)}."))
     if any(is_mock(run.intensity_sources) for side in sides for run in side.runs):
         blocks.append(Paragraph("! MOCK: the carbon intensity is invented, and so is the CO2e."))
-    return tuple(blocks)
+    return blocks
 
 
-def _details(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[Block, ...]:
-    notes = list[tuple[str, str]]()
-    for comparison in comparisons:
-        notes += _notes(comparison)
+def _details(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> Blocks:
+    notes = [note for comparison in comparisons for note in _notes(comparison)]
     for side in sides:
         notes += [(side.name, run.text("technique_note")) for run in side.runs if run.text("technique_note")]
         for run in side.left_out:
@@ -147,7 +142,7 @@ def _details(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[
     blocks = _differences(sides)
     if notes:
         blocks += [Heading("Notes"), wording.facts_table(dict.fromkeys(notes))]
-    return tuple(blocks)
+    return blocks
 
 
 # -- The answer --
@@ -159,19 +154,21 @@ def headline(comparison: Comparison) -> str:
     if not comparison.rows:
         return f"Nothing was compared with {comparison.baseline.name}"
     if not ran:
-        return f"{wording.joined([row.name for row in comparison.rows], _MOST_SAID)} could not be run"
+        return f"{_names(comparison.rows)} could not be run"
     if comparison.notes and not comparison.trials:  # the first note says why there is none
         said = f"Nothing was measured: {comparison.notes[0]}"
         budgets_s = [row.budget_s for row in ran if row.budget_s is not None]
         if budgets_s:
             said += f"; --budget {math.ceil(max(budgets_s))} would show more"
         return said
-    saving = [row for row in ran if row.verdict is Verdict.SAVES]
-    if saving:
-        return row_sentence(comparison, saving[0])
-    if len(ran) == 1:
-        return row_sentence(comparison, ran[0])
+    best = next((row for row in ran if row.verdict is Verdict.SAVES), ran[0])
+    if best.verdict is Verdict.SAVES or len(ran) == 1:
+        return row_sentence(comparison, best)
     return ". ".join(["Nothing shows a saving", *(row_sentence(comparison, row) for row in ran[:_MOST_SAID])])
+
+
+def _names(rows: Iterable[ComparisonRow]) -> str:
+    return wording.joined([row.name for row in rows], _MOST_SAID)
 
 
 def row_sentence(comparison: Comparison, row: ComparisonRow) -> str:
@@ -257,7 +254,7 @@ def _has_model(comparison: Comparison) -> bool:
     return any(map(is_modelled, methods)) and any(row.energy_ratio for row in comparison.rows)
 
 
-def _not_run(reasons: Iterable[tuple[str, str]]) -> list[Block]:
+def _not_run(reasons: _Facts) -> list[Block]:
     return [Paragraph(f"! {name} not run: {reason}.") for name, reason in reasons]
 
 
@@ -267,7 +264,7 @@ def _not_run(reasons: Iterable[tuple[str, str]]) -> list[Block]:
 def _changes(comparisons: Sequence[Comparison]) -> list[Block]:
     """Return the changes of each arm that ran; quantities that change alike share a column, unknown ones have none."""
     ran = [row for comparison in comparisons for row in rows_that_ran(comparison)]
-    alike: dict[tuple[str, ...], list[str]] = {}
+    alike: dict[Texts, list[str]] = {}
     for field_name, name in QUANTITIES.items():
         cells = tuple(change_text(getattr(row, field_name)) for row in ran)
         if name == "energy" and any(map(_has_model, comparisons)):
@@ -276,34 +273,30 @@ def _changes(comparisons: Sequence[Comparison]) -> list[Block]:
             alike.setdefault(cells, []).append(name)
     if not alike:  # nothing ran, or the budget held too few trials for any ratio
         return []
-    if len(comparisons) > 1:
-        baseline = "the baseline with the same values"
-    else:
+    baseline = "the baseline with the same values"
+    if len(comparisons) == 1:
         baseline = comparisons[0].baseline.name
-    columns = [Column(f"against {baseline}", 1.5), Column("", 1)]
-    columns += number_columns(map(", ".join, alike.values()), 1.6)
-    names = [row.name for row in ran]
-    verdicts = [_SHORT_VERDICTS.get(row.verdict, str(row.verdict)) for row in ran]
-    rows = tuple(zip(names, verdicts, *alike, strict=True))
-    return [Table(tuple(columns), rows[:_MOST_ROWS])]
+    heads = columns({f"against {baseline}": 1.5, "": 1}, map(", ".join, alike.values()), 1.6)
+    said = [(row.name, _SHORT_VERDICTS.get(row.verdict, row.verdict)) for row in ran]
+    return [Table(heads, [(*row, *cells) for row, cells in zip(said, zip(*alike, strict=True), strict=True)])]
 
 
 def _took_whole(comparisons: Sequence[Comparison]) -> list[Block]:
     """Return what the whole training takes by each arm that ran, after the baseline; nothing that is not known."""
     rows = [row for comparison in comparisons for row in (comparison.baseline, *rows_that_ran(comparison))]
-    columns: dict[str, list[str]] = {}
+    numbers: dict[str, Texts] = {}
     for field_name, (name, _) in fmt.QUANTITIES.items():
         estimates: list[Estimate | None] = [getattr(row.whole_run, field_name) for row in rows]
-        known = [estimate for estimate in estimates if estimate is not None]
-        if known:
-            unit, text = fmt.in_one_unit(field_name, known[0].point)
-            columns[f"{name}, {unit}"] = [_whole_cell(estimate, text) for estimate in estimates]
+        known = next(filter(None, estimates), None)
+        if known is not None:
+            unit, text = fmt.in_one_unit(field_name, known.point)
+            numbers[f"{name}, {unit}"] = [_whole_cell(estimate, text) for estimate in estimates]
     if any(row.final_loss is not None for row in rows):
-        columns["loss"] = [number_text(row.final_loss) for row in rows]
-    if len(rows) < 2 or not columns:
+        numbers["loss"] = [number_text(row.final_loss) for row in rows]
+    if len(rows) < 2 or not numbers:
         return []
-    heads = (Column("the whole training", 1.6), *number_columns(columns, 1.3))
-    return [Table(heads, tuple(zip([row.name for row in rows], *columns.values(), strict=True)))]
+    heads = columns({"the whole training": 1.6}, numbers, 1.3)
+    return [Table(heads, list(zip([row.name for row in rows], *numbers.values(), strict=True)))]
 
 
 def _whole_cell(estimate: Estimate | None, text: fmt.Text) -> str:
@@ -328,15 +321,15 @@ class Side:
     """
 
     name: str
-    runs: tuple[Run, ...]
-    left_out: tuple[Run, ...] = ()
+    runs: Runs
+    left_out: Runs = ()
 
     def values(self, quantity: str) -> list[float | None]:
         """Return a total of each run, by the name of its field."""
         # the CO2e of a run is None where its carbon intensity is not known; that of its summary is not
         return [getattr(run if quantity == "emissions_kgco2e" else run.summary, quantity) for run in self.runs]
 
-    def cells(self, metrics: Sequence[str]) -> tuple[str, ...]:
+    def cells(self, metrics: Texts) -> Texts:
         """Write how far the runs trained, the means of what they took, and what they learnt."""
         each = dict.fromkeys(map(wording.progress, self.runs))
         planned = {run.summary.epochs_planned for run in self.runs}
@@ -348,31 +341,28 @@ class Side:
         if len(self.runs) > 1:
             name += f" ({len(self.runs)} runs)"
         took = (_mean_text(self.values(quantity), text) for quantity, (_, text) in fmt.QUANTITIES.items())
-        return (name, trained, *took, *(self.learnt(metric) for metric in metrics))
+        return (name, trained, *took, *map(self.learnt, metrics))
 
     def learnt(self, metric: str) -> str:
         """Write the mean of the values that a metric had at last."""
         return _mean_text([final_value(run, metric) for run in self.runs], number_text)
 
 
-def side_of(name: str, runs: Sequence[Run]) -> Side:
+def side_of(name: str, runs: Runs) -> Side:
     """Return the runs of one name: trainings that came to their end, and apart from them the others."""
-    kept = []
-    others = []
-    for run in runs:
-        is_done = run.summary.status in GOOD_ENDINGS and not run.summary.exit_code
-        if is_done and not run.is_exploration:
-            kept.append(run)
-        else:
-            others.append(run)
-    return Side(name, tuple(kept), tuple(others))
+    kept = [run for run in runs if _is_done(run)]
+    return Side(name, kept, [run for run in runs if not _is_done(run)])
+
+
+def _is_done(run: Run) -> bool:
+    return run.summary.status in GOOD_ENDINGS and not (run.summary.exit_code or run.is_exploration)
 
 
 def _mean_text(values: Sequence[float | None], text: fmt.Text) -> str:
     """Write the mean; a dash where there is no value, or any is not known."""
     known = [value for value in values if value is not None]
     if known and len(known) == len(values):
-        return text(math.fsum(known) / len(known))
+        return text(statistics.fmean(known))
     return _DASH
 
 
@@ -390,24 +380,24 @@ def _took_by_runs(sides: Sequence[Side]) -> list[Block]:
     if not any(side.runs for side in sides):
         return []
     metrics = shared_metrics(sides)[:_MOST_METRICS]
-    return [Table(_side_columns(metrics), tuple(side.cells(metrics) for side in sides[:_MOST_ROWS]))]
+    return [Table(_side_columns(metrics), [side.cells(metrics) for side in sides])]
 
 
-def _side_columns(metrics: Sequence[str]) -> tuple[Column, ...]:
+def _side_columns(metrics: Texts) -> list[Column]:
     """Return the columns of ``Side.cells``."""
     numbers = [*(name for name, _ in fmt.QUANTITIES.values()), *(f"final {fmt.shortened(m, 24)}" for m in metrics)]
-    return (Column("", 1.8), Column("trained", 1.2), *number_columns(numbers, 1.2))
+    return columns({"": 1.8, "trained": 1.2}, numbers, 1.2)
 
 
 def learnt_differences(groups: Groups) -> Mapping[str, str]:
     """Return by group how what it learnt differs from the first one's, as a clause; none where it is the same."""
-    sides = [side_of(name, runs) for name, runs in groups]
+    sides = list(starmap(side_of, groups))
     metrics = shared_metrics(sides)
     texts = {side.name: _learnt_text(side, sides[0], metrics) for side in sides[1:]}
     return {name: text for name, text in texts.items() if text}
 
 
-def _learnt_text(side: Side, baseline: Side, metrics: Sequence[str]) -> str:
+def _learnt_text(side: Side, baseline: Side, metrics: Texts) -> str:
     """Say how the first metric of a side differs from the baseline's; empty where it does not, or none is shared."""
     if not metrics:
         return ""
@@ -424,31 +414,23 @@ def _marks(sides: Sequence[Side]) -> list[Block]:
     metrics = shared_metrics(sides)
     if not metrics:
         return []
-    found: dict[str, list[tuple[float, float]]] = {}
-    most_kwh = 0.0
-    for side in sides:
-        for run in side.runs:
-            energy_kwh = run.summary.energy_kwh
-            learnt = final_value(run, metrics[0])
-            if energy_kwh is not None and learnt is not None:
-                found.setdefault(side.name, []).append((energy_kwh, learnt))
-                most_kwh = max(most_kwh, energy_kwh)
+    runs = [(side.name, run.summary.energy_kwh, final_value(run, metrics[0])) for side in sides for run in side.runs]
+    found = wording.grouped((name, (kwh, value)) for name, kwh, value in runs if kwh is not None and value is not None)
     if len(found) < 2:
         return []
-    scale = fmt.energy_scale(most_kwh)
+    scale = fmt.energy_scale(max(kwh for pairs in found.values() for kwh, _ in pairs))
     marks: list[MarkedPoint] = []
     for name, pairs in found.items():
-        energies = [scale.value(energy_kwh) for energy_kwh, _ in pairs]
+        energies = [scale.value(kwh) for kwh, _ in pairs]
         values = [value for _, value in pairs]
         point = (fmt.shortened(name, 24), statistics.fmean(energies), statistics.fmean(values))
         ranges = ((min(energies), max(energies)), (min(values), max(values)))
         marks.append(MarkedPoint(*point, *ranges, is_named=len(found) <= _MOST_NAMED, is_here=not marks))
     name = f"final {fmt.shortened(metrics[0], 24)}"
-    chart = MarkChart(f"{name} against energy", f"energy, {scale.unit}", name, tuple(marks), is_from_0=False)
-    return [ChartRow((chart,))]
+    return [ChartRow([MarkChart(f"{name} against energy", f"energy, {scale.unit}", name, marks, is_from_0=False)])]
 
 
-def _unlike(sides: Sequence[Side]) -> list[tuple[str, ...]]:
+def _unlike(sides: Sequence[Side]) -> list[Texts]:
     """Return the settings, versions and machines that were not the same, with the text of each side."""
     with_runs = [side.runs for side in sides if side.runs]
     names = names_by("difference")
@@ -456,7 +438,7 @@ def _unlike(sides: Sequence[Side]) -> list[tuple[str, ...]]:
     return [row for row in rows if len(set(row[1:])) > 1]
 
 
-def _settings_text(runs: Sequence[Run], name: str) -> str:
+def _settings_text(runs: Runs, name: str) -> str:
     return wording.joined(sorted({wording.field_text(run, name, 60) for run in runs}), _MOST_SAID) or _DASH
 
 
@@ -465,19 +447,20 @@ def _differences(sides: Sequence[Side]) -> list[Block]:
     if not rows:
         return []
     names = [fmt.shortened(side.name, _NAME_WIDTH) for side in sides if side.runs]
-    columns = (Column("", 1.2), *(Column(name, 2.0) for name in names))
-    return [Heading("What differed between the runs"), Table(columns, tuple(rows))]
+    heads = [Column("", 1.2), *(Column(name, 2.0) for name in names)]
+    return [Heading("What differed between the runs"), Table(heads, rows)]
 
 
 # -- Details --
 
 
-def _notes(comparison: Comparison) -> list[tuple[str, str]]:
+def _notes(comparison: Comparison) -> _Facts:
     rows = (comparison.baseline, *rows_that_ran(comparison))
-    notes = [(row.name, row.learns_otherwise) for row in rows if row.learns_otherwise]
-    for row in rows:
-        notes += [(row.name, note.removeprefix(f"{row.name}: ")) for note in row.notes]
-    return [*notes, *(("all", note) for note in comparison.notes)]
+    return [
+        *((row.name, row.learns_otherwise) for row in rows if row.learns_otherwise),
+        *((row.name, note.removeprefix(f"{row.name}: ")) for row in rows for note in row.notes),
+        *(("all", note) for note in comparison.notes),
+    ]
 
 
 def _method(comparison: Comparison) -> list[Block]:
@@ -493,14 +476,14 @@ def _method(comparison: Comparison) -> list[Block]:
     parts = [f"{fmt.plural(len(lengths_s), noun)} of {fmt.duration(statistics.median(lengths_s))}"]
     if comparison.residual_cv is not None:
         parts.append(f"residual {fmt.percent(comparison.residual_cv, 1)}")
+    known_by = "not measured"
     if comparison.energy_method:
-        parts.append(f"energy: {wording.method(comparison.energy_method)}")
-    else:
-        parts.append("energy: not measured")
+        known_by = wording.method(comparison.energy_method)
+    parts.append(f"energy: {known_by}")
     if comparison.budget_s is not None:
         parts.append(f"took {fmt.duration(comparison.spent_s)} of {fmt.duration(comparison.budget_s)}")
     said = Paragraph(f"{' · '.join(parts)}.")
-    return [Heading("How we know"), said, Paragraph(f"{method} {_EACH}", is_note=True)]
+    return [Heading("How we know"), said, Note(f"{method} {_EACH}")]
 
 
 # -- An experiment --
@@ -522,20 +505,20 @@ class ExperimentRecord:
 
     name: str
     sha256: str
-    groups: tuple[tuple[str, tuple[Run, ...]], ...]
-    not_run: tuple[tuple[str, str], ...] = ()
-    notes: tuple[str, ...] = ()
+    groups: Groups
+    not_run: _Facts = ()
+    notes: Texts = ()
     budget: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> list[Run]:
         """All trainings, those too that did not come to their end."""
-        return tuple(run for _, runs in self.groups for run in runs)
+        return [run for _, runs in self.groups for run in runs]
 
 
 def experiment_document(record: ExperimentRecord) -> Document:
     """Return the page of an experiment: what was saved and learnt, every training, and what was asked for."""
-    sides = [side_of(name, runs) for name, runs in record.groups]
+    sides = list(starmap(side_of, record.groups))
     combinations = _combinations(sides)
     comparisons = [combination.comparison for combination in combinations]
     n_all = len(record.runs) + len(record.not_run)
@@ -562,7 +545,7 @@ def experiment_document(record: ExperimentRecord) -> Document:
         subtitle=" · ".join(parts),
         footer=wording.footer(fmt.shortened(record.name, 40), f"file {record.sha256[:12]}"),
         verdict=_experiment_verdict(sides, combinations),
-        blocks=tuple(blocks),
+        blocks=blocks,
     )
 
 
@@ -619,7 +602,7 @@ def _over_all(combinations: Sequence[_Combination]) -> _Combination:
             runs.setdefault(f"{_arm(side)} {name}", []).extend(side.runs)
             block_of |= {run.run_id: number for run in side.runs}
     compared = compare_runs(list(runs.items()), of_whole=True, block_of=lambda run: block_of[run.run_id])
-    sides = {arm: Side(arm, tuple(own)) for arm, own in runs.items()}
+    sides = {arm: Side(arm, own) for arm, own in runs.items()}
     return _Combination(name, sides, replace(compared, notes=()))  # they are on what differs between combinations
 
 
@@ -660,7 +643,7 @@ def _cells_text(rows: Sequence[tuple[str, ComparisonRow]]) -> str:
     return f"its {QUANTITIES[quantity]} from {least} to {most}"
 
 
-def _trainings(record: ExperimentRecord, metrics: Sequence[str]) -> list[Block]:
+def _trainings(record: ExperimentRecord, metrics: Texts) -> list[Block]:
     """Return every training by itself."""
     rows = []
     for name, runs in record.groups:
@@ -677,8 +660,4 @@ def _trainings(record: ExperimentRecord, metrics: Sequence[str]) -> list[Block]:
             rows.append((*Side(own, (run,)).cells(metrics), status))
     if not rows:
         return []
-    columns = (*_side_columns(metrics), Column("status", 1.0))
-    blocks: list[Block] = [Heading("The trainings"), Table(columns, tuple(rows[:_MOST_ROWS]))]
-    if len(rows) > _MOST_ROWS:
-        blocks.append(Paragraph(f"and {len(rows) - _MOST_ROWS:,} more"))
-    return blocks
+    return [Heading("The trainings"), Table([*_side_columns(metrics), Column("status")], rows)]

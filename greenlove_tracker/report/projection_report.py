@@ -24,16 +24,19 @@ from greenlove_tracker.projection.listings import DEFAULT_PROVIDER, DEFAULT_PROV
 from greenlove_tracker.projection.options import ProjectionOptions, option_names
 from greenlove_tracker.projection.types import MINIMUM_TERM_DAYS, Projection
 from greenlove_tracker.rendering.document import (
-    Block,
+    Blocks,
     ChartRow,
     Column,
     Document,
     Heading,
     MarkChart,
     MarkedPoint,
+    Note,
     Paragraph,
     Table,
+    columns,
 )
+from greenlove_tracker.report.plain_values import QUANTITY_COLUMNS, columns_of, same, values_at
 from greenlove_tracker.report.wording import footer, grouped, sentence
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.text.format import Scale, energy_scale, mass_scale, time_scale
@@ -41,6 +44,7 @@ from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
+Rows = Sequence[Projection]
 _WIDE = 2.0  # relative width of the time here from which it is to be narrowed before anything is rented
 _NARROW = 0.2  # relative width of a range up to which three digits say something
 _FOR_A_TERM = "(a week)"  # of MINIMUM_TERM_DAYS
@@ -64,7 +68,7 @@ _ORDER = ("here", "on demand", "spot", "reserved", "on request", "withdrawn", "n
 
 
 def projection_document(
-    projections: Sequence[Projection],
+    projections: Rows,
     about: Sequence[str] = (),
     decision: Decision | None = None,
     today: date | None = None,
@@ -82,10 +86,8 @@ def projection_document(
     """
     made = decision or decide(projections)
     shown = compared(projections)
-    name = ""
-    if about:
-        name = fmt.shortened(about[0], 100)
-    answer, details, basis = _blocks(projections, made, today, name=name)
+    name, *_ = about or ("",)
+    answer, details, basis = _blocks(projections, made, today, name=fmt.shortened(name, 100))
     blocks = [*answer, *details, *basis]
     next_steps = []
     n_more = len(shown) - len(_first_look(shown, made))
@@ -99,12 +101,12 @@ def projection_document(
         subtitle=head_text(projections[0], about),
         footer=footer(),
         verdict=advice(made, projections),
-        blocks=tuple(blocks),
-        next_steps=tuple(next_steps),
+        blocks=blocks,
+        next_steps=next_steps,
     )
 
 
-def projection_blocks(projections: Sequence[Projection]) -> tuple[Block, ...]:
+def projection_blocks(projections: Rows) -> Blocks:
     """Return the same as sections of another report, with Python's names of arguments; nothing without projections."""
     if not projections:
         return ()
@@ -113,7 +115,7 @@ def projection_blocks(projections: Sequence[Projection]) -> tuple[Block, ...]:
     return Heading("Where to train"), Paragraph(advice(made, projections)), *answer, *details, *basis
 
 
-def elsewhere_blocks(run: Run) -> tuple[Block, ...]:
+def elsewhere_blocks(run: Run) -> Blocks:
     """Return where the training of a run would best be done again, from its log; why where it cannot be compared."""
     from greenlove_tracker.projection.from_log import compare_run  # an exploration needs statsmodels: over a second
 
@@ -127,18 +129,18 @@ def elsewhere_blocks(run: Run) -> tuple[Block, ...]:
         return Heading(_TITLE), Paragraph(f"Not compared: {reason}.")
     decision = decide(found.projections, found.options)
     answer, *_ = _blocks(found.projections, decision, day)
-    answer = tuple(block for block in answer if not isinstance(block, ChartRow))  # the page has its own
-    more = Paragraph("greenlove project compares all machines, and says how each is known.", is_note=True)
+    answer = [block for block in answer if not isinstance(block, ChartRow)]  # the page has its own
+    more = Note("greenlove project compares all machines, and says how each is known.")
     return Heading("Where to train"), Paragraph(advice(decision, found.projections)), *answer, more
 
 
 def _blocks(
-    projections: Sequence[Projection],
+    projections: Rows,
     decision: Decision,
     today: date | None,
     options: Mapping[str, str] = _OPTIONS,
     name: str = "",
-) -> tuple[tuple[Block, ...], tuple[Block, ...], tuple[Block, ...]]:
+) -> tuple[Blocks, Blocks, Blocks]:
     """Return the answer, all that is compared, and what it rests on."""
     shown = compared(projections)
     answer = (
@@ -147,7 +149,7 @@ def _blocks(
         machines_table(_first_look(shown, decision), shown),
         Paragraph(_told(shown, today, options, name)),
     )
-    details: tuple[Block, ...] = (
+    details: Blocks = (
         Heading(_TITLE),
         machines_table(shown, shown, is_brief=False),
         *map(Paragraph, (*beside(projections), *left_out(decision.left_out, decision.limits))),
@@ -155,14 +157,14 @@ def _blocks(
     basis = (
         Heading("How other machines are known"),
         *map(Paragraph, _warnings_of_others(shown, options)),
-        *(Paragraph(note, is_note=True) for note in notes(shown)),
+        *map(Note, notes(shown)),
         *_texts_by_machine("What was assumed of these machines", "assumption", shown, lambda row: row.assumptions),
         *_texts_by_machine("Sources of the comparison", "source", shown, lambda row: row.sources),
     )
     return answer, details, basis
 
 
-def _told(shown: Sequence[Projection], today: date | None, options: Mapping[str, str], name: str) -> str:
+def _told(shown: Rows, today: date | None, options: Mapping[str, str], name: str) -> str:
     """Say what has to be known of the answer: of what it is, warnings of this machine, and the prices."""
     told = [sentence(caveat.in_options(options)) for caveat in shown[0].caveats]
     if name:
@@ -174,14 +176,14 @@ def _told(shown: Sequence[Projection], today: date | None, options: Mapping[str,
     return " ".join(filter(None, told))
 
 
-def _warnings_of_others(shown: Sequence[Projection], options: Mapping[str, str]) -> Iterator[str]:
+def _warnings_of_others(shown: Rows, options: Mapping[str, str]) -> Iterator[str]:
     """Yield each warning of the other machines once, with those that it is of."""
     by_text = grouped((caveat.in_options(options), short_name(row)) for row in shown[1:] for caveat in row.caveats)
     for text, names in by_text.items():
-        if text.startswith(names[0]):
-            yield sentence(text)
-        else:
-            yield sentence(f"{_names(names)}: {text}")
+        whose = ""
+        if not text.startswith(names[0]):
+            whose = f"{_names(names)}: "
+        yield sentence(f"{whose}{text}")
 
 
 def compared(projections: Iterable[Projection]) -> list[Projection]:
@@ -194,7 +196,7 @@ def _place(row: Projection) -> tuple[int, bool, float, str]:
     return _ORDER.index(row.obtained), is_whole, cost_point(row), row.name
 
 
-def _first_look(shown: Sequence[Projection], decision: Decision) -> list[Projection]:
+def _first_look(shown: Rows, decision: Decision) -> list[Projection]:
     """Return the machine here and those to choose from: the recommended, the faster, and what comes next."""
     wanted = [*_named(decision), *(chance.machine for chance in decision.alternatives)]
     wanted += [row for row in _faster_than_here(shown) if row.is_for_rent_now]
@@ -205,34 +207,27 @@ def _first_look(shown: Sequence[Projection], decision: Decision) -> list[Project
 
 def _named(decision: Decision) -> list[Projection]:
     """Return what the advice names: the recommended machine, and the faster one."""
-    named = []
-    if decision.recommended is not None:
-        named.append(decision.recommended)
-    if decision.faster is not None:
-        named.append(decision.faster.machine)
-    return named
+    machines = [decision.recommended, getattr(decision.faster, "machine", None)]
+    return [row for row in machines if row is not None]
 
 
-def _faster_than_here(shown: Sequence[Projection]) -> list[Projection]:
+def _faster_than_here(shown: Rows) -> list[Projection]:
     here = shown[0].duration_s
     return [row for row in shown if here and row.duration_s and row.duration_s.point < here.point]
 
 
-def _units_of(rows: Sequence[Projection]) -> tuple[Scale, Scale, Scale]:
+def _units_of(rows: Rows) -> tuple[Scale, Scale, Scale]:
     """Return the units of time, energy and mass that suit the largest number of each."""
 
     def largest(name: str) -> float:
         known = filter(None, (getattr(row, name) for row in rows))
         return max((one.point for one in known), default=1.0)
 
-    return (
-        time_scale(largest("duration_s")),
-        energy_scale(largest("energy_kwh")),
-        mass_scale(largest("emissions_kgco2e")),
-    )
+    time_s = largest("duration_s")
+    return time_scale(time_s), energy_scale(largest("energy_kwh")), mass_scale(largest("emissions_kgco2e"))
 
 
-def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, is_brief: bool = True) -> Table:
+def machines_table(rows: Rows, shown: Rows, *, is_brief: bool = True) -> Table:
     """Return machines side by side, in the units that suit all that are compared; no column without a value.
 
     Args:
@@ -241,31 +236,30 @@ def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, i
         is_brief: without energy and claims.
     """
     time, energy, mass = _units_of(shown)
-    columns: list[tuple[Column, Callable[[Projection], str]]] = [
+    declared: list[tuple[Column, Callable[[Projection], str]]] = [
         (Column("$/GPU-h", 0.8, True), _price),
         (Column(f"time, {time.unit}", 1.6, True), lambda r: figure(r.duration_s, time.per_canonical)),
         (Column("cost, $", 1.6, True), _cost),
         (Column(f"{mass.unit} CO2e", 1.4), lambda r: _emissions(r, mass)),
     ]
     if not is_brief:
-        columns.append((Column(energy.unit, 0.8, True), lambda r: _bare(r.energy_kwh, energy)))
-    columns.append((Column("known from", 1.2), _known_from))
+        declared.append((Column(energy.unit, 0.8, True), lambda r: _bare(r.energy_kwh, energy)))
+    declared.append((Column("known from", 1.2), _known_from))
     heads = [Column("machine", 2.6)]
-    told = [[label(row) for row in rows]]
-    for column, text in columns:
-        cells = [text(row) for row in rows]
-        if any(cell not in ("", "–") for cell in cells):
+    told = [list(map(label, rows))]
+    for column, text in declared:
+        cells = list(map(text, rows))
+        if set(cells) - {"", "–"}:
             heads.append(column)
             told.append(cells)
-    return Table(tuple(heads), tuple(zip(*told, strict=True)))
+    return Table(heads, list(zip(*told, strict=True)))
 
 
 def _price(row: Projection) -> str:
     """Return the price of one GPU for an hour."""
-    price = getattr(row.offer, "usd_per_gpu_hour", None)
-    if price is None:
+    if row.offer is None or row.offer.usd_per_gpu_hour is None:
         return "–"
-    return f"{price:.2f}"
+    return f"{row.offer.usd_per_gpu_hour:.2f}"
 
 
 def _bare(estimate: Estimate | None, scale: Scale) -> str:
@@ -285,12 +279,10 @@ def _emissions(row: Projection, scale: Scale) -> str:
 
     The claim stands beside the figure, which is never a bare 0 kg.
     """
-    text = _bare(row.emissions_kgco2e, scale)
     places = [f"{fmt.significant(scale.value(kg), 2)} {place}" for place, kg in row.kgco2e_by_place.items()]
-    if places:
-        text = places[0]
-    if len(places) > 1:
-        text += f" ({', '.join(places[1:])})"
+    text, *others = places or [_bare(row.emissions_kgco2e, scale)]
+    if others:
+        text += f" ({', '.join(others)})"
     if row.market is None:
         return text
     claimed = "0"
@@ -305,7 +297,7 @@ def _known_from(row: Projection) -> str:
     return ""
 
 
-def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[Block, ...]:
+def _chart(shown: Rows, decision: Decision) -> Blocks:
     """Draw cost by time: this machine, the choice and what is faster by name and with their ranges, others as dots.
 
     What is slower than here, and no choice, would crowd the rest into a corner.
@@ -331,13 +323,10 @@ def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[Block, ...]
         marks.append(mark)
     if len(marks) < 2:
         return ()
-    title = "Time and cost; bars show 90% ranges"
-    return (ChartRow((MarkChart(title, f"time, {unit.unit}", "cost, $", tuple(marks)),)),)
+    return [ChartRow([MarkChart("Time and cost; bars show 90% ranges", f"time, {unit.unit}", "cost, $", marks)])]
 
 
-def _texts_by_machine(
-    title: str, what: str, rows: Sequence[Projection], texts: Callable[[Projection], Sequence[str]]
-) -> tuple[Block, ...]:
+def _texts_by_machine(title: str, what: str, rows: Rows, texts: Callable[[Projection], Sequence[str]]) -> Blocks:
     """Return a section of texts, each once, with the machines that share it."""
     elsewhere = {short_name(row) for row in rows if not row.is_local}
     by_text = grouped(
@@ -351,7 +340,7 @@ def _texts_by_machine(
         cells.append((shown, text))
     if not cells:
         return ()
-    return Heading(title), Table((Column("machine", 1), Column(what, 3)), tuple(cells))
+    return Heading(title), Table(columns({"machine": 1, what: 3}), cells)
 
 
 def _names(names: Iterable[str]) -> str:
@@ -361,18 +350,10 @@ def _names(names: Iterable[str]) -> str:
 # -- For programs --
 
 
-def projection_record(
-    projections: Sequence[Projection], about: Sequence[str], decision: Decision | None = None
-) -> dict[str, Any]:
+def projection_record(projections: Rows, about: Sequence[str], decision: Decision | None = None) -> dict[str, Any]:
     """Return all of it as one object for JSON."""
     made = decision or decide(projections)
     decided = values_at(made, _OF_DECISION)
-    for name in ("recommended", "if_it_fits", "spot"):
-        row = getattr(made, name)
-        decided[name] = row and values_at(row, _OF_MACHINE)
-    decided["faster"] = made.faster and values_at(made.faster, _OF_FASTER)
-    decided["alternatives"] = [values_at(one, _OF_CHANCE) for one in made.alternatives]
-    decided["left_out"] = [values_at(one, _OF_CHANCE | {"why": "why"}) for one in made.left_out]
     decided["sentence"] = advice(made, projections)
     decided["reasons"] = list(advice_reasons(made, projections))
     rows = [values_at(row, _COLUMNS | _TEXTS) for row in projections]
@@ -384,26 +365,6 @@ def projection_values(row: Projection) -> dict[str, Any]:
     return values_at(row, _COLUMNS)
 
 
-def values_at(of: Any, columns: Mapping[str, str]) -> dict[str, Any]:
-    """Return values by the names of their columns, each by the path of its attribute; None where that ends."""
-    found = {}
-    for column, path in columns.items():
-        value = of
-        for name in path.split("."):
-            value = getattr(value, name, None)
-        found[column] = None if value == "" else value
-    return found
-
-
-def columns_of(field: str, path: str = "") -> dict[str, str]:
-    """Return the columns of an estimate and its ends: ``cost_usd``, ``cost_lower_usd``, ``cost_upper_usd``."""
-    name, _, unit = field.partition("_")
-    unit = f"_{unit}".rstrip("_")
-    path = path or field
-    return {f"{name}{unit}": f"{path}.point"} | {f"{name}_{end}{unit}": f"{path}.{end}" for end in ("lower", "upper")}
-
-
-QUANTITY_COLUMNS = {column: path for field in fmt.QUANTITIES for column, path in columns_of(field).items()}
 _COLUMNS = {
     "gpu": "name",
     "is_local": "is_local",
@@ -430,23 +391,26 @@ _COLUMNS = {
     "pue": "pue",
     "fits": "fits",
 }
-_TEXTS = {name: name for name in ("kgco2e_by_place", "sources", "assumptions", "warnings")}
+_TEXTS = same(("kgco2e_by_place", "sources", "assumptions", "warnings"))
 _OF_MACHINE = {"gpu": "name", "gpus": "billed_gpus", "provider": "offer.provider", "obtained": "obtained"}
 _OF_CHANCE = {column: f"machine.{path}" for column, path in _OF_MACHINE.items()} | {"probability": "probability"}
-_OF_FASTER = _OF_CHANCE | {"saved_s": "saved_s", "more_usd": "more_usd"}
 _OF_DECISION = {
     "verdict": "verdict",
     "within_s": "limits.within_s",
     "max_cost_usd": "limits.max_cost_usd",
     "probability": "probability",
     "meets_limits": "meets",
+    **dict.fromkeys(("recommended", "if_it_fits", "spot"), _OF_MACHINE),
+    "faster": _OF_CHANCE | same(("saved_s", "more_usd")),
+    "alternatives": _OF_CHANCE,
+    "left_out": _OF_CHANCE | {"why": "why"},
 }
 
 
 # -- What to do --
 
 
-def advice(decision: Decision, rows: Sequence[Projection]) -> str:
+def advice(decision: Decision, rows: Rows) -> str:
     """Return what to do, and what is faster at which price, in the table's unit of time."""
     row = decision.recommended
     limits = limits_text(decision.limits)
@@ -529,7 +493,7 @@ def _takes(row: Projection, time: Scale, here: Projection | None = None) -> str:
     return f"{text}, {cost}"
 
 
-def advice_reasons(decision: Decision, rows: Sequence[Projection]) -> Iterator[str]:
+def advice_reasons(decision: Decision, rows: Rows) -> Iterator[str]:
     """Yield what else is to be known before it is done: of the machine here, of others, and of what is asked for."""
     here = machine_here(rows)
     row = decision.recommended
@@ -691,24 +655,23 @@ def figure(estimate: Estimate | None, factor: float) -> str:
 # -- What it rests on --
 
 
-def prices(rows: Iterable[Projection], today: date | None) -> str:
+def prices(rows: Rows, today: date | None) -> str:
     """Return whose prices they are, and how old the oldest is on a day; without one, or read after it, its date."""
     offers = [row.offer for row in rows if row.offer and row.offer.usd_per_gpu_hour is not None]
     if not offers:
         return ""
-    providers = dict.fromkeys(offer.provider for offer in offers)
-    names = map(_provider_name, providers)
+    providers = [offer.provider for offer in offers]
     oldest = min(offer.price_date for offer in offers)
     aged = f"read {oldest}"
     if today is not None and today.isoformat() >= oldest:
         aged = f"at most {(today - date.fromisoformat(oldest)).days} days old"
-    text = f"Prices of {', '.join(names)}, {aged}"
-    if list(providers) == [DEFAULT_PROVIDER]:
+    text = f"Prices of {_names(map(_provider_name, providers))}, {aged}"
+    if set(providers) == {DEFAULT_PROVIDER}:
         text += "; --provider all adds others"
     return f"{text}."
 
 
-def beside(rows: Sequence[Projection]) -> list[str]:
+def beside(rows: Rows) -> list[str]:
     """Return those set aside, by reason, and those that the training does not fit into."""
     by_reason = grouped(_set_aside(row) for row in rows if not (row.is_local or row.is_compared))
     return [sentence(f"{_names(names)}: {reason}") for reason, names in by_reason.items()]
@@ -726,7 +689,7 @@ def _set_aside(row: Projection) -> tuple[str, str]:
     return "too small for the peak memory seen here", name
 
 
-def notes(rows: Iterable[Projection]) -> Iterator[str]:
+def notes(rows: Rows) -> Iterator[str]:
     """Yield short sentences on the ground of the numbers."""
     others = [row for row in rows if not row.is_local]
     if any(row.is_fit_estimated for row in others):
