@@ -37,6 +37,7 @@ from greenlove_tracker.vocabulary.comparisons import Comparison, ComparisonRow, 
 from greenlove_tracker.vocabulary.errors import LogError
 from greenlove_tracker.vocabulary.forecasting import Estimate
 
+Comparisons = Sequence[Comparison]
 Runs = Sequence[Run]
 Groups = Sequence[tuple[str, Runs]]
 """Runs by the name of their group; the first is the baseline."""
@@ -119,7 +120,7 @@ def comparison_blocks(comparison: Comparison, groups: Groups = ()) -> Blocks:
     )
 
 
-def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> Blocks:
+def _answer(comparisons: Comparisons, sides: Sides) -> Blocks:
     """Return the table of changes, that of totals, and what has to be known to read them."""
     blocks = [*_marks(sides), *_changes(comparisons), *(_took_by_runs(sides) if sides else _took_whole(comparisons))]
     if any(map(_has_model, comparisons)):
@@ -133,7 +134,7 @@ def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> Blocks:
     return blocks
 
 
-def _details(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> Blocks:
+def _details(comparisons: Comparisons, sides: Sides) -> Blocks:
     notes = [note for comparison in comparisons for note in _notes(comparison)]
     for side in sides:
         notes += [(side.name, run.text("technique_note")) for run in side.runs if run.text("technique_note")]
@@ -261,7 +262,7 @@ def _not_run(reasons: _Facts) -> list[Block]:
 # -- The tables --
 
 
-def _changes(comparisons: Sequence[Comparison]) -> list[Block]:
+def _changes(comparisons: Comparisons) -> list[Block]:
     """Return the changes of each arm that ran; quantities that change alike share a column, unknown ones have none."""
     ran = [row for comparison in comparisons for row in rows_that_ran(comparison)]
     alike: dict[Texts, list[str]] = {}
@@ -281,7 +282,7 @@ def _changes(comparisons: Sequence[Comparison]) -> list[Block]:
     return [Table(heads, [(*row, *cells) for row, cells in zip(said, zip(*alike, strict=True), strict=True)])]
 
 
-def _took_whole(comparisons: Sequence[Comparison]) -> list[Block]:
+def _took_whole(comparisons: Comparisons) -> list[Block]:
     """Return what the whole training takes by each arm that ran, after the baseline; nothing that is not known."""
     rows = [row for comparison in comparisons for row in (comparison.baseline, *rows_that_ran(comparison))]
     numbers: dict[str, Texts] = {}
@@ -348,6 +349,9 @@ class Side:
         return _mean_text([final_value(run, metric) for run in self.runs], number_text)
 
 
+Sides = Sequence[Side]
+
+
 def side_of(name: str, runs: Runs) -> Side:
     """Return the runs of one name: trainings that came to their end, and apart from them the others."""
     kept = [run for run in runs if _is_done(run)]
@@ -366,7 +370,7 @@ def _mean_text(values: Sequence[float | None], text: fmt.Text) -> str:
     return _DASH
 
 
-def shared_metrics(sides: Sequence[Side]) -> list[str]:
+def shared_metrics(sides: Sides) -> list[str]:
     """Return the metrics that the baseline and another side have, the one to compare by first."""
     found = [{name: metric for run in side.runs for name, metric in run.metrics.items()} for side in sides]
     baseline, *others = found or [{}]
@@ -375,7 +379,7 @@ def shared_metrics(sides: Sequence[Side]) -> list[str]:
     return [metric.name for metric in sorted(learnt, key=rank_of_metric)]
 
 
-def _took_by_runs(sides: Sequence[Side]) -> list[Block]:
+def _took_by_runs(sides: Sides) -> list[Block]:
     """Return what the runs of each side took on average, and what they learnt."""
     if not any(side.runs for side in sides):
         return []
@@ -409,7 +413,7 @@ def _learnt_text(side: Side, baseline: Side, metrics: Texts) -> str:
     return f"its final {name} is {own} instead of {before}"
 
 
-def _marks(sides: Sequence[Side]) -> list[Block]:
+def _marks(sides: Sides) -> list[Block]:
     """Draw the first metric against the energy, a point a side with the ranges of its runs."""
     metrics = shared_metrics(sides)
     if not metrics:
@@ -430,7 +434,7 @@ def _marks(sides: Sequence[Side]) -> list[Block]:
     return [ChartRow([MarkChart(f"{name} against energy", f"energy, {scale.unit}", name, marks, is_from_0=False)])]
 
 
-def _unlike(sides: Sequence[Side]) -> list[Texts]:
+def _unlike(sides: Sides) -> list[Texts]:
     """Return the settings, versions and machines that were not the same, with the text of each side."""
     with_runs = [side.runs for side in sides if side.runs]
     names = names_by("difference")
@@ -442,7 +446,7 @@ def _settings_text(runs: Runs, name: str) -> str:
     return wording.joined(sorted({wording.field_text(run, name, 60) for run in runs}), _MOST_SAID) or _DASH
 
 
-def _differences(sides: Sequence[Side]) -> list[Block]:
+def _differences(sides: Sides) -> list[Block]:
     rows = _unlike(sides)
     if not rows:
         return []
@@ -568,7 +572,7 @@ class _Combination:
         return [row for row in self.comparison.rows if _arm(self.sides[row.name]) == arm]
 
 
-def _combinations(sides: Sequence[Side]) -> list[_Combination]:
+def _combinations(sides: Sides) -> list[_Combination]:
     """Compare the arms within each combination of the matrix by itself; with several, what holds over all is first.
 
     A combination without a finished training of the baseline and of another arm is left out.
@@ -610,7 +614,7 @@ def _arm(side: Side) -> str:
     return next((run.text("arm") for run in (*side.runs, *side.left_out)), "") or side.name.partition(", ")[0]
 
 
-def _experiment_verdict(sides: Sequence[Side], combinations: Sequence[_Combination]) -> str:
+def _experiment_verdict(sides: Sides, combinations: Sequence[_Combination]) -> str:
     """Say what each arm saved, the best one first, and what it learnt for that."""
     if not sides:
         return "No training has been run."

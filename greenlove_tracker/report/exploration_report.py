@@ -26,6 +26,7 @@ from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, TimeFit, Trial, stop_estimate
 
+Trials = Sequence[Trial]
 _TALLEST = 3.0  # of a chart, times the forecast
 _NOT_COVERED = "what comes before the first epoch, another machine, other work here, an error of the carbon intensity"
 _EXTENDED = {
@@ -36,7 +37,7 @@ _EXTENDED = {
 
 def exploration_document(
     forecast: Forecast,
-    trials: Sequence[Trial],
+    trials: Trials,
     title: str = "",
     projections: Sequence[Projection] = (),
     *,
@@ -134,7 +135,7 @@ def _when(forecast: Forecast, now_utc_s: float | None, fit: TimeFit | None) -> l
     return said
 
 
-def _said(forecast: Forecast, trials: Sequence[Trial]) -> list[str]:
+def _said(forecast: Forecast, trials: Trials) -> list[str]:
     """Say where early stopping may end it, what it is made of, and what to be careful about."""
     said = []
     stop = forecast.expected_stop
@@ -152,11 +153,11 @@ def _warnings(forecast: Forecast) -> Iterator[str]:
         yield f"{'! ' if warning.is_serious else ''}{warning}."
 
 
-def _trials_text(trials: Sequence[Trial]) -> str:
+def _trials_text(trials: Trials) -> str:
     return f"{fmt.plural(len(trials), 'trial')} of {fmt.plural(len({t.batches for t in trials}), 'size')}"
 
 
-def _details(forecast: Forecast, trials: Sequence[Trial]) -> Blocks:
+def _details(forecast: Forecast, trials: Trials) -> Blocks:
     timed = []
     for size in sorted({trial.sample_size for trial in trials}):
         alike = [trial for trial in trials if trial.sample_size == size]
@@ -209,7 +210,7 @@ def _ends(estimate: Estimate) -> str:
     return "none seen"
 
 
-def _narrowing(forecast: Forecast, trials: Sequence[Trial]) -> Blocks:
+def _narrowing(forecast: Forecast, trials: Trials) -> Blocks:
     """Draw the forecast after each trial, up to the one that is given."""
     from greenlove_tracker.extrapolation.extrapolate import extrapolate  # statsmodels: over a second, loaded by now
 

@@ -17,6 +17,7 @@ from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.metrics import LARGER_IS_BETTER, SMALLER_IS_BETTER, words_of
 from greenlove_tracker.vocabulary.records import MetricSummary
 
+_Records = Sequence[MetricRecord]
 _MAX_METRICS = 40  # of a run
 _MAX_SHARED = 6  # of a directory
 N_BEST = 10  # runs of one
@@ -184,7 +185,7 @@ def learning_blocks(run: Run) -> Blocks:
 
     What was trained on and what was held out share a chart where their names pair: ``train_loss`` and ``val_loss``.
     """
-    pairs: dict[tuple[str, ...], dict[str, Sequence[MetricRecord]]] = {}
+    pairs: dict[tuple[str, ...], dict[str, _Records]] = {}
     for name in sorted(run.metrics, key=lambda name: ("loss" not in _words(name), name)):
         common = tuple(word for word in _words(name) if word not in _HELD_OUT | _TRAINED_ON)
         pairs.setdefault(common, {})[name] = _values(run, name)
@@ -201,7 +202,7 @@ def learning_blocks(run: Run) -> Blocks:
     return blocks
 
 
-def _chart(run: Run, values: Mapping[str, Sequence[MetricRecord]]) -> LineChart | None:
+def _chart(run: Run, values: Mapping[str, _Records]) -> LineChart | None:
     """Draw the metrics that have two values or more; None where none has."""
     is_by_epoch = all(map(_is_by_epoch, values.values()))
     lines = []
@@ -216,7 +217,7 @@ def _chart(run: Run, values: Mapping[str, Sequence[MetricRecord]]) -> LineChart 
     return LineChart(title, "epoch" if is_by_epoch else "step", "", lines, is_from_0=False)
 
 
-def _values(run: Run, name: str) -> Sequence[MetricRecord]:
+def _values(run: Run, name: str) -> _Records:
     """Return each finite value of a metric, of the first rank that logged it."""
     for _, records in sorted(run.metric_values.items()):
         own = [record for record in records if record.name == name]
@@ -238,7 +239,7 @@ def final_value(run: Run, name: str) -> float | None:
     return None
 
 
-def _is_by_epoch(records: Sequence[MetricRecord]) -> bool:
+def _is_by_epoch(records: _Records) -> bool:
     """Return True where there is one value an epoch."""
     epochs = [record.epoch for record in records if record.epoch is not None]
     return epochs == sorted(set(epochs)) and len(epochs) == len(records)

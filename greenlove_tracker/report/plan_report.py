@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.scheduling.intensity_series import IntensityBasis
     from greenlove_tracker.scheduling.start_windows import IntensityHour, StartAdvice
 
+Zone = tzinfo | None  # None: that of the machine
 _MOCK = "The intensities are invented, of no grid: for trying things out alone."
 _OFFLINE = ("csv", "table", "mock")  # providers that ask no network
 _MOST_LINES = 5  # regions of a chart; the table holds them all
@@ -40,7 +41,7 @@ _REGION_NUMBERS = ("intensity", "CO2e", "cost", "saved against now")
 _MOST_TICKS = 9  # of its hours
 
 
-def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = None) -> Document:
+def plan_document(advice: StartAdvice, about: str = "", zone: Zone = None) -> Document:
     """Return when and where to start, and what that saves.
 
     Args:
@@ -93,7 +94,7 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
     )
 
 
-def headline(advice: StartAdvice, zone: tzinfo | None = None) -> str:
+def headline(advice: StartAdvice, zone: Zone = None) -> str:
     """Return the advice in one sentence: when and where to start, and what that saves; or why not to wait."""
     reason = advice.reason.removesuffix(".")
     if advice.saving is None:
@@ -119,7 +120,7 @@ def _place(region: str) -> str:
     return f"{name.name} ({region})"
 
 
-def when_text(when: datetime, now: datetime, zone: tzinfo | None = None) -> str:
+def when_text(when: datetime, now: datetime, zone: Zone = None) -> str:
     """Write a time by the local clock: ``21:00``, ``03:00 tomorrow``, ``Wed 06:00``, or with its date.
 
     Args:
@@ -155,7 +156,7 @@ def intensity_text(value: float | None) -> str:
     return f"{fmt.significant(value)} g/kWh"
 
 
-def figures(advice: StartAdvice, zone: tzinfo | None = None) -> list[tuple[str, str, str]]:
+def figures(advice: StartAdvice, zone: Zone = None) -> list[tuple[str, str, str]]:
     """Return what a run emits, costs and meets when started now, and then: label, now, then.
 
     Where the start is now the third text is empty.
@@ -180,7 +181,7 @@ def figures(advice: StartAdvice, zone: tzinfo | None = None) -> list[tuple[str, 
     return [(label, here, "") for label, here, _ in known]
 
 
-def start_title(advice: StartAdvice, zone: tzinfo | None = None) -> str:
+def start_title(advice: StartAdvice, zone: Zone = None) -> str:
     """Return the title of the figures of the start: ``at 03:00 tomorrow``; empty where it is now and here."""
     title = ""
     if advice.wait_s > 0:
@@ -190,7 +191,7 @@ def start_title(advice: StartAdvice, zone: tzinfo | None = None) -> str:
     return title
 
 
-def _waiting_text(advice: StartAdvice, now: datetime, zone: tzinfo | None) -> str:
+def _waiting_text(advice: StartAdvice, now: datetime, zone: Zone) -> str:
     duration = timedelta(seconds=advice.duration_s or 0.0)
     end = advice.start_utc + duration
     end_now = now + duration
@@ -204,7 +205,7 @@ def _waiting_text(advice: StartAdvice, now: datetime, zone: tzinfo | None) -> st
     return f"{text}."
 
 
-def region_cells(row: StartAdvice, advice: StartAdvice, zone: tzinfo | None = None) -> Texts:
+def region_cells(row: StartAdvice, advice: StartAdvice, zone: Zone = None) -> Texts:
     """Return a region's row: its name, start, intensity, CO2e, cost and saving."""
     start = when_text(row.start_utc, _now(advice), zone)
     if row.problem:
@@ -254,12 +255,12 @@ def _is_elsewhere(advice: StartAdvice) -> bool:
     return advice.region != here
 
 
-def _dated(when: datetime, zone: tzinfo | None) -> str:
+def _dated(when: datetime, zone: Zone) -> str:
     """Write a time with its date and zone: a page is read on another day."""
     return f"{when.astimezone(zone):%Y-%m-%d %H:%M %Z}"
 
 
-def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[Block]:
+def _curve(advice: StartAdvice, zone: Zone) -> list[Block]:
     """Return the chart of the hours: what is expected with its interval, the run's window, and the other regions."""
     first = advice.hours[0].utc
     known = _points(advice.hours, first)
