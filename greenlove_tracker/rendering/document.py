@@ -208,7 +208,7 @@ class ChartRow:
 
 
 Block = Heading | Paragraph | KeyFigures | Table | ChartRow
-Blocks = Sequence[Block]
+Blocks = list[Block]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class Document:
     title: str
     subtitle: str = ""
     footer: str = ""
-    blocks: Blocks = ()
+    blocks: Sequence[Block] = ()
     verdict: str = ""
     stamp: str = ""
     next_steps: Texts = ()

@@ -16,7 +16,6 @@ from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.logs.run_fields import names_by
 from greenlove_tracker.rendering.document import (
-    Block,
     Blocks,
     ChartRow,
     Column,
@@ -101,23 +100,23 @@ def compared_blocks(run: Run) -> tuple[str, Blocks]:
     try:
         comparison = read_comparison(cast("Path", run.path))  # one of a store is read alike
     except LogError as error:
-        return f"The comparison cannot be read: {error}.", ()
+        return f"The comparison cannot be read: {error}.", []
     if comparison is None:
         names = wording.field_text(run, "compared")
-        return f"{names or 'Techniques'} were to be compared; nothing was found before it ended.", ()
+        return f"{names or 'Techniques'} were to be compared; nothing was found before it ended.", []
     return f"{headline(comparison)}.", comparison_blocks(comparison)
 
 
 def comparison_blocks(comparison: Comparison, groups: Groups = ()) -> Blocks:
     """Return the changes and what each takes, what differed, and how it was measured."""
     sides = list(starmap(side_of, groups))
-    return (
+    return [
         *_answer([comparison], sides),
         *(Paragraph(f"! Not put back: {text}.") for text in comparison.left_changed),
         *_not_run([(row.name, row.reason) for row in comparison.rows if row.verdict is Verdict.NOT_RUN]),
         *_details([comparison], sides),
         *_method(comparison),
-    )
+    ]
 
 
 def _answer(comparisons: Comparisons, sides: Sides) -> Blocks:
@@ -255,14 +254,14 @@ def _has_model(comparison: Comparison) -> bool:
     return any(map(is_modelled, methods)) and any(row.energy_ratio for row in comparison.rows)
 
 
-def _not_run(reasons: _Facts) -> list[Block]:
+def _not_run(reasons: _Facts) -> Blocks:
     return [Paragraph(f"! {name} not run: {reason}.") for name, reason in reasons]
 
 
 # -- The tables --
 
 
-def _changes(comparisons: Comparisons) -> list[Block]:
+def _changes(comparisons: Comparisons) -> Blocks:
     """Return the changes of each arm that ran; quantities that change alike share a column, unknown ones have none."""
     ran = [row for comparison in comparisons for row in rows_that_ran(comparison)]
     alike: dict[Texts, list[str]] = {}
@@ -282,7 +281,7 @@ def _changes(comparisons: Comparisons) -> list[Block]:
     return [Table(heads, [(*row, *cells) for row, cells in zip(said, zip(*alike, strict=True), strict=True)])]
 
 
-def _took_whole(comparisons: Comparisons) -> list[Block]:
+def _took_whole(comparisons: Comparisons) -> Blocks:
     """Return what the whole training takes by each arm that ran, after the baseline; nothing that is not known."""
     rows = [row for comparison in comparisons for row in (comparison.baseline, *rows_that_ran(comparison))]
     numbers: dict[str, Texts] = {}
@@ -379,7 +378,7 @@ def shared_metrics(sides: Sides) -> list[str]:
     return [metric.name for metric in sorted(learnt, key=rank_of_metric)]
 
 
-def _took_by_runs(sides: Sides) -> list[Block]:
+def _took_by_runs(sides: Sides) -> Blocks:
     """Return what the runs of each side took on average, and what they learnt."""
     if not any(side.runs for side in sides):
         return []
@@ -413,7 +412,7 @@ def _learnt_text(side: Side, baseline: Side, metrics: Texts) -> str:
     return f"its final {name} is {own} instead of {before}"
 
 
-def _marks(sides: Sides) -> list[Block]:
+def _marks(sides: Sides) -> Blocks:
     """Draw the first metric against the energy, a point a side with the ranges of its runs."""
     metrics = shared_metrics(sides)
     if not metrics:
@@ -446,7 +445,7 @@ def _settings_text(runs: Runs, name: str) -> str:
     return wording.joined(sorted({wording.field_text(run, name, 60) for run in runs}), _MOST_SAID) or _DASH
 
 
-def _differences(sides: Sides) -> list[Block]:
+def _differences(sides: Sides) -> Blocks:
     rows = _unlike(sides)
     if not rows:
         return []
@@ -467,7 +466,7 @@ def _notes(comparison: Comparison) -> _Facts:
     ]
 
 
-def _method(comparison: Comparison) -> list[Block]:
+def _method(comparison: Comparison) -> Blocks:
     """Say how it was measured: ``12 trials of 5.2 s · residual 1.8% · energy: counter``."""
     if not comparison.trials:
         return []
@@ -631,7 +630,7 @@ def _experiment_verdict(sides: Sides, combinations: Sequence[_Combination]) -> s
         side = answer.sides[row.name]
         in_cells = [(cell.name, own) for cell in cells for own in cell.rows_of(_arm(side))]
         learnt = _learnt_text(side, baseline, shared_metrics(sides))
-        parts = (row_sentence(answer.comparison, row), _cells_text(in_cells), learnt)
+        parts = [row_sentence(answer.comparison, row), _cells_text(in_cells), learnt]
         said.append("; ".join(filter(None, parts)))
     return f"{'. '.join(said)}."
 
@@ -647,7 +646,7 @@ def _cells_text(rows: Sequence[tuple[str, ComparisonRow]]) -> str:
     return f"its {QUANTITIES[quantity]} from {least} to {most}"
 
 
-def _trainings(record: ExperimentRecord, metrics: Texts) -> list[Block]:
+def _trainings(record: ExperimentRecord, metrics: Texts) -> Blocks:
     """Return every training by itself."""
     rows = []
     for name, runs in record.groups:

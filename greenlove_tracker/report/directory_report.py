@@ -34,7 +34,7 @@ _N_TOP = 10
 def directory_document(aggregate: Aggregate) -> doc.Document:
     """Return the report of a log directory."""
     total = aggregate.prepare(*NEEDS)
-    blocks = (
+    blocks = [
         _figures(total),
         *_trend(aggregate),
         *_table_of(aggregate, ("project",), _MAX_GROUPS),
@@ -44,7 +44,7 @@ def directory_document(aggregate: Aggregate) -> doc.Document:
         *shared_metric_blocks(total.rows),
         *forecast_blocks(total.rows),
         *_method_blocks(aggregate, f"{_scope(aggregate)} {directory_scope(aggregate)}"),
-    )
+    ]
     return _document(aggregate, blocks)
 
 
@@ -115,7 +115,7 @@ def _verdict(aggregate: Aggregate) -> str:
     return verdict
 
 
-def _notes(aggregate: Aggregate) -> list[doc.Block]:
+def _notes(aggregate: Aggregate) -> doc.Blocks:
     """Return what has to be known of the sums: what they lack or hold, the period, and what could not be read."""
     period = aggregate.selection.period
     n_cut = aggregate.total.n_cut
@@ -211,14 +211,14 @@ def _figures(total: Totals) -> doc.KeyFigures:
     return doc.KeyFigures(figures)
 
 
-def _group_blocks(aggregate: Aggregate, key: str) -> list[doc.Block]:
+def _group_blocks(aggregate: Aggregate, key: str) -> doc.Blocks:
     """Return sums by one key, months in their order, else those that used most energy first; nothing of one value."""
     if len(aggregate.by(key)) < 2:
         return []
     return [doc.Heading(f"By {key}"), *_table_of(aggregate, (key,), None if key == MONTH else _MAX_GROUPS)]
 
 
-def _table_of(aggregate: Aggregate, keys: Sequence[str], most: int | None = None) -> list[doc.Block]:
+def _table_of(aggregate: Aggregate, keys: Sequence[str], most: int | None = None) -> doc.Blocks:
     """Return the sums by keys, and their total; of more groups than ``most`` the smaller ones as one."""
     groups = list(aggregate.by(*keys).items())
     if not groups:
@@ -235,7 +235,7 @@ def _table_of(aggregate: Aggregate, keys: Sequence[str], most: int | None = None
         rows.append((f"{len(rest):,} others", *blank, *_cells(others)))
     rows.append(("total", *blank, *_cells(aggregate.total)))
     heads = [*doc.columns(dict.fromkeys(keys, 4 / len(keys)), ("runs",), 0.8), *SUM_COLUMNS]
-    blocks: list[doc.Block] = [doc.Table(heads, rows, has_total=True, is_whole=most is None)]
+    blocks: doc.Blocks = [doc.Table(heads, rows, has_total=True, is_whole=most is None)]
     if sum(totals.n_runs for _, totals in groups) > aggregate.total.n_runs:
         blocks.append(doc.Paragraph("A run that crosses the end of a day or month is split between the two."))
     return blocks
@@ -245,7 +245,7 @@ def _cells(totals: Totals) -> doc.Texts:
     return (f"{totals.n_runs:,}", *sum_cells(totals))
 
 
-def _trend(aggregate: Aggregate) -> list[doc.Block]:
+def _trend(aggregate: Aggregate) -> doc.Blocks:
     """Draw CO2e by day, or by month of a longer time, stacked by project."""
     days = sorted({row.day for row in aggregate.total.rows} - {""})
     try:
@@ -284,7 +284,7 @@ def runs_blocks(aggregate: Aggregate) -> doc.Blocks:
     """Return the runs with the highest emissions, and the others as one row."""
     every = sorted(aggregate.total.rows, key=lambda row: (-(row.emissions_kgco2e or 0.0), row.run))
     if not every:
-        return ()
+        return []
     top = every[:_N_TOP]
     others = every[_N_TOP:]
     names = list(map(_run_names, top))
@@ -300,7 +300,7 @@ def runs_blocks(aggregate: Aggregate) -> doc.Blocks:
         rows.append((f"{len(others):,} further runs", *blank, *_without_gpu_hours(Totals(others)), ""))
     rows.append(("total", *blank, *_without_gpu_hours(aggregate.total), ""))
     heads = [*(doc.Column(*_RUN_NAMES[i]) for i in kept), *(c for c in SUM_COLUMNS if c.title != "GPU-h")]
-    return (doc.Heading(title), doc.Table([*heads, doc.Column("id", 0.7)], rows, has_total=True))
+    return [doc.Heading(title), doc.Table([*heads, doc.Column("id", 0.7)], rows, has_total=True)]
 
 
 def _without_gpu_hours(totals: Totals) -> doc.Texts:
@@ -323,18 +323,18 @@ def forecast_blocks(rows: Sequence[RunRow]) -> doc.Blocks:
     """Return how far the runs' own forecasts of their time could be trusted: one of each run, so independent ones."""
     scored = [row.forecast for row in rows if row.forecast is not None]
     if not scored:
-        return ()
-    return (doc.Heading("Forecasts and outcomes"), doc.Paragraph(coverage_sentence(scored)))
+        return []
+    return [doc.Heading("Forecasts and outcomes"), doc.Paragraph(coverage_sentence(scored))]
 
 
 def _method_blocks(aggregate: Aggregate, scope: str) -> doc.Blocks:
     """Return the method of the sums, and the factors of all runs."""
     rows = aggregate.total.rows
     if not rows:
-        return ()
+        return []
     factors = dict.fromkeys(factor for row in sorted(rows, key=lambda row: row.run) for factor in row.factors)
     chosen = sorted(factors, key=lambda factor: factor.name)
-    blocks: list[doc.Block] = [
+    blocks: doc.Blocks = [
         doc.Heading("How we know"),
         doc.Paragraph(f"{scope} Every total is the plain sum over the runs, failed ones included."),
         doc.Note(METHODS),

@@ -83,14 +83,14 @@ def explored_blocks(run: Run) -> tuple[str, Blocks]:
     try:
         forecast = forecast_with_meter_error(forecast_from_log(run), run)
     except (UsageError, ValueError) as error:
-        return f"The exploration cannot be forecast again: {error}.", ()
+        return f"The exploration cannot be forecast again: {error}.", []
     said = map(Paragraph, _said(forecast, run.trials))
-    return _verdict(forecast), (_figures(forecast, wording.energy_mark(run)), *said, *_details(forecast, run.trials))
+    return _verdict(forecast), [_figures(forecast, wording.energy_mark(run)), *said, *_details(forecast, run.trials)]
 
 
 def forecast_document(forecast: Forecast, projections: Sequence[Projection] = ()) -> Document:
     """Return a forecast by itself, without the trials that it is from."""
-    blocks = (_figures(forecast), *map(Paragraph, _warnings(forecast)), *projection_blocks(projections))
+    blocks = [_figures(forecast), *map(Paragraph, _warnings(forecast)), *projection_blocks(projections)]
     return Document("A forecast", fmt.plan(forecast.plan), blocks=blocks, verdict=_verdict(forecast))
 
 
@@ -172,21 +172,21 @@ def _details(forecast: Forecast, trials: Trials) -> Blocks:
         off_by = fmt.error(forecast.backtest_error)
         method.append(("checked", f"the largest size, forecast from the others, is off {off_by}"))
     method.append(("not covered", _NOT_COVERED))
-    return (
+    return [
         *_narrowing(forecast, trials),
         *_parts(forecast.without_stop or forecast),
         Heading("The trials"),
         Table(columns({}, ("samples", "trials", "median epoch")), timed),
         Heading("How the forecast was made"),
         wording.facts_table(method),
-    )
+    ]
 
 
 def _parts(forecast: Forecast) -> Blocks:
     """Return the time of each part, and of each phase of the plan where it has several."""
     plan = forecast.plan
     if plan is None or forecast.per_batch_s is None:
-        return ()
+        return []
     rows: list[tuple[str, Estimate | None, float]] = [
         ("once: compilation, caches", forecast.one_off_s, 1),
         ("each epoch, beside its batches", forecast.per_epoch_s, plan.n_epochs),
@@ -199,7 +199,7 @@ def _parts(forecast: Forecast) -> Blocks:
     cells = [(name, fmt.duration(e.point), _ends(e), fmt.repetitions(n)) for name, e, n in rows if e is not None]
     interval = f"{forecast.per_batch_s.level:.0%} {forecast.per_batch_s.kind} interval"
     heads = [*columns({"what": 2.4}, ("takes",)), *columns({}, (interval,), 2), *columns({}, ("times",))]
-    return (Heading("Breakdown"), Table(heads, cells))
+    return [Heading("Breakdown"), Table(heads, cells)]
 
 
 def _ends(estimate: Estimate) -> str:
@@ -216,7 +216,7 @@ def _narrowing(forecast: Forecast, trials: Trials) -> Blocks:
 
     whole = forecast.without_stop or forecast
     if whole.plan is None:
-        return ()
+        return []
     found = []
     for n in range(2, len(trials)):
         with contextlib.suppress(UsageError, ValueError):
@@ -224,6 +224,6 @@ def _narrowing(forecast: Forecast, trials: Trials) -> Blocks:
             found.append((float(n), made.duration_s))
     found.append((float(len(trials)), whole.duration_s))
     if len(found) < 3:
-        return ()
+        return []
     tallest_s = min(_TALLEST * whole.duration_s.point, max(e.upper for _, e in found))
     return [ChartRow([narrowing_chart("The forecast after each trial", "trial", found, tallest_s)])]

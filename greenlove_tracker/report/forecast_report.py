@@ -16,7 +16,6 @@ from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.logs.uncertainty import with_meter_error
 from greenlove_tracker.rendering.axes import MAX_POINTS
 from greenlove_tracker.rendering.document import (
-    Block,
     Blocks,
     ChartRow,
     Column,
@@ -204,7 +203,7 @@ def forecast_blocks(run: Run) -> Blocks:
     outcomes = {quantity: outcome_of(run, quantity) for quantity in QUANTITIES}
     lines = {quantity: line for quantity, line in outcomes.items() if line is not None}
     if not lines:
-        return ()
+        return []
     of_time = lines["duration_s"]  # without it no forecast is read
     outcome_s = None
     if of_time.scores:
@@ -224,12 +223,12 @@ def forecast_blocks(run: Run) -> Blocks:
     for quantity, line in lines.items():
         name, write = fmt.QUANTITIES[quantity]
         rows.append((name, *line.cells(write)))
-    return (
+    return [
         Heading("Forecast and outcome"),
         Paragraph(f"{text} {chosen}"),
         Table([Column("", 0.9), *_columns([of_time], "forecast")], rows),
         *_forecast_chart(run.forecasts, outcome_s),
-    )
+    ]
 
 
 def _columns(outcomes: Sequence[ForecastOutcome], name: str) -> list[Column]:
@@ -245,11 +244,11 @@ def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -
         unit = "epoch"
     found = {float(getattr(forecast, f"{unit}s_done")): forecast.estimates["duration_s"] for forecast in issued}
     if len(found) < 2:
-        return ()
+        return []
     chosen = sorted(found.items())[:: math.ceil(len(found) / MAX_POINTS)]
     tallest_s = _TALLEST * max([e.point for _, e in chosen[len(chosen) // 2 :]] + [outcome_s or 0.0])
     title = f"Forecast of the whole time, with its {chosen[0][1].level:.0%} interval"
-    blocks: list[Block] = [ChartRow([narrowing_chart(title, unit, chosen, tallest_s, outcome_s)])]
+    blocks: Blocks = [ChartRow([narrowing_chart(title, unit, chosen, tallest_s, outcome_s)])]
     if any(estimate.upper > tallest_s for _, estimate in chosen):
         blocks.append(Note(f"Cut off at {fmt.duration(tallest_s)}."))
     return blocks
@@ -310,7 +309,7 @@ def forecasts_document(
         if judged:
             scored.append((judged.error, judged.has_held, judged.estimate.level))
     verdict = f"No forecasts of {name}: give epochs= or total_steps= to get them."
-    blocks: list[Block] = []
+    blocks: Blocks = []
     if outcomes:
         verdict = coverage_sentence(scored)
         heads = [*columns({"run": 2.4, "forecast after": 1.4}), *_columns(outcomes, name)]

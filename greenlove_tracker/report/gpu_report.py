@@ -11,6 +11,7 @@ from greenlove_tracker.projection.speedup import Speedup
 from greenlove_tracker.projection.uncertain import draws
 from greenlove_tracker.rendering.document import (
     Block,
+    Blocks,
     Column,
     Document,
     Heading,
@@ -20,8 +21,8 @@ from greenlove_tracker.rendering.document import (
     Texts,
     columns,
 )
+from greenlove_tracker.report.decision_wording import figure
 from greenlove_tracker.report.plain_values import columns_of, same, values_at
-from greenlove_tracker.report.projection_report import figure
 from greenlove_tracker.report.wording import sentence
 from greenlove_tracker.tables.gpus import CUDA_CONTEXT_GB, ESTIMATE_ERROR, USABLE_MEMORY, GpuSpec, gpus
 from greenlove_tracker.tables.offers import Offer
@@ -104,7 +105,7 @@ def gpus_document(known: Sequence[KnownGpu]) -> Document:
         rows.append((one.gpu.name, _amount(one.gpu.memory_gb), _amount(one.gpu.tdp_w), _speed_from(one), first))
         rows += [("", "", "", "", text) for text in others]
     heads = [*columns({"GPU": 1}, ("GiB", "W")), *columns({"speed from": 1, "to rent, $ per GPU and hour": 1})]
-    blocks: list[Block] = [Table(heads, rows)]
+    blocks: Blocks = [Table(heads, rows)]
     if any(one.offers for one in known):
         blocks.append(Paragraph(_OF_PRICES))
     return Document(f"{fmt.plural(len(known), 'GPU')} that can be compared", blocks=blocks)

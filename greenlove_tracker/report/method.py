@@ -35,14 +35,14 @@ def method_blocks(run: Run) -> Blocks:
     if energy.gpu_kwh and run.calibration is None:  # else all of it is in the total
         counts_host = bool(energy.cpu_kwh or energy.ram_kwh)
         notes.append(wording.beyond_gpus(run.terms.node_overhead, counts_host=counts_host))
-    return (
+    return [
         Heading("How we know"),
         wording.facts_table(_how(run)),
         *map(Note, notes),
         *error_blocks(run),
         Heading("Factors"),
         factor_table(factors_of(run)),
-    )
+    ]
 
 
 def _how(run: Run) -> list[Texts]:
@@ -109,7 +109,7 @@ def _energy_by_gpu(run: Run) -> list[Texts]:
 def error_blocks(run: Run) -> Blocks:
     """Return how far each method may be off, with its source; nothing where no energy is known."""
     if run.summary.energy_kwh is None:
-        return ()
+        return []
     if run.calibration is not None:
         used = (
             f"{wording.run_label(one.run_id)}: {fmt.energy(one.wall_kwh)} at the wall, {fmt.energy(one.metered_kwh)} "
@@ -117,13 +117,13 @@ def error_blocks(run: Run) -> Blocks:
             for one in run.calibration.measurements
         )
         text = f"The energy is calibrated: {run.calibration.text}. {'; '.join(used)}."
-        return (Heading("Uncertainty"), Paragraph(text), Note(NO_ERROR_OF))
+        return [Heading("Uncertainty"), Paragraph(text), Note(NO_ERROR_OF)]
     errors = errors_of(run)
     if errors is None:
         why = "the log names no method for some of the energy"
         if run.lacks_energy_of_gpu:
             why = "the energy of a GPU is missing, and nobody knows how much that is"
-        return (Heading("Uncertainty"), Paragraph(f"No interval: {why}."))
+        return [Heading("Uncertainty"), Paragraph(f"No interval: {why}.")]
     rows = []
     for error in errors:
         name = f"{_COMPONENT.get(error.component, error.component)}, {error.method.replace('_', ' ')}"
@@ -132,7 +132,7 @@ def error_blocks(run: Run) -> Blocks:
             reach += f"; ±{fmt.percent(error.after_1_s)} for 1 s"
         rows.append((name, reach, error.basis, error.source))
     heads = columns({"energy": 1.5, "of the figure": 1.6, "basis": 1.0, "source": 4})
-    return (Heading("Uncertainty"), Table(heads, rows), Note(f"{_ERRORS} {NO_ERROR_OF}"))
+    return [Heading("Uncertainty"), Table(heads, rows), Note(f"{_ERRORS} {NO_ERROR_OF}")]
 
 
 def factor_table(factors: Iterable[Factor]) -> Table:

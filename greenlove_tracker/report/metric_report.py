@@ -11,7 +11,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import RunRow
 from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.rendering.axes import thinned
-from greenlove_tracker.rendering.document import Block, Blocks, ChartRow, Heading, Line, LineChart, Note, Table, columns
+from greenlove_tracker.rendering.document import Blocks, ChartRow, Heading, Line, LineChart, Note, Table, columns
 from greenlove_tracker.report.wording import run_label
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.metrics import LARGER_IS_BETTER, SMALLER_IS_BETTER, words_of
@@ -48,7 +48,7 @@ def metric_blocks(run: Run) -> Blocks:
     """Return the last and best value of each metric that a run logged; nothing without any."""
     metrics = run.summary.metrics
     if not metrics:
-        return ()
+        return []
     shown = metrics[:_MAX_METRICS]
     cells = {name: [number_text(getattr(one, name)) for one in shown] for name in ("last", "best", "lowest", "highest")}
     cells["values"] = [f"{one.n_values:,}" for one in shown]
@@ -59,7 +59,7 @@ def metric_blocks(run: Run) -> Blocks:
     note = "Best is of all epochs, whichever weights were kept."
     if len(metrics) > _MAX_METRICS:
         note += f" {len(metrics) - _MAX_METRICS:,} more are in the log."
-    return (Heading("Metrics"), table, Note(note))
+    return [Heading("Metrics"), table, Note(note)]
 
 
 class RankedMetric(NamedTuple):
@@ -132,7 +132,7 @@ def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> Blocks:
     """Return the runs with the best values of each metric that so many runs have; nothing without such a metric."""
     shared = [item for item in ranked_metrics(runs).items() if len(item[1]) >= least_runs]
     shared.sort(key=lambda item: -len(item[1]))  # those of as many runs stay in the order of their names
-    blocks: list[Block] = []
+    blocks: Blocks = []
     for (name, is_higher), ranked in shared[:_MAX_SHARED]:
         rows = [
             (run_label(one.run_id), number_text(one.best), number_text(one.last), fmt.energy(one.energy_kwh))
@@ -191,9 +191,9 @@ def learning_blocks(run: Run) -> Blocks:
         pairs.setdefault(common, {})[name] = _values(run, name)
     charts = [chart for own in pairs.values() if (chart := _chart(run, own)) is not None][:_MOST_CHARTS]
     if not charts:
-        return ()
+        return []
     n_lost = sum(run.metrics[name].n_values - len(found) for own in pairs.values() for name, found in own.items())
-    blocks: list[Block] = [Heading("Learning curves")]
+    blocks: Blocks = [Heading("Learning curves")]
     blocks += [ChartRow(charts[i : i + 2]) for i in range(0, len(charts), 2)]
     if n_lost > 0:
         blocks.append(Note(f"Not drawn: {fmt.plural(n_lost, 'value')}, not finite or not in the log."))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker.grid.place import grid_place
 from greenlove_tracker.rendering.document import (
-    Block,
+    Blocks,
     ChartRow,
     Document,
     Heading,
@@ -58,7 +58,7 @@ def plan_document(advice: StartAdvice, about: str = "", zone: Zone = None) -> Do
     heads = columns({"": 1}, filter(None, (f"now, {when_text(now, now, zone)}", start)))
     now_and_then = Table(heads, [row[: len(heads)] for row in figures(advice, zone)])
     is_choice = len(advice.alternatives) > 1
-    blocks: list[Block] = [now_and_then]
+    blocks: Blocks = [now_and_then]
     if is_choice:
         regions = [region_cells(row, advice, zone) for row in advice.alternatives]
         blocks = [Table(columns({"region": 1, "best start": 1}, _REGION_NUMBERS), regions)]
@@ -260,7 +260,7 @@ def _dated(when: datetime, zone: Zone) -> str:
     return f"{when.astimezone(zone):%Y-%m-%d %H:%M %Z}"
 
 
-def _curve(advice: StartAdvice, zone: Zone) -> list[Block]:
+def _curve(advice: StartAdvice, zone: Zone) -> Blocks:
     """Return the chart of the hours: what is expected with its interval, the run's window, and the other regions."""
     first = advice.hours[0].utc
     known = _points(advice.hours, first)
@@ -288,7 +288,7 @@ def _curve(advice: StartAdvice, zone: Zone) -> list[Block]:
             (x, f"{at:%a %H:%M}" if at.hour < step_h else f"{at:%H:%M}") for x, at in clocks if at.hour % step_h == 0
         ],
     )
-    blocks: list[Block] = [ChartRow([chart])]
+    blocks: Blocks = [ChartRow([chart])]
     n_unknown = sum(hour.expected is None for hour in advice.hours)
     if n_unknown:
         unknown = f"The last {fmt.plural(n_unknown, 'hour')} until the deadline are unknown"

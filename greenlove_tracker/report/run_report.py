@@ -15,7 +15,6 @@ from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.axes import thinned
 from greenlove_tracker.rendering.document import (
-    Block,
     Blocks,
     ChartRow,
     Column,
@@ -62,9 +61,9 @@ def run_document(run: Run) -> Document:
     parts: Blocks
     if run.is_exploration:
         title = f"{'Comparison' if run.is_comparison else 'Exploration'} of {title}"
-        verdict, parts = _explored(run, (figures, *notes))
+        verdict, parts = _explored(run, [figures, *notes])
     else:
-        parts = (
+        parts = [
             figures,
             *_charts(run),
             *notes,
@@ -74,7 +73,7 @@ def run_document(run: Run) -> Document:
             *checkpoint_blocks(run),
             *span_blocks(run),
             *rank_blocks(run),
-        )
+        ]
     blocks = [*parts, *_settings_blocks(run), *method_blocks(run), Note(run_scope(run))]
     if not run.is_exploration:
         blocks.append(Note(_ELSEWHERE))
@@ -96,12 +95,12 @@ def _explored(run: Run, own: Blocks) -> tuple[str, Blocks]:
         from greenlove_tracker.report.comparison import compared_blocks
 
         verdict, blocks = compared_blocks(run)
-        return verdict, (*blocks, Heading("What the comparison itself took"), *own)
+        return verdict, [*blocks, Heading("What the comparison itself took"), *own]
     from greenlove_tracker.report.exploration_report import explored_blocks
     from greenlove_tracker.report.projection_report import elsewhere_blocks
 
     verdict, blocks = explored_blocks(run)
-    return verdict, (*blocks, Heading("What the exploration itself took"), *own, *elsewhere_blocks(run))
+    return verdict, [*blocks, Heading("What the exploration itself took"), *own, *elsewhere_blocks(run)]
 
 
 def end_screen(
@@ -139,7 +138,7 @@ def _figures_and_notes(run: Run, texts: Sequence[str], *, is_end: bool = False) 
     if is_end or not run.summary.measured_share:  # else the badges say it
         said.append(sentence(wording.measured_sentence(run)))
     said += [f"! {text}" for text in wording.warnings(run)]
-    return (KeyFigures(key_figures(run)), *map(Paragraph, said))
+    return [KeyFigures(key_figures(run)), *map(Paragraph, said)]
 
 
 # -- Its head --
@@ -296,7 +295,7 @@ def _charts(run: Run) -> Blocks:
         if elapsed_s > begin_s:
             powers += _metered_stretch(row, begin_s)
     if len(powers) < 4:
-        return ()
+        return []
     time = time_scale(elapsed_s)
     power = power_scale(max(w for _, w in powers))
     title = "Power, before PUE"
@@ -307,7 +306,7 @@ def _charts(run: Run) -> Blocks:
         spans = [ShadedSpan(time.value(begin_s), time.value(end_s)) for begin_s, end_s in shaded]
     points = thinned([(time.value(s), power.value(w)) for s, w in powers])
     chart = LineChart(title, f"time since the start, {time.unit}", power.unit, [Line("", points)], spans=spans)
-    blocks: list[Block] = [ChartRow([chart])]
+    blocks: Blocks = [ChartRow([chart])]
     if run.summary.n_nodes > 1:
         blocks.append(Note(f"The chart shows the first of {run.summary.n_nodes} nodes."))
     if run.calibration:
@@ -341,7 +340,7 @@ def _settings_blocks(run: Run) -> Blocks:
             rows.append((label, text))
     if not run.text("country"):
         rows.append(("place", "not set"))
-    return (Heading("Settings and hardware"), Table((Column(""), Column("", 3.6)), rows))
+    return [Heading("Settings and hardware"), Table((Column(""), Column("", 3.6)), rows)]
 
 
 # -- Its ranks --
@@ -402,9 +401,9 @@ def rank_blocks(run: Run) -> Blocks:
     """Return the mean epoch of each rank the slowest first; nothing of a run with one rank."""
     times = sorted(rank_times(run), key=lambda of_rank: -of_rank.mean_s)
     if not times:
-        return ()
+        return []
     rows = [(f"rank {of.rank}", f"{of.n_epochs:,}", fmt.duration(of.mean_s)) for of in times[:_MOST_RANKS]]
     said = ranks_sentence(run) or f"no rank is behind: all are within {fmt.percent(behind(times)[1], 1)} of the median"
     title = "the slowest first" if len(times) > _MOST_RANKS else "rank"
     table = Table(columns({title: 2}, ("epochs", "mean epoch")), rows)
-    return (Heading("Ranks"), Paragraph(sentence(said)), table)
+    return [Heading("Ranks"), Paragraph(sentence(said)), table]

@@ -11,7 +11,7 @@ from greenlove_tracker.logs.csvio import Problem
 from greenlove_tracker.logs.directory import is_readable
 from greenlove_tracker.logs.run import SILENT_AFTER_S, Run
 from greenlove_tracker.logs.storage import LogPath, forget_listings
-from greenlove_tracker.rendering.document import Block, Column, Document, Paragraph, Table, Texts, columns
+from greenlove_tracker.rendering.document import Blocks, Column, Document, Paragraph, Table, Texts, columns
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.run_report import ranks_sentence
 from greenlove_tracker.text import format as fmt
@@ -206,7 +206,7 @@ def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None)
     if n_ended:
         counts.append(f"{n_ended:,} ended")
     counts.append(f"{datetime.fromtimestamp(now_utc_s).astimezone():%H:%M:%S}")
-    blocks: list[Block] = [Paragraph(_why_empty(seen))]
+    blocks: Blocks = [Paragraph(_why_empty(seen))]
     if running:
         blocks = _running_blocks(seen, running, now_utc_s)
     if ended:
@@ -231,11 +231,11 @@ def _why_empty(seen: Sighting) -> str:
     return "There is no run in it yet. One is shown as soon as it begins."
 
 
-def _running_blocks(seen: Sighting, running: _Seen, now_utc_s: float) -> list[Block]:
+def _running_blocks(seen: Sighting, running: _Seen, now_utc_s: float) -> Blocks:
     n_more = len(seen.running) - len(running)
     rows = [_row(run, progress, now_utc_s) for run, progress in running]
     heads = columns({"running": 1, "done": 1}, ("left", "ends", "so far"))
-    blocks: list[Block] = [Table(heads, rows, is_whole=True)]
+    blocks: Blocks = [Table(heads, rows, is_whole=True)]
     if n_more:
         blocks.append(Paragraph(f"and {n_more:,} more that run"))
     return blocks
