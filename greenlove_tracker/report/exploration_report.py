@@ -9,16 +9,7 @@ from collections.abc import Iterator, Sequence
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
 from greenlove_tracker.projection.types import Projection
-from greenlove_tracker.rendering.document import (
-    Blocks,
-    ChartRow,
-    Document,
-    Heading,
-    KeyFigures,
-    Paragraph,
-    Table,
-    columns,
-)
+from greenlove_tracker.rendering.document import Blocks, Document, Heading, KeyFigures, Paragraph, Table, columns
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.forecast_report import narrowing_chart
 from greenlove_tracker.report.projection_report import projection_blocks
@@ -226,4 +217,4 @@ def _narrowing(forecast: Forecast, trials: Trials) -> Blocks:
     if len(found) < 3:
         return []
     tallest_s = min(_TALLEST * whole.duration_s.point, max(e.upper for _, e in found))
-    return [ChartRow([narrowing_chart("The forecast after each trial", "trial", found, tallest_s)])]
+    return [narrowing_chart("The forecast after each trial", "trial", found, tallest_s)]

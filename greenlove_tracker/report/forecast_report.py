@@ -248,7 +248,7 @@ def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -
     chosen = sorted(found.items())[:: math.ceil(len(found) / MAX_POINTS)]
     tallest_s = _TALLEST * max([e.point for _, e in chosen[len(chosen) // 2 :]] + [outcome_s or 0.0])
     title = f"Forecast of the whole time, with its {chosen[0][1].level:.0%} interval"
-    blocks: Blocks = [ChartRow([narrowing_chart(title, unit, chosen, tallest_s, outcome_s)])]
+    blocks: Blocks = [narrowing_chart(title, unit, chosen, tallest_s, outcome_s)]
     if any(estimate.upper > tallest_s for _, estimate in chosen):
         blocks.append(Note(f"Cut off at {fmt.duration(tallest_s)}."))
     return blocks
@@ -256,7 +256,7 @@ def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -
 
 def narrowing_chart(
     title: str, x_label: str, found: Sequence[tuple[float, Estimate]], tallest_s: float, outcome_s: float | None = None
-) -> LineChart:
+) -> ChartRow:
     """Draw how forecasts of a time narrowed; what is wider than ``tallest_s`` is cut off, or it would flatten the rest.
 
     Args:
@@ -274,15 +274,9 @@ def narrowing_chart(
     def height(value_s: float) -> float:
         return scale.value(min(value_s, tallest_s))
 
-    return LineChart(
-        title,
-        x_label,
-        scale.unit,
-        [Line("", [(x, height(e.point)) for x, e in found])],
-        band=[(x, height(e.lower), height(e.upper)) for x, e in found],
-        level=level,
-        is_from_0=False,
-    )
+    line = Line("", [(x, height(e.point)) for x, e in found])
+    band = [(x, height(e.lower), height(e.upper)) for x, e in found]
+    return ChartRow([LineChart(title, x_label, scale.unit, [line], band=band, level=level, is_from_0=False)])
 
 
 # -- Of a directory --

@@ -9,18 +9,7 @@ from typing import Any
 from greenlove_tracker.projection.listings import KnownGpu
 from greenlove_tracker.projection.speedup import Speedup
 from greenlove_tracker.projection.uncertain import draws
-from greenlove_tracker.rendering.document import (
-    Block,
-    Blocks,
-    Column,
-    Document,
-    Heading,
-    Note,
-    Paragraph,
-    Table,
-    Texts,
-    columns,
-)
+from greenlove_tracker.rendering.document import Blocks, Column, Document, Heading, Note, Paragraph, Table, columns
 from greenlove_tracker.report.decision_wording import figure
 from greenlove_tracker.report.plain_values import columns_of, same, values_at
 from greenlove_tracker.report.wording import sentence
@@ -79,17 +68,17 @@ def speedup_document(local: GpuSpec, compared: Compared, workload: str | None, p
     if pairs:
         _, slower, probability = pairs[0]
         verdict += f" It is {fmt.chance(probability)} likely to be faster than {slower.name}."
-    answer: Block = Paragraph(f"Known from {_known_from(first)}.")
+    answer: Blocks = [Paragraph(f"Known from {_known_from(first)}.")]
     if len(compared) > 1:
-        heads = [Column("", 2), Column(f"as fast as {local.name}", 2, True), Column("known from", 3)]
-        answer = Table(heads, [(gpu.name, _times(found), _known_from(found)) for gpu, found in compared])
+        heads = [*columns({"": 2}, (f"as fast as {local.name}",), 2), Column("known from", 3)]
+        answer = [Table(heads, [(gpu.name, _times(found), _known_from(found)) for gpu, found in compared])]
     notes = dict.fromkeys(sentence(note) for _, found in compared for note in found.notes)
     sources = dict.fromkeys(source for _, found in compared for source in found.sources)
     return Document(
         title="Speedups",
         subtitle=of,
         verdict=verdict,
-        blocks=(answer, *map(Paragraph, notes), Heading("How we know"), *map(Paragraph, (*sources, _NOT_IN))),
+        blocks=(*answer, *map(Paragraph, notes), Heading("How we know"), *map(Paragraph, (*sources, _NOT_IN))),
     )
 
 
@@ -99,7 +88,7 @@ def gpus_document(known: Sequence[KnownGpu]) -> Document:
     Args:
         known: those to list, at least one.
     """
-    rows: list[Texts] = []
+    rows = []
     for one in known:
         first, *others = map(_offer_text, one.offers) if one.offers else [""]
         rows.append((one.gpu.name, _amount(one.gpu.memory_gb), _amount(one.gpu.tdp_w), _speed_from(one), first))
@@ -210,8 +199,8 @@ def memory_document(rows: Sequence[MemoryRow], about: str) -> Document:
     )
 
 
-def _memory_cells(row: MemoryRow) -> Texts:
-    return (row.name, *(fmt.memory(getattr(row, f"{part}_bytes")) for part in _PARTS), _size_text(row))
+def _memory_cells(row: MemoryRow) -> list[str]:
+    return [row.name, *(fmt.memory(getattr(row, f"{part}_bytes")) for part in _PARTS), _size_text(row)]
 
 
 def _size_text(row: MemoryRow) -> str:
