@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import kgco2e_by
 from greenlove_tracker.logs.tables import SpanFlag, SpanRow
-from greenlove_tracker.rendering.document import Block, Column, Heading, Paragraph, Table, number_columns
+from greenlove_tracker.rendering.document import Block, Heading, Paragraph, Table, columns
 from greenlove_tracker.report.metric_report import overhead
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.records import Energy, sum_energies, times
@@ -88,8 +88,8 @@ def span_blocks(run: Run) -> tuple[Block, ...]:
     if len(spans) > _MOST_SPANS:
         notes.append(f"{len(spans) - _MOST_SPANS:,} more are in the log.")
     numbers = ("calls", "time", "of the run", "energy", "CO2e")
-    columns = (Column("span", 3.2), *number_columns(numbers, 1.1))
-    return (Heading("Spans"), Table(columns, tuple(rows)), Paragraph(" ".join(notes), is_note=True))
+    heads = columns({"span": 3.2}, numbers, 1.1)
+    return (Heading("Spans"), Table(heads, rows), Paragraph(" ".join(notes), is_note=True))
 
 
 def _span_row(run: Run, span: SpanSummary, factor: float) -> tuple[str, ...]:
