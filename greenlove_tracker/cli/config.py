@@ -7,7 +7,7 @@ from typing import Any
 
 from greenlove_tracker.cli.base import Verb, cli, json_option, show_json, show_screen
 from greenlove_tracker.rendering import terminal
-from greenlove_tracker.settings.config import Settings, load_settings, setting_names, settings_with_origins
+from greenlove_tracker.settings.config import Settings, load_settings, setting_names
 from greenlove_tracker.text.warn_once import WarnOnce
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.phases import Plan, phases_text
@@ -28,7 +28,8 @@ def config() -> None:
 @json_option
 def show(as_json: bool) -> None:
     """Show each setting and where it comes from: a file, a variable or the default."""
-    settings, origins = settings_with_origins()
+    settings = load_settings()
+    origins = settings.origins
     values = {name: _text(getattr(settings, name)) for name in setting_names()}
     if as_json:
         found = {}
