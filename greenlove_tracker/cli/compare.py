@@ -164,7 +164,7 @@ def _known_techniques(text: str | None) -> list[str]:
     Raises:
         UsageError: where there are none.
     """
-    names = base.technique_names(text)
+    names = base.names_in(text)
     if not names:
         raise UsageError(
             f"--techniques is needed, such as --techniques amp-bf16,compile: there are {', '.join(TECHNIQUES)} "

@@ -219,7 +219,7 @@ def _deadline(text: str | None, settings: Settings, now: datetime) -> datetime:
 def _regions(asked: str | None, settings: Settings, run: Run | None) -> list[str] | None:
     """Return the places of the command line, else of the settings or the log; None where none is known."""
     if asked is not None:
-        names = [name.strip() for name in asked.split(",") if name.strip()]
+        names = base.names_in(asked)
         if not names:
             raise UsageError('--country names none: such as "DE" or "DE,GB"')
         return names

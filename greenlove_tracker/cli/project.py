@@ -15,9 +15,9 @@ from greenlove_tracker.cli.base import (
     cli,
     csv_option,
     json_option,
+    names_in,
     needs_torch,
     page_option,
-    technique_names,
     verbose_option,
     with_options,
     within_s,
@@ -89,7 +89,7 @@ def project(
     elif shows_speedups:
         _show_speedups(options)
     elif task is not None:
-        _show_memory(task, technique_names(techniques), batch_size)
+        _show_memory(task, names_in(techniques), batch_size)
     else:
         if hours is not None and log_dir is not None:
             raise UsageError(f"--hours is for a training without a log: leave it out, or {log_dir}")
