@@ -77,57 +77,36 @@ def compare(
         if options.pop("is_full"):
             if as_json or context.params["page"]:
                 raise UsageError("--full writes its report as files, and says where: leave --json and --output out")
-            code = _compare_whole(targets[0], arguments or (), **options)
-            context.exit(code)
+            context.exit(_compare_whole(targets[0], arguments or (), options))
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-            found = _compare_techniques(targets[0], arguments or (), **options)
+            found = _compare_techniques(targets[0], arguments or (), options)
         base.answer(comparison_document(found), found)
         return
     for target in targets:
         if target.endswith(".py"):
             raise UsageError(f"{target} must name a function in it too, such as {target}:task")
-    given = [name for name, value in (options | {"": arguments}).items() if value not in (None, False)]
+    given = [f"--{name.removesuffix('_s').replace('_', '-')}" for name, value in options.items() if value]
+    if arguments is not None:
+        given.append("what stands after --")
     if given:
-        if given[0]:
-            option = f"--{given[0].removesuffix('_s').replace('_', '-')}"
-        else:
-            option = "what stands after --"
-        raise UsageError(f"logged runs are compared as they are: leave {option} out")
+        raise UsageError(f"logged runs are compared as they are: leave {given[0]} out")
     found, groups = _compare_logs(targets)
     base.answer(comparison_document(found, groups), found)
 
 
-def _compare_techniques(
-    target: str,
-    script_arguments: Sequence[str],
-    *,
-    techniques: str | None,
-    budget_s: float | None,
-    epochs: int | None,
-    batch_size: int | None,
-    seed: int | None,
-    log_dir: str | None,
-    **settings: str | None,
-) -> Comparison:
-    names = _known_techniques(techniques)
+def _compare_techniques(target: str, script_arguments: Sequence[str], options: dict[str, Any]) -> Comparison:
+    names = _known_techniques(options.pop("techniques"))
     from greenlove_tracker.exploration.estimator import changed_task
     from greenlove_tracker.exploration.task import load_task_function
-
-    task = changed_task(load_task_function(target, script_arguments), target, epochs, batch_size)
-    given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
-    if log_dir is None:
-        given["log_dir"] = load_settings().log_dir
-    else:
-        given["log_dir"] = log_dir
-    given["seed"] = seed or 0
     from greenlove_tracker.techniques.compare import compare as compare_in_trials
 
-    if budget_s is not None:
-        given["budget_s"] = budget_s
-    return compare_in_trials(task, names, **given)
+    function = load_task_function(target, script_arguments)
+    task = changed_task(function, target, options.pop("epochs"), options.pop("batch_size"))
+    given = {name: value for name, value in options.items() if value is not None}
+    return compare_in_trials(task, names, **{"log_dir": load_settings().log_dir, **given})
 
 
-def _compare_whole(target: str, script_arguments: Sequence[str], *, techniques: str | None, **options: Any) -> int:
+def _compare_whole(target: str, script_arguments: Sequence[str], options: dict[str, Any]) -> int:
     """Train a task to its end as it is and with each technique, as an experiment of its own; return the exit code.
 
     The file that describes it lies beside its results, so that it can be changed and run again.
@@ -135,23 +114,23 @@ def _compare_whole(target: str, script_arguments: Sequence[str], *, techniques: 
     from greenlove_tracker.cli.experiment import train_and_report
     from greenlove_tracker.experiments.definition import EXPERIMENTS_DIR, read_experiment
 
-    names = _known_techniques(techniques)
+    names = _known_techniques(options["techniques"])
     file, _, function = target.rpartition(":")
     if options["budget_s"] is not None:
         raise UsageError("--full trains to the end, however long that is: leave {argument} out", argument="budget_s")
     name = f"compare-{Path(file).stem}-{function}"
     directory = Path(options["log_dir"] or EXPERIMENTS_DIR, name).absolute()
-    described: dict[str, Any] = {"name": name, "task": f"{Path(file).absolute()}:{function}"}
-    described["arguments"] = list(script_arguments)
-    described["seeds"] = [options["seed"] or 0]
-    arms = {technique: technique.split("+") for technique in names}
-    described["arms"] = {BASELINE: [], **arms}
-    for key in ("epochs", "batch_size", "country"):
-        if options[key] is not None:
-            described[key] = options[key]
+    described: dict[str, Any] = {
+        "name": name,
+        "task": f"{Path(file).absolute()}:{function}",
+        "arguments": list(script_arguments),
+        "seeds": [options["seed"] or 0],
+        "arms": {BASELINE: [], **{technique: technique.split("+") for technique in names}},
+        "outputs": {"directory": str(directory)},
+    }
+    described |= {key: options[key] for key in ("epochs", "batch_size", "country") if options[key] is not None}
     if options["project"]:
         described["settings"] = {"project": options["project"]}
-    described["outputs"] = {"directory": str(directory)}
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "experiment.yaml"
     path.write_text(json.dumps(described, indent=2))  # which is YAML too

@@ -150,11 +150,7 @@ def report(file: str) -> None:
 
 
 def _report(described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str], *, shows: bool) -> None:
-    """Write the reports that the file asks for, and show the result.
-
-    Raises:
-        UsageError: where one cannot be written; the others are.
-    """
+    """Write the reports that the file asks for, and show the result."""
     from greenlove_tracker.report.build import write_document
     from greenlove_tracker.report.comparison import experiment_document
 
@@ -163,17 +159,10 @@ def _report(described: Experiment, progress: ExperimentProgress, reasons: Mappin
     content = experiment_document(_record(described, progress, reasons))
     if shows:
         show(content)
-    problems = list[UsageError]()
     for suffix in described.reports:
-        try:
-            path = write_document(content, described.outputs / f"report.{suffix}")
-        except UsageError as error:
-            problems.append(error)
-            continue
+        path = write_document(content, described.outputs / f"report.{suffix}")
         if shows:
             wrote(path)
-    if problems:
-        raise problems[0]
 
 
 def _record(described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str]) -> ExperimentRecord:

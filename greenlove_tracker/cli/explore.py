@@ -82,11 +82,9 @@ def explore(
     from greenlove_tracker.exploration.task import load_task_function, pieces_of
 
     takes = {*signature(Estimator).parameters, *setting_names()}
-    if limit_s is None:
-        options["max_hours"] = None
-    else:
-        options["max_hours"] = limit_s / SECONDS_PER_HOUR
     chosen = {name: value for name, value in options.items() if value is not None}
+    if limit_s is not None:
+        chosen["max_hours"] = limit_s / SECONDS_PER_HOUR
     pieces = pieces_of(load_task_function(task, script_arguments)(), task, takes)
     arguments = {"asks": False} | pieces | chosen
     if epochs is not None or steps is not None:

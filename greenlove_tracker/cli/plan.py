@@ -235,18 +235,13 @@ def _price(tariff: str | None, usd_per_kwh: float | None, by: str, settings: Set
     """
     if tariff is not None and usd_per_kwh is not None:
         raise UsageError("--tariff and --electricity-price: choose one")
-    text = tariff
-    if not text and usd_per_kwh is None:
-        text = settings.electricity_tariff
+    text = tariff or (settings.electricity_tariff if usd_per_kwh is None else "")
     if text:
         from greenlove_tracker.grid.tariff import parse_tariff
 
         return parse_tariff(text)
     if by == "cost":
         raise UsageError("--by cost needs --tariff, the price of electricity by the hour: base 0.20; peak 0.32 17-21")
-    if run is None or run.electricity_price is None:
-        logged = None
-    else:
-        logged = run.electricity_price.value
-    known = (usd_per_kwh, settings.electricity_price_usd_per_kwh, logged)
+    logged = run.electricity_price if run is not None else None
+    known = (usd_per_kwh, settings.electricity_price_usd_per_kwh, logged.value if logged else None)
     return next((price for price in known if price is not None), None)

@@ -23,6 +23,7 @@ from greenlove_tracker.vocabulary.waits import deadline_after_wait
 
 if TYPE_CHECKING:
     from greenlove_tracker.runner import ScriptOutcome
+    from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
 
 
 class _Run(base.Verb):
@@ -149,9 +150,13 @@ def run(
             base.check_command(command)
         elif not module and not Path(command[0]).exists():
             raise UsageError(f"no such script: {command[0]}")
-        words = [*as_module, *command]
-        if not _hold_back(start, max_wait, options, ctx.obj, words if dry_run else None):
+        held = _held(start, max_wait, options, is_dry=dry_run)
+        if held is not None and dry_run:
+            words = shlex.join([*as_module, *command])
+            click.echo(f"{held.plan_text()}\n\nA dry run: nothing is started. Then this would be: {words}")
             return
+        if held is not None:
+            _wait(held, ctx.obj)
     try:
         settings = load_settings(options)
         if is_command:
@@ -182,44 +187,35 @@ def _limit(within: str, options: Mapping[str, Any], *, is_waiting: bool) -> dict
     return {"deadline_utc": deadline_utc}
 
 
-def _hold_back(
-    start: str,
-    max_wait: str | None,
-    options: Mapping[str, Any],
-    own_arguments: Sequence[str] | None,
-    dry_words: Sequence[str] | None,
-) -> bool:
-    """Wait until a run is to begin; return False where it is not to begin at all, after a dry run.
-
-    After a wait that had to forecast, the process begins anew with its own words: the script finds nothing loaded that
-    it would not find without the wait, such as a NumPy that took its number of threads already.
+def _held(
+    start: str, max_wait: str | None, options: Mapping[str, Any], *, is_dry: bool
+) -> BestStart | TimedStart | None:
+    """Return what a run waits for; None where it has waited already, or is to begin now.
 
     Raises:
         UsageError: for what cannot be meant.
     """
-    is_dry = dry_words is not None
     if deadline_after_wait(os.environ) is not None or (start == "now" and not is_dry):
-        return True
+        return None
     from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
     from greenlove_tracker.scheduling.wait_loop import checked_span_s
 
     settings = load_settings(options)
-    if max_wait is None:
-        max_wait_s = None
-    else:
-        max_wait_s = checked_span_s(max_wait, "max_wait")
-    held: BestStart | TimedStart
+    max_wait_s = None if max_wait is None else checked_span_s(max_wait, "max_wait")
     if start == "best":
-        held = BestStart.of(settings, max_wait_s)
-    else:
-        held = TimedStart.of(start, settings, max_wait_s)
-    if dry_words is not None:
-        click.echo(f"{held.plan_text()}\n\nA dry run: nothing is started. Then this would be: {shlex.join(dry_words)}")
-        return False
-    base.wait_first(lambda: held.wait(quiet=settings.verbose == 0))
+        return BestStart.of(settings, max_wait_s)
+    return TimedStart.of(start, settings, max_wait_s)
+
+
+def _wait(held: BestStart | TimedStart, own_arguments: Sequence[str] | None) -> None:
+    """Wait, and after a wait that had to forecast, begin the process anew with its own words.
+
+    The script then finds nothing loaded that it would not find without the wait, such as a NumPy that took its number
+    of threads already.
+    """
+    base.wait_first(lambda: held.wait(quiet=held.settings.verbose == 0))
     if own_arguments is not None and "numpy" in sys.modules and os.name != "nt":
         base.become([sys.executable, *own_arguments])
-    return True
 
 
 def _show(outcome: ScriptOutcome) -> None:
@@ -230,10 +226,7 @@ def _show(outcome: ScriptOutcome) -> None:
     if settings.verbose == 0:
         return
     is_done = summary is not None and summary.status == RunStatus.FINISHED
-    if settings.log_dir == DEFAULT_LOG_DIR:
-        where = ""
-    else:
-        where = f" {shlex.quote(str(session.run_dir))}"
+    where = "" if settings.log_dir == DEFAULT_LOG_DIR else f" {shlex.quote(str(session.run_dir))}"
     number = code if isinstance(code, int) else int(code is not None)
     session.show_final_screen(f"greenlove report{where}" if is_done else "", number)
 
