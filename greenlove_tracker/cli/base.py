@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+from click import FloatRange
 
 import greenlove_tracker
 from greenlove_tracker.settings.config import DEFAULT_LOG_DIR, load_settings, setting_names
@@ -174,7 +175,25 @@ def cli() -> None:
 cli.params.append(_help_all("show all commands"))
 
 
-# -- Options that several verbs have alike --
+# -- Options --
+
+
+def option(*words: str, **settings: Any) -> Callable[..., Any]:
+    """Return an option of a verb.
+
+    Args:
+        words: its names, the last of them with what it takes, ``--since DATE``, and its help.
+        settings: further ones, as of ``click.option``.
+    """
+    *names, text = words
+    declared = [name.partition(" ") for name in names]
+    takes = "".join(form for _, _, form in declared)
+    return click.option(*(name for name, _, _ in declared), metavar=takes or None, help=text, **settings)
+
+
+def flag(*words: str) -> Callable[..., Any]:
+    """Return an option that takes nothing."""
+    return option(*words, is_flag=True)
 
 
 def with_options(*options: Callable[..., Any]) -> Callable[..., Any]:
@@ -188,19 +207,17 @@ def with_options(*options: Callable[..., Any]) -> Callable[..., Any]:
     return add
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
-csv_option = click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
-verbose_option = click.option("-v", "--verbose", "is_verbose", is_flag=True, help="all: the method and sources too")
-page_option = click.option("-o", "--output", "page", metavar="FILE", help="also write to this .html, .pdf or .md")
-log_dir_option = click.option("--log-dir", metavar="DIR", help="where to write logs; default greenlove_logs")
-group_option = click.option("--group", "--project", "project", metavar="NAME", help="name to group runs by")
-within_option = click.option(
-    "--within", metavar="TIME", help='longest time, 48h, or when it must be done: "friday 18:00"'
-)
-country_option = click.option("--country", help="where it runs: DE, Germany, US-CA, us-east-1; default: the world")
+json_option = flag("--json", "as_json", "as JSON, on stdout")
+csv_option = flag("--csv", "as_csv", "as CSV, on stdout")
+verbose_option = flag("-v", "--verbose", "is_verbose", "all: the method and sources too")
+page_option = option("-o", "--output FILE", "page", "also write to this .html, .pdf or .md")
+log_dir_option = option("--log-dir DIR", "where to write logs; default greenlove_logs")
+group_option = option("--group", "--project NAME", "project", "name to group runs by")
+within_option = option("--within TIME", 'longest time, 48h, or when it must be done: "friday 18:00"')
+country_option = option("--country", "where it runs: DE, Germany, US-CA, us-east-1; default: the world")
 
 
-HOURS = click.FloatRange(min=0, min_open=True, max=1e7)  # a thousand years at most
+HOURS = FloatRange(min=0, min_open=True, max=1e7)  # a thousand years at most
 
 
 def within_time(text: str, now: datetime | None = None) -> datetime:

@@ -12,7 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker.cli import base
+from greenlove_tracker.cli.base import (
+    CommandVerb,
+    answer,
+    cli,
+    country_option,
+    flag,
+    group_option,
+    json_option,
+    log_dir_option,
+    logs_of,
+    names_in,
+    needs_torch,
+    option,
+    page_option,
+    verbose_option,
+)
 from greenlove_tracker.settings.config import load_settings
 from greenlove_tracker.techniques.technique import TECHNIQUES  # which loads no torch
 from greenlove_tracker.vocabulary.comparisons import BASELINE, Comparison
@@ -24,25 +39,25 @@ if TYPE_CHECKING:
     Groups = Sequence[tuple[str, Sequence[Run]]]
 
 
-@base.cli.command(
-    cls=base.CommandVerb,
+@cli.command(
+    cls=CommandVerb,
     options={"total_epochs": "--epochs", "techniques": "--techniques"},
     short_help="Measure what saves time and energy, or compare logged runs.",
 )
 @click.argument("targets", metavar="FILE.py:FUNCTION | RUNS_A RUNS_B", nargs=-1)
-@click.option("--techniques", metavar="A,B+C", help="comma-separated; techniques joined by + are used together")
-@click.option("--list", "lists", is_flag=True, help="list all techniques and what each does")
-@click.option("--budget", "budget_s", type=float, help="seconds for all trials together; default 120")
-@click.option("--full", "is_full", is_flag=True, help="train each to its end instead, as greenlove experiment does")
-@click.option("--epochs", type=int, help="epochs of the whole training; default: what the task says")
-@base.country_option
-@base.page_option
-@base.json_option
-@base.verbose_option
-@click.option("--batch-size", type=int, help="for a data set; default: what the task says, else 64")
-@click.option("--seed", type=int, help="seed of all random states; default 0")
-@base.group_option
-@base.log_dir_option
+@option("--techniques A,B+C", "comma-separated; techniques joined by + are used together")
+@flag("--list", "lists", "list all techniques and what each does")
+@option("--budget", "budget_s", "seconds for all trials together; default 120", type=float)
+@flag("--full", "is_full", "train each to its end instead, as greenlove experiment does")
+@option("--epochs", "epochs of the whole training; default: what the task says", type=int)
+@country_option
+@page_option
+@json_option
+@verbose_option
+@option("--batch-size", "for a data set; default: what the task says, else 64", type=int)
+@option("--seed", "seed of all random states; default 0", type=int)
+@group_option
+@log_dir_option
 def compare(
     targets: tuple[str, ...],
     lists: bool,
@@ -80,7 +95,7 @@ def compare(
             context.exit(_compare_whole(targets[0], arguments or (), options))
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
             found = _compare_techniques(targets[0], arguments or (), options)
-        base.answer(comparison_document(found), found)
+        answer(comparison_document(found), found)
         return
     for target in targets:
         if target.endswith(".py"):
@@ -91,7 +106,7 @@ def compare(
     if given:
         raise UsageError(f"logged runs are compared as they are: leave {given[0]} out")
     found, groups = _compare_logs(targets)
-    base.answer(comparison_document(found, groups), found)
+    answer(comparison_document(found, groups), found)
 
 
 def _compare_techniques(target: str, script_arguments: Sequence[str], options: dict[str, Any]) -> Comparison:
@@ -143,13 +158,13 @@ def _known_techniques(text: str | None) -> list[str]:
     Raises:
         UsageError: where there are none.
     """
-    names = base.names_in(text)
+    names = names_in(text)
     if not names:
         raise UsageError(
             f"--techniques is needed, such as --techniques amp-bf16,compile: there are {', '.join(TECHNIQUES)} "
             "(greenlove compare --list says what each does)"
         )
-    base.needs_torch("comparing")
+    needs_torch("comparing")
     return names
 
 
@@ -177,7 +192,7 @@ def _runs_of(target: str) -> list[Run]:
     Raises:
         UsageError: where there is none.
     """
-    runs = [run for run in base.logs_of(target).readable() if not run.is_exploration]
+    runs = [run for run in logs_of(target).readable() if not run.is_exploration]
     if not runs:
         raise UsageError(f"{target} holds explorations or comparisons only: whole runs are compared")
     return runs

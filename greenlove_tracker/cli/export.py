@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker.cli.base import cli, logs_of, print_problems
+from greenlove_tracker.cli.base import cli, logs_of, option, print_problems
 from greenlove_tracker.text.format import plural
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.records import COMPONENTS
@@ -31,9 +31,7 @@ COLUMNS = (
 
 @cli.command(short_help="Export every epoch as a row for other programs.")
 @click.argument("log_dir", required=False)
-@click.option(
-    "-o", "--output", metavar="FILE", default="epochs.json", help="file to write: .json or .csv; default epochs.json"
-)
+@option("-o", "--output FILE", "file to write: .json or .csv; default epochs.json", default="epochs.json")
 def export(log_dir: str | None, output: str) -> None:
     """Export every epoch of a run, or of all runs in a directory, as a row: JSON or CSV.
 

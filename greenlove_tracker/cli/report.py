@@ -7,14 +7,17 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
+from click import Choice, FloatRange, IntRange
 
 from greenlove_tracker.cli.base import (
     answer,
     cli,
     csv_option,
+    flag,
     json_option,
     logs_of,
     names_in,
+    option,
     print_problems,
     show_json,
     verbose_option,
@@ -36,56 +39,47 @@ _PRINTED = ("sums", "runs", "forecasts", "ledger", "metrics")
 
 
 _selection_options = with_options(
-    click.option(
-        "--since",
-        metavar="DATE",
-        help='count what was done from this date on (UTC): 2026-11-01, today, "last month"; 2026-11: that month',
+    option(
+        "--since DATE",
+        'count what was done from this date on (UTC): 2026-11-01, today, "last month"; 2026-11: that month',
     ),
-    click.option("--until", metavar="DATE", help="count only what was done before this date (UTC)"),
-    click.option("--group", "--project", "project", metavar="NAME", multiple=True, help="only this group of runs"),
-    click.option("--user", metavar="NAME", multiple=True, help="only runs of this user"),
-    click.option("--job", metavar="ID", multiple=True, help="only runs of this job"),
-    click.option("--host", metavar="NAME", multiple=True, help="only runs on this machine"),
-    click.option(
+    option("--until DATE", "count only what was done before this date (UTC)"),
+    option("--group", "--project NAME", "project", "only this group of runs", multiple=True),
+    option("--user NAME", "only runs of this user", multiple=True),
+    option("--job ID", "only runs of this job", multiple=True),
+    option("--host NAME", "only runs on this machine", multiple=True),
+    option(
         "--include-simulated",
         "simulated",
+        "count simulated runs in; they are left out if there are others",
         is_flag=True,
         default=None,
-        help="count simulated runs in; they are left out if there are others",
     ),
 )
 
 
 @cli.command(short_help="Report a run, a month or a whole directory.")
 @click.argument("logs", metavar="[RUN_ID|DIR|last]", required=False)
-@click.option(
-    "-o", "--output", metavar="FILE", help="file to write: .pdf, .html or .md; default report.pdf, or stdout for text"
-)
-@click.option("--text", "is_text", is_flag=True, help="on the terminal instead: a run's figures, a directory's sums")
-@click.option(
-    "--by", metavar="KEYS", help="with --text: sums by project, user, day, month, device, job, host, status, …"
-)
-@click.option("--month", metavar="2026-11", help="count only what was done in this month (UTC)")
-@click.option(
+@option("-o", "--output FILE", "file to write: .pdf, .html or .md; default report.pdf, or stdout for text")
+@flag("--text", "is_text", "on the terminal instead: a run's figures, a directory's sums")
+@option("--by KEYS", "with --text: sums by project, user, day, month, device, job, host, status, …")
+@option("--month 2026-11", "count only what was done in this month (UTC)")
+@option(
     "--format",
     "style",
-    type=click.Choice(["page", "cite", "latex", "model-card", "sci", "forecasts", "ledger", "metrics"]),
-    help="text for a paper or a model card; forecasts beside outcomes; an auditor's ledger (CSV); the best metrics",
+    "text for a paper or a model card; forecasts beside outcomes; an auditor's ledger (CSV); the best metrics",
+    type=Choice(["page", "cite", "latex", "model-card", "sci", "forecasts", "ledger", "metrics"]),
 )
 @_selection_options
 @json_option
 @csv_option
 @verbose_option
-@click.option("--runs", "n_runs", type=click.IntRange(min=1), help="what this many runs like the finished ones take")
-@click.option("--page-size", type=click.Choice(PAGE_SIZES), help="of a PDF; default: the setting page_size, A4")
-@click.option(
-    "--unit", type=click.Choice(["run", "epoch", "step", "sample", "token"]), help="for sci: unit of R; default run"
-)
-@click.option("--embodied", type=click.FloatRange(min=0), help="for sci: embodied emissions of all runs, gCO2e")
-@click.option(
-    "--processes", type=click.IntRange(min=1), help="that read; default: one for each 2,500 runs, at most one a core"
-)
-@click.option("--scheduler", metavar="ADDRESS", help="read with the workers of this Dask scheduler: tcp://host:8786")
+@option("--runs", "n_runs", "what this many runs like the finished ones take", type=IntRange(min=1))
+@option("--page-size", "of a PDF; default: the setting page_size, A4", type=Choice(PAGE_SIZES))
+@option("--unit", "for sci: unit of R; default run", type=Choice(["run", "epoch", "step", "sample", "token"]))
+@option("--embodied", "for sci: embodied emissions of all runs, gCO2e", type=FloatRange(min=0))
+@option("--processes", "that read; default: one for each 2,500 runs, at most one a core", type=IntRange(min=1))
+@option("--scheduler ADDRESS", "read with the workers of this Dask scheduler: tcp://host:8786")
 def report(
     logs: str | None,
     output: str | None,
