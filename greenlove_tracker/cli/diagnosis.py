@@ -14,13 +14,7 @@ from typing import Any
 
 import greenlove_tracker
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.machine.devices import (
-    RAPL_DIR,
-    CounterState,
-    cpu_counter_state,
-    nvml_gpus,
-    select_gpus,
-)
+from greenlove_tracker.machine.devices import RAPL_DIR, CounterState, cpu_counter_state, nvml_gpus, select_gpus
 from greenlove_tracker.machine.job import Ranks
 from greenlove_tracker.meter import GpuEnergy
 from greenlove_tracker.rendering import terminal

@@ -25,11 +25,7 @@ from greenlove_tracker.cli.base import (
     with_options,
     within_s,
 )
-from greenlove_tracker.projection.options import (
-    CustomSpeedup,
-    ProjectionOptions,
-    option_names,
-)
+from greenlove_tracker.projection.options import CustomSpeedup, ProjectionOptions, option_names
 from greenlove_tracker.projection.preemptions import SpotTerms
 from greenlove_tracker.vocabulary.errors import UsageError
 

@@ -28,14 +28,7 @@ from greenlove_tracker.logs.schema import cell
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.settings.config import setting_names
 from greenlove_tracker.settings.secret_masking import mask_secrets
-from greenlove_tracker.techniques.arm import (
-    Arm,
-    Task,
-    arm_of,
-    parts_of,
-    plan_of_parts,
-    seed_all,
-)
+from greenlove_tracker.techniques.arm import Arm, Task, arm_of, parts_of, plan_of_parts, seed_all
 from greenlove_tracker.techniques.compare import reason_of
 from greenlove_tracker.techniques.early_stopping import ACCURACY, TRAIN_LOSS, evaluated
 from greenlove_tracker.techniques.loading import with_batch_size
