@@ -16,7 +16,6 @@ from greenlove_tracker.exploration.random_state import (
     plain_value,
     put_back_random_state_values,
     random_state_values,
-    saved_generator,
 )
 
 
@@ -35,9 +34,7 @@ class PositionedBatches:
     def __init__(self, loader: Any) -> None:
         self._loader = loader
         self._has_state = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
-        parts: Mapping[str, Any] = getattr(loader, "__dict__", {})
-        sources = generators_within(part for name, part in parts.items() if name != "_iterator")
-        self._generators = list(filter(None, (saved_generator("", source) for source in sources)))
+        self._generators = generators_within(loader)
         self.first = ""
         self.n_done = 0
         self.differs = list[str]()

@@ -7,17 +7,15 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any
 
 import torch
 from torch import nn
 
-from greenlove_tracker.exploration.estimator import Estimator, device_of, plan_of
+from greenlove_tracker.exploration.estimator import ARGUMENT_NAMES, device_of, plan_of
 from greenlove_tracker.exploration.peak_memory import TrainingStep
 from greenlove_tracker.exploration.task import each_of, pieces_of
 from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, loss_of, samples_of, source_of
-from greenlove_tracker.settings.config import setting_names
 from greenlove_tracker.techniques.step import OwnStep
 from greenlove_tracker.techniques.technique import Parts, Technique
 from greenlove_tracker.vocabulary.comparisons import BASELINE
@@ -52,10 +50,7 @@ class Arm:
 
     def training_step(self) -> TrainingStep:
         """Return its step and what it trains, as they are now, for what measures its memory."""
-        if isinstance(self.step, OwnStep):
-            model = self.step.model
-        else:
-            model = self.parts["model"]
+        model = self.step.model if isinstance(self.step, OwnStep) else self.parts["model"]
         modules = tuple(m for m in (model, self.parts["criterion"]) if isinstance(m, nn.Module))
         return TrainingStep(modules, tuple(each_of(self.parts["optimizer"])), self.step, self.device)
 
@@ -81,8 +76,7 @@ def parts_of(task: Task, seed: int) -> Parts:
         UsageError: where it returns something else than a task does.
     """
     seed_all(seed)
-    takes = {*signature(Estimator).parameters, *setting_names()}
-    return pieces_of(task(), getattr(task, "__name__", "the task"), takes)
+    return pieces_of(task(), getattr(task, "__name__", "the task"), ARGUMENT_NAMES)
 
 
 def build_arm(task: Task, technique: Technique | None = None, *, seed: int = 0) -> Arm:
@@ -138,9 +132,9 @@ def check_is_new(parts: Mapping[str, Any], first: Mapping[str, Any]) -> None:
 
 def _changing(parts: Mapping[str, Any]) -> list[Any]:
     """Return what training changes: models, their parameters, and optimizers."""
-    models = [m for name in ("model", "criterion") for m in each_of(parts[name]) if isinstance(m, nn.Module)]
-    parameters = [parameter for model in models for parameter in model.parameters()]
-    return [*each_of(parts["model"]), *each_of(parts["optimizer"]), *parameters]
+    modules = [m for m in (parts["model"], parts["criterion"]) if isinstance(m, nn.Module)]
+    parameters = [parameter for module in modules for parameter in module.parameters()]
+    return [parts["model"], *each_of(parts["optimizer"]), *parameters]
 
 
 def plan_of_parts(parts: Mapping[str, Any]) -> TrainingPlan:
