@@ -301,9 +301,7 @@ class Checkpointer:
                 self.tracker = tracker
             elif tracker is not False:
                 given = {} if tracker is True else dict(tracker)
-                if n is not None or "total_steps" in given:
-                    given = self.resumed | given
-                self.tracker = own.enter_context(Tracker(n, **given))
+                self.tracker = own.enter_context(Tracker(n, **self.resumed | given))
             self._counts_steps = self.tracker is not tracker  # one of the user's own is told by their loop
             try:
                 while not self._is_over:
@@ -632,8 +630,8 @@ class Checkpointer:
             if state.get("is_sharded"):
                 self._state.load_shards(directory, self._ranks)
         was = manifest.conditions
-        now = conditions(self._ranks.world_size)
-        reasons = [f"{name} {now[name]} instead of {was.get(name)}" for name in now if now[name] != was.get(name)]
+        others = conditions(self._ranks.world_size).items() - was.items()
+        reasons = sorted(f"{name} {now} instead of {was.get(name)}" for name, now in others)
         event = CheckpointEvent(
             CheckpointAction.RESTORED,
             "",
