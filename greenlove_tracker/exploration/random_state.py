@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -51,8 +50,7 @@ _FUNCTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SavedState:
+class SavedState(NamedTuple):
     """A state that a pair of functions saves and puts back, by name."""
 
     name: str

@@ -36,7 +36,7 @@ from greenlove_tracker.exploration.object_tree import (
     objects_within,
     parts_of,
     slots_of,
-    values_of,
+    values_within,
     walk,
 )
 from greenlove_tracker.exploration.peak_memory import storages_of
@@ -118,7 +118,7 @@ class Snapshot:
             states.append(saved_generator(name, thing))
         self._undos += [(state.name, state.undo()) for state in states if state is not None]
         self._undos.append(("random states", put_process_back))
-        self._before = self._values()
+        self._before = values_within(self._watched.items(), self._kept)
         for loader in loaders:
             if getattr(loader, "_iterator", None) is not None:
                 loader._iterator = None  # the user's workers are set aside: the exploration starts others
@@ -133,7 +133,8 @@ class Snapshot:
             RestoreError: something could not be put back; all else was.
         """
         self.restore()
-        self.left_changed = changed_names(self._before, self._values())
+        now = values_within(self._watched.items(), self._kept)
+        self.left_changed = changed_names(self._before, now)
         if self.left_changed:
             names = self.left_changed[:_MOST_NAMES]
             if len(self.left_changed) > _MOST_NAMES:
@@ -165,9 +166,6 @@ class Snapshot:
                 "Training on would differ from a run that never explored: build the model and what trains it anew"
             ) from failures[0][1]
 
-    def _values(self) -> dict[str, Any]:
-        return values_of(objects_within(self._watched.items()), self._kept)
-
 
 def _undo_of(name: str, thing: Any) -> Callable[[], object] | None:
     """Return what puts a thing back; None of one that is only compared.
@@ -197,7 +195,7 @@ def _own_state(name: str, thing: Any) -> SavedState:
     is_pair = isinstance(thing, tuple | list) and len(thing) == 2
     if is_pair and all(callable(part) and not isinstance(part, nn.Module) for part in thing):
         return SavedState(name, *thing)
-    if all(callable(getattr(thing, method, None)) for method in ("state_dict", "load_state_dict")):
+    if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
         return SavedState(
             name,  # copied in both directions: many a state_dict is the object's own state
             lambda: copy.deepcopy(thing.state_dict()),
