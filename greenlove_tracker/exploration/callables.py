@@ -142,8 +142,10 @@ def _time_fits(fit: Callable[[int], object], sizes: Sequence[int], run: Explorat
                     used_gpus=0 if _is_without_cuda() else None,
                 )
     if len(times_s) < _LEAST_SIZES:
-        held = f"{run.budget_s:g} s held {len(times_s)} of the sizes"
-        raise UsageError(f"{held}, and three are needed: give smaller sizes or a larger budget_s")
+        n_sizes = len(times_s)
+        raise UsageError(
+            f"{run.budget_s:g} s held {n_sizes} sizes, and three are needed: give smaller sizes or a larger budget_s"
+        )
     return max(0.0, cold_s - run.record.trials[0].total_s)
 
 

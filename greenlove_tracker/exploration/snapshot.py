@@ -95,8 +95,7 @@ class Snapshot:
         self._kept: dict[int, Any] = {}  # held, so that no other object gets the id meanwhile
         self._undos: list[tuple[str, Callable[[], object]]] = []
         named = [(f"also_restore[{index}]", thing) for index, thing in enumerate(others)]
-        named += [("a model", model) for model in each_of(models)]
-        named += [("an optimizer", optimizer) for optimizer in each_of(optimizers)]
+        named += [("a model", m) for m in each_of(models)] + [("an optimizer", o) for o in each_of(optimizers)]
         for name, thing in walk(named, lambda thing: parts_of(thing) if id(thing) in self._kept else ()):
             undo = _undo_of(name, thing)
             if undo is not None:
@@ -230,11 +229,9 @@ def _storage_undo(storage: torch.UntypedStorage) -> Callable[[], None]:
     copied = torch.UntypedStorage(storage.nbytes()).copy_(storage)
 
     def undo() -> None:
-        if storage.device.type == "cpu":
-            now, before = (torch.empty(0, dtype=torch.uint8).set_(one) for one in (storage, copied))
-            if torch.equal(now, before):
-                return  # a file that is mapped into memory may be read-only
-        storage.copy_(copied)
+        now, before = (torch.empty(0, dtype=torch.uint8).set_(one) for one in (storage.cpu(), copied))
+        if not torch.equal(now, before):  # else a file that is mapped into memory may be read-only
+            storage.copy_(copied)
 
     return undo
 
