@@ -139,15 +139,15 @@ def _switch(name: str, name_of_setter: str | None = None) -> SavedState:
     def value() -> Any:  # None where this torch lacks the switch, or refuses it since its newer form was used
         with contextlib.suppress(AttributeError, RuntimeError):
             found = attrgetter(name)(torch)
-            return found if name_of_setter is None else found()
+            return found() if name_of_setter else found
 
     def put_back(was: Any) -> None:
         if was is None or value() == was:  # setting one of them may set others
             return
-        if name_of_setter is None:
-            setattr(attrgetter(owner)(torch), attribute, was)
-        else:
+        if name_of_setter:
             attrgetter(name_of_setter)(torch)(was)
+        else:
+            setattr(attrgetter(owner)(torch), attribute, was)
 
     return SavedState(name, value, put_back)
 
