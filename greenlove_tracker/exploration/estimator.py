@@ -18,7 +18,7 @@ from torch import nn
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
 from greenlove_tracker.exploration.peak_memory import TrainingStep, counted_updates, peak_of_steps
-from greenlove_tracker.exploration.snapshot import find_lr_schedulers, find_scalers_and_averages, is_plain, preserved
+from greenlove_tracker.exploration.snapshot import Snapshot, find_lr_schedulers, find_scalers_and_averages, is_plain
 from greenlove_tracker.exploration.task import each_of, pieces_of
 from greenlove_tracker.exploration.trials import (
     DEFAULT_BATCH_SIZE,
@@ -245,10 +245,10 @@ class Estimator:
         models = [self._model]
         if isinstance(criterion, nn.Module) or is_plain(criterion):
             models.append(criterion)
-        schedulers = find_lr_schedulers(self._training.optimizers, self._also_restore)
+        schedulers = find_lr_schedulers(self._training.optimizers)
         others = (*self._also_restore, *schedulers, *find_scalers_and_averages())
         data = self._watched["train_dataset"]
-        return preserved(models, self._training.optimizers, loaders=[data], others=others, watched=self._watched)
+        return Snapshot(models, self._training.optimizers, loaders=[data], others=others, watched=self._watched)
 
     def _run_trials(self, run: ExplorationRun) -> None:
         """Run what the scheduler requests, until it requests no more."""

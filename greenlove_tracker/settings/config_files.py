@@ -80,7 +80,7 @@ def of_rehearsal(env: Mapping[str, str]) -> list[Source]:
     directory = env.get(REHEARSAL_VARIABLE)
     if not directory:
         return []
-    return [Source("the rehearsal", {"log_dir": f"{directory}/logs", "export": "", "verbose": 0})]
+    return [Source("the rehearsal", {"log_dir": f"{Path(directory).parent}/logs", "export": "", "verbose": 0})]
 
 
 def unknown_variables(env: Mapping[str, str], names: Collection[str]) -> list[str]:

@@ -144,7 +144,7 @@ def _scheduled(parts: Parts, *, shape: Any, warmup: float, final: float) -> Part
     optimizer = each_of(parts["optimizer"])[0]
     if not isinstance(optimizer, Optimizer):
         raise NotApplicableError(f"the optimizer is a {type(optimizer).__name__}, not one of torch.optim's kind")
-    others = find_lr_schedulers(optimizer, ())
+    others = find_lr_schedulers(optimizer)
     if others:
         raise NotApplicableError(
             f"{type(others[0]).__name__} sets the learning rate already, and two schedules would undo each other: "

@@ -37,7 +37,7 @@ def _replaced(parts: Parts, *, rebuild: Callable[[Optimizer], Optimizer]) -> Par
     if not isinstance(old, Optimizer):
         raise NotApplicableError(f"the optimizer is a {type(old).__name__}, not one of torch.optim's kind")
     new = rebuild(old)
-    for scheduler in find_lr_schedulers(old, ()):  # goes on with the new one
+    for scheduler in find_lr_schedulers(old):  # goes on with the new one
         scheduler.optimizer = new
     return {**parts, "optimizer": new}
 
