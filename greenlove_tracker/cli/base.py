@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+from click import FloatRange
 
 import greenlove_tracker
 from greenlove_tracker.settings.config import DEFAULT_LOG_DIR, load_settings, setting_names
@@ -85,13 +86,12 @@ class Verb(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options that come first, or all of them."""
-        own = [p for p in self.params if isinstance(p, click.Option) and p.name != "help_all"]
-        is_all = ctx.meta.get("is_help_all") or len(own) <= _MOST_OPTIONS + 1
-        shown = own if is_all else [*own[:_MOST_OPTIONS], self.params[-1]]
-        records = [record for record in [p.get_help_record(ctx) for p in shown] if record is not None]
-        if records:
+        *options, help_all = [p for p in self.params if isinstance(p, click.Option)]
+        is_all = ctx.meta.get("is_help_all") or help_all.hidden
+        shown = options if is_all else [*options[:_MOST_OPTIONS], help_all]
+        if shown:
             with formatter.section("Options"):
-                formatter.write_dl(records)
+                formatter.write_dl(list(filter(None, (p.get_help_record(ctx) for p in shown))))
 
     def message(self, error: UsageError, given: Mapping[str, Any]) -> str:
         """Return the message of an error; an argument that no option gave keeps its name, as settings have it."""
@@ -107,14 +107,13 @@ class CommandVerb(Verb):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take apart what stands before the dashes and behind them."""
-        own = list(args)
         command = None
-        if "--" in own:
-            at = own.index("--")
-            command = own[at + 1 :]
-            own = own[:at]
+        if "--" in args:
+            at = args.index("--")
+            command = args[at + 1 :]
+            args = args[:at]
         ctx.meta["command"] = command
-        return super().parse_args(ctx, own)
+        return super().parse_args(ctx, args)
 
 
 def _option_of(parameter: click.Parameter) -> str:
@@ -176,7 +175,25 @@ def cli() -> None:
 cli.params.append(_help_all("show all commands"))
 
 
-# -- Options that several verbs have alike --
+# -- Options --
+
+
+def option(*words: str, **settings: Any) -> Callable[..., Any]:
+    """Return an option of a verb.
+
+    Args:
+        words: its names, the last of them with what it takes, ``--since DATE``, and its help.
+        settings: further ones, as of ``click.option``.
+    """
+    *names, text = words
+    declared = [name.partition(" ") for name in names]
+    takes = "".join(form for _, _, form in declared)
+    return click.option(*(name for name, _, _ in declared), metavar=takes or None, help=text, **settings)
+
+
+def flag(*words: str) -> Callable[..., Any]:
+    """Return an option that takes nothing."""
+    return option(*words, is_flag=True)
 
 
 def with_options(*options: Callable[..., Any]) -> Callable[..., Any]:
@@ -190,19 +207,17 @@ def with_options(*options: Callable[..., Any]) -> Callable[..., Any]:
     return add
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
-csv_option = click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
-verbose_option = click.option("-v", "--verbose", "is_verbose", is_flag=True, help="all: the method and sources too")
-page_option = click.option("-o", "--output", "page", metavar="FILE", help="also write to this .html, .pdf or .md")
-log_dir_option = click.option("--log-dir", metavar="DIR", help="where to write logs; default greenlove_logs")
-group_option = click.option("--group", "--project", "project", metavar="NAME", help="name to group runs by")
-within_option = click.option(
-    "--within", metavar="TIME", help='longest time, 48h, or when it must be done: "friday 18:00"'
-)
-country_option = click.option("--country", help="where it runs: DE, Germany, US-CA, us-east-1; default: the world")
+json_option = flag("--json", "as_json", "as JSON, on stdout")
+csv_option = flag("--csv", "as_csv", "as CSV, on stdout")
+verbose_option = flag("-v", "--verbose", "is_verbose", "all: the method and sources too")
+page_option = option("-o", "--output FILE", "page", "also write to this .html, .pdf or .md")
+log_dir_option = option("--log-dir DIR", "where to write logs; default greenlove_logs")
+group_option = option("--group", "--project NAME", "project", "name to group runs by")
+within_option = option("--within TIME", 'longest time, 48h, or when it must be done: "friday 18:00"')
+country_option = option("--country", "where it runs: DE, Germany, US-CA, us-east-1; default: the world")
 
 
-HOURS = click.FloatRange(min=0, min_open=True, max=1e7)  # a thousand years at most
+HOURS = FloatRange(min=0, min_open=True, max=1e7)  # a thousand years at most
 
 
 def within_time(text: str, now: datetime | None = None) -> datetime:
@@ -301,9 +316,11 @@ def show_screen(screen: str) -> None:
 
 def print_problems(problems: Sequence[Problem], n_left_out: int = 0) -> None:
     """Print on stderr what is not in a table, which has no room to say so."""
-    left_out = f"{plural(n_left_out, 'simulated run')} left out; --include-simulated counts them, marked"
-    for line in (*([left_out] if n_left_out else []), *problems):
-        click.echo(printable(f"! {line}"), err=True)
+    lines = [printable(f"! {problem}") for problem in problems]
+    if n_left_out:
+        lines.insert(0, f"! {plural(n_left_out, 'simulated run')} left out; --include-simulated counts them, marked")
+    for line in lines:
+        click.echo(line, err=True)
 
 
 def show_json(data: Any) -> None:
@@ -345,21 +362,16 @@ def logs_of(given: str | None, *, may_be_empty: bool = False, is_latest: bool = 
     from greenlove_tracker.logs.directory import Logs, is_readable, read_logs
 
     directory = load_settings().log_dir
-    if given not in (None, "last") or (given == "last" and Path(given).exists()):
-        text = str(given)
-        if "://" not in text and not Path(text).exists():
-            # Pages show a part of an id, and screens the project before it.
-            named = list(Path(directory).glob(f"*{glob.escape(Path(text).name)}*"))
-            if len(named) == 1:
-                text = str(named[0])
-        logs = read_logs(text)
-    else:
+    if given is None or given == "last":
         logs = read_logs(directory)
         if is_latest or given == "last":
-            ours = (run for run in reversed(logs.runs) if run.path.is_dir())
-            newest = next(filter(is_readable, ours), None)
-            if newest is not None:
-                logs = Logs(newest.path)
+            ours = (run for run in reversed(logs.runs) if run.path.is_dir() and is_readable(run))
+            logs = next((Logs(run.path) for run in ours), logs)
+    elif "://" in given or Path(given).exists():
+        logs = read_logs(given)
+    else:  # pages show a part of an id, and screens the project before it
+        named = list(Path(directory).glob(f"*{glob.escape(Path(given).name)}*"))
+        logs = read_logs(named[0] if len(named) == 1 else given)
     if may_be_empty or next(logs.readable(), None) is not None:
         return logs
     if logs.problems:
@@ -381,9 +393,9 @@ def needs_torch(who: str) -> None:
         raise MissingExtraError(f'{who} needs torch: pip install "greenlove-tracker[torch]"')
 
 
-def technique_names(text: str | None) -> list[str]:
-    """Return the names that ``--techniques`` gives, separated by commas."""
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
+def names_in(text: str | None) -> list[str]:
+    """Return the names that an option gives, separated by commas."""
+    return list(filter(None, map(str.strip, (text or "").split(","))))
 
 
 def check_command(command: Sequence[str]) -> None:

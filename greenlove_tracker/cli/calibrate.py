@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import click
+from click import FloatRange
 
-from greenlove_tracker.cli.base import cli, logs_of, show_screen
+from greenlove_tracker.cli.base import cli, logs_of, option, show_screen
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import UsageError
 
 
 @cli.command(short_help="Calibrate a machine's energy with a wall meter.")
 @click.argument("run_dir", metavar="RUN")
-@click.option("--wall-kwh", type=float, required=True, help="energy at the wall from the run's start to its end, kWh")
-@click.option(
+@option("--wall-kwh", "energy at the wall from the run's start to its end, kWh", type=float, required=True)
+@option(
     "--meter-error",
-    type=click.FloatRange(0, 1, max_open=True),
-    default=0.01,  # of a meter of class 1 (IEC 62053-21), as in metered power strips of racks
+    "error of the meter as a share, at 95%",
+    type=FloatRange(0, 1, max_open=True),
+    default=0.01,
     show_default=True,
-    help="error of the meter as a share, at 95%",
 )
-@click.option("--note", help="name of the meter, kept beside the figure")
+@option("--note", "name of the meter, kept beside the figure")
 def calibrate(run_dir: str, wall_kwh: float, meter_error: float, note: str | None) -> None:
     """Calibrate a machine: compare a finished run with a wall meter, and scale the machine's runs by the factor.
 

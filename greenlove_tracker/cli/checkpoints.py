@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from greenlove_tracker.cli.base import CommandVerb, answer, cli, json_option, needs_torch, verbose_option
-from greenlove_tracker.rendering.document import Column, Document, Paragraph, Table, number_columns
+from greenlove_tracker.rendering.document import Document, Paragraph, Table, columns
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import UsageError
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint
     from greenlove_tracker.vocabulary.checkpoints import RehearsedResume
 
-_COLUMNS = (  # kind and step stand in the name
-    *(Column(""), Column("epochs done"), *number_columns(("batches", "size"))),
-    *(Column("saved (UTC)"), Column("resume")),
-)
+_COLUMNS = [  # kind and step stand in the name
+    *columns({"": 1.0, "epochs done": 1.0}, ("batches", "size")),
+    *columns({"saved (UTC)": 1.0, "resume": 1.0}),
+]
 _RESUMES = {None: "not rehearsed", True: "identical *", False: "differs *"}
 
 

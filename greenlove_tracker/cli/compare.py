@@ -12,7 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker.cli import base
+from greenlove_tracker.cli.base import (
+    CommandVerb,
+    answer,
+    cli,
+    country_option,
+    flag,
+    group_option,
+    json_option,
+    log_dir_option,
+    logs_of,
+    names_in,
+    needs_torch,
+    option,
+    page_option,
+    verbose_option,
+)
 from greenlove_tracker.settings.config import load_settings
 from greenlove_tracker.techniques.technique import TECHNIQUES  # which loads no torch
 from greenlove_tracker.vocabulary.comparisons import BASELINE, Comparison
@@ -24,25 +39,25 @@ if TYPE_CHECKING:
     Groups = Sequence[tuple[str, Sequence[Run]]]
 
 
-@base.cli.command(
-    cls=base.CommandVerb,
+@cli.command(
+    cls=CommandVerb,
     options={"total_epochs": "--epochs", "techniques": "--techniques"},
     short_help="Measure what saves time and energy, or compare logged runs.",
 )
 @click.argument("targets", metavar="FILE.py:FUNCTION | RUNS_A RUNS_B", nargs=-1)
-@click.option("--techniques", metavar="A,B+C", help="comma-separated; techniques joined by + are used together")
-@click.option("--list", "lists", is_flag=True, help="list all techniques and what each does")
-@click.option("--budget", "budget_s", type=float, help="seconds for all trials together; default 120")
-@click.option("--full", "is_full", is_flag=True, help="train each to its end instead, as greenlove experiment does")
-@click.option("--epochs", type=int, help="epochs of the whole training; default: what the task says")
-@base.country_option
-@base.page_option
-@base.json_option
-@base.verbose_option
-@click.option("--batch-size", type=int, help="for a data set; default: what the task says, else 64")
-@click.option("--seed", type=int, help="seed of all random states; default 0")
-@base.group_option
-@base.log_dir_option
+@option("--techniques A,B+C", "comma-separated; techniques joined by + are used together")
+@flag("--list", "lists", "list all techniques and what each does")
+@option("--budget", "budget_s", "seconds for all trials together; default 120", type=float)
+@flag("--full", "is_full", "train each to its end instead, as greenlove experiment does")
+@option("--epochs", "epochs of the whole training; default: what the task says", type=int)
+@country_option
+@page_option
+@json_option
+@verbose_option
+@option("--batch-size", "for a data set; default: what the task says, else 64", type=int)
+@option("--seed", "seed of all random states; default 0", type=int)
+@group_option
+@log_dir_option
 def compare(
     targets: tuple[str, ...],
     lists: bool,
@@ -77,57 +92,36 @@ def compare(
         if options.pop("is_full"):
             if as_json or context.params["page"]:
                 raise UsageError("--full writes its report as files, and says where: leave --json and --output out")
-            code = _compare_whole(targets[0], arguments or (), **options)
-            context.exit(code)
+            context.exit(_compare_whole(targets[0], arguments or (), options))
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-            found = _compare_techniques(targets[0], arguments or (), **options)
-        base.answer(comparison_document(found), found)
+            found = _compare_techniques(targets[0], arguments or (), options)
+        answer(comparison_document(found), found)
         return
     for target in targets:
         if target.endswith(".py"):
             raise UsageError(f"{target} must name a function in it too, such as {target}:task")
-    given = [name for name, value in (options | {"": arguments}).items() if value not in (None, False)]
+    given = [f"--{name.removesuffix('_s').replace('_', '-')}" for name, value in options.items() if value]
+    if arguments is not None:
+        given.append("what stands after --")
     if given:
-        if given[0]:
-            option = f"--{given[0].removesuffix('_s').replace('_', '-')}"
-        else:
-            option = "what stands after --"
-        raise UsageError(f"logged runs are compared as they are: leave {option} out")
+        raise UsageError(f"logged runs are compared as they are: leave {given[0]} out")
     found, groups = _compare_logs(targets)
-    base.answer(comparison_document(found, groups), found)
+    answer(comparison_document(found, groups), found)
 
 
-def _compare_techniques(
-    target: str,
-    script_arguments: Sequence[str],
-    *,
-    techniques: str | None,
-    budget_s: float | None,
-    epochs: int | None,
-    batch_size: int | None,
-    seed: int | None,
-    log_dir: str | None,
-    **settings: str | None,
-) -> Comparison:
-    names = _known_techniques(techniques)
+def _compare_techniques(target: str, script_arguments: Sequence[str], options: dict[str, Any]) -> Comparison:
+    names = _known_techniques(options.pop("techniques"))
     from greenlove_tracker.exploration.estimator import changed_task
     from greenlove_tracker.exploration.task import load_task_function
-
-    task = changed_task(load_task_function(target, script_arguments), target, epochs, batch_size)
-    given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
-    if log_dir is None:
-        given["log_dir"] = load_settings().log_dir
-    else:
-        given["log_dir"] = log_dir
-    given["seed"] = seed or 0
     from greenlove_tracker.techniques.compare import compare as compare_in_trials
 
-    if budget_s is not None:
-        given["budget_s"] = budget_s
-    return compare_in_trials(task, names, **given)
+    function = load_task_function(target, script_arguments)
+    task = changed_task(function, target, options.pop("epochs"), options.pop("batch_size"))
+    given = {name: value for name, value in options.items() if value is not None}
+    return compare_in_trials(task, names, **{"log_dir": load_settings().log_dir, **given})
 
 
-def _compare_whole(target: str, script_arguments: Sequence[str], *, techniques: str | None, **options: Any) -> int:
+def _compare_whole(target: str, script_arguments: Sequence[str], options: dict[str, Any]) -> int:
     """Train a task to its end as it is and with each technique, as an experiment of its own; return the exit code.
 
     The file that describes it lies beside its results, so that it can be changed and run again.
@@ -135,23 +129,23 @@ def _compare_whole(target: str, script_arguments: Sequence[str], *, techniques: 
     from greenlove_tracker.cli.experiment import train_and_report
     from greenlove_tracker.experiments.definition import EXPERIMENTS_DIR, read_experiment
 
-    names = _known_techniques(techniques)
+    names = _known_techniques(options["techniques"])
     file, _, function = target.rpartition(":")
     if options["budget_s"] is not None:
         raise UsageError("--full trains to the end, however long that is: leave {argument} out", argument="budget_s")
     name = f"compare-{Path(file).stem}-{function}"
     directory = Path(options["log_dir"] or EXPERIMENTS_DIR, name).absolute()
-    described: dict[str, Any] = {"name": name, "task": f"{Path(file).absolute()}:{function}"}
-    described["arguments"] = list(script_arguments)
-    described["seeds"] = [options["seed"] or 0]
-    arms = {technique: technique.split("+") for technique in names}
-    described["arms"] = {BASELINE: [], **arms}
-    for key in ("epochs", "batch_size", "country"):
-        if options[key] is not None:
-            described[key] = options[key]
+    described: dict[str, Any] = {
+        "name": name,
+        "task": f"{Path(file).absolute()}:{function}",
+        "arguments": list(script_arguments),
+        "seeds": [options["seed"] or 0],
+        "arms": {BASELINE: [], **{technique: technique.split("+") for technique in names}},
+        "outputs": {"directory": str(directory)},
+    }
+    described |= {key: options[key] for key in ("epochs", "batch_size", "country") if options[key] is not None}
     if options["project"]:
         described["settings"] = {"project": options["project"]}
-    described["outputs"] = {"directory": str(directory)}
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "experiment.yaml"
     path.write_text(json.dumps(described, indent=2))  # which is YAML too
@@ -164,13 +158,13 @@ def _known_techniques(text: str | None) -> list[str]:
     Raises:
         UsageError: where there are none.
     """
-    names = base.technique_names(text)
+    names = names_in(text)
     if not names:
         raise UsageError(
             f"--techniques is needed, such as --techniques amp-bf16,compile: there are {', '.join(TECHNIQUES)} "
             "(greenlove compare --list says what each does)"
         )
-    base.needs_torch("comparing")
+    needs_torch("comparing")
     return names
 
 
@@ -184,7 +178,7 @@ def _compare_logs(targets: Sequence[str]) -> tuple[Comparison, Groups]:
     names = names if len(set(names)) == len(names) else list(targets)
     groups = [(name, _runs_of(target)) for name, target in zip(names, targets, strict=True)]
     from greenlove_tracker.extrapolation.run_comparison import compare_runs
-    from greenlove_tracker.report.comparison import learnt_differences
+    from greenlove_tracker.report.comparison_sides import learnt_differences
 
     found = compare_runs(groups)
     learnt = learnt_differences(groups)
@@ -198,7 +192,7 @@ def _runs_of(target: str) -> list[Run]:
     Raises:
         UsageError: where there is none.
     """
-    runs = [run for run in base.logs_of(target).readable() if not run.is_exploration]
+    runs = [run for run in logs_of(target).readable() if not run.is_exploration]
     if not runs:
         raise UsageError(f"{target} holds explorations or comparisons only: whole runs are compared")
     return runs

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from greenlove_tracker.cli.base import Verb, cli, json_option, show_json, show_screen
 from greenlove_tracker.rendering import terminal
-from greenlove_tracker.settings.config import Settings, load_settings, setting_names, settings_with_origins
+from greenlove_tracker.settings.config import load_settings, setting_names
 from greenlove_tracker.text.warn_once import WarnOnce
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.phases import Plan, phases_text
@@ -28,7 +28,8 @@ def config() -> None:
 @json_option
 def show(as_json: bool) -> None:
     """Show each setting and where it comes from: a file, a variable or the default."""
-    settings, origins = settings_with_origins()
+    settings = load_settings()
+    origins = settings.origins
     values = {name: _text(getattr(settings, name)) for name in setting_names()}
     if as_json:
         found = {}
@@ -37,10 +38,9 @@ def show(as_json: bool) -> None:
             found[name] = {"value": value, "from": origins[name].where if name in origins else "default"}
         show_json({"settings": found, "notes": settings.notes})
         return
-    defaults = {field.name: field.default for field in fields(Settings)}
     rows = [(name, values[name], origin.where) for name, origin in sorted(origins.items())]
     lines = terminal.table(rows, "<<<") if rows else ["Nothing is set."]
-    unset = [f"{name}={_text(defaults[name])}" for name in setting_names() if name not in origins]
+    unset = [f"{name}={text}" for name, text in values.items() if name not in origins]
     lines += ["", *terminal.wrap(f"Defaults: {', '.join(unset)}", "", "  ")]
     show_screen("\n".join([*lines, *(f"! {note}" for note in settings.notes)]))
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import click
-
-from greenlove_tracker.cli.base import cli, country_option, log_dir_option
+from greenlove_tracker.cli.base import cli, country_option, log_dir_option, option
 from greenlove_tracker.vocabulary.errors import MissingExtraError
 
 
 @cli.command(short_help="Tell the whole story in a minute: explore, train, compare, report.")
 @log_dir_option
-@click.option("-o", "--output", metavar="FILE", help="the report, a PDF; HTML beside; default demo.pdf")
+@option("-o", "--output FILE", "the report, a PDF; HTML beside; default demo.pdf")
 @country_option
 def demo(log_dir: str | None, output: str | None, country: str | None) -> None:
     """Forecast and track a small network that learns digits, compare an example with other GPUs, and write a report."""

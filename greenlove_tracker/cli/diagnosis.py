@@ -14,13 +14,7 @@ from typing import Any
 
 import greenlove_tracker
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.machine.devices import (
-    RAPL_DIR,
-    CounterState,
-    cpu_counter_state,
-    nvml_gpus,
-    select_gpus,
-)
+from greenlove_tracker.machine.devices import RAPL_DIR, CounterState, cpu_counter_state, nvml_gpus, select_gpus
 from greenlove_tracker.machine.job import Ranks
 from greenlove_tracker.meter import GpuEnergy
 from greenlove_tracker.rendering import terminal
@@ -121,10 +115,9 @@ def examine(settings: Settings) -> Diagnosis:
         _log_finding(Path(settings.log_dir)),
     ]
     can_measure = any(found.get(f"{c}_method") for c in COMPONENTS) or settings.is_simulated
+    beyond = ""
     if found.get("gpu_models"):
         beyond = beyond_gpus(settings.node_overhead, counts_host=bool(found.get("cpu_method")))
-    else:
-        beyond = ""
     return Diagnosis(tuple(findings), can_measure, *_full_load(found), beyond)
 
 
@@ -189,10 +182,7 @@ def _cpu_finding(found: Mapping[str, str]) -> Finding:
     name = found.get("cpu_model", "unknown")
     if method == "counter":
         return Finding("cpu", name, "counter", GOOD, found.get("cpu_scope", "") or "RAPL energy counter")
-    if "cpu_tdp_w" in found:
-        tdp = f"TDP of {found['cpu_tdp_w']} W"
-    else:
-        tdp = "rated power unknown"
+    tdp = f"TDP of {found['cpu_tdp_w']} W" if "cpu_tdp_w" in found else "rated power unknown"
     note = found.get("meter_note", "no counter was read")
     fix = _counter_fix()
     return Finding("cpu", name, _method(found, "cpu"), BAD if fix or not method else NEUTRAL, f"{tdp}; {note}", fix)
@@ -209,10 +199,8 @@ def _counter_fix() -> str:
 
 def _ram_finding(found: Mapping[str, str]) -> Finding:
     size = f"{found['ram_gb']} GiB" if "ram_gb" in found else "unknown"
-    if "ram_w" in found:
-        note = f"{found['ram_w']} W by size; no counter exists"
-    else:
-        note = found.get("meter_note", "")
+    by_size = f"{found['ram_w']} W by size; no counter exists" if "ram_w" in found else ""
+    note = by_size or found.get("meter_note", "")
     return Finding("ram", size, _method(found, "ram"), NEUTRAL if "ram_method" in found else BAD, note)
 
 
@@ -236,9 +224,8 @@ def _share_finding(found: Mapping[str, str]) -> Finding:
 
 
 def _log_finding(path: Path) -> Finding:
-    parent = path.absolute()
-    while not os.path.lexists(parent) and parent != parent.parent:
-        parent = parent.parent
+    whole = path.absolute()
+    parent = next(one for one in (whole, *whole.parents) if os.path.lexists(one))
     is_writable = parent.is_dir() and os.access(parent, os.W_OK)
     free_gb = shutil.disk_usage(parent).free / 1e9 if is_writable else 0.0
     if free_gb < _LEAST_FREE_GB:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from greenlove_tracker.cli.base import cli, json_option, show_json
+from greenlove_tracker.cli.base import cli, flag, json_option, option, show_json
 from greenlove_tracker.settings.config import load_settings
 
 
 @cli.command(short_help="Check what this machine can measure, and what to fix.")
 @json_option
-@click.option("--print-udev", is_flag=True, help="print the udev rule that keeps the CPU's energy counter readable")
-@click.option("--country", help="where this runs; default: the setting")
+@flag("--print-udev", "print the udev rule that keeps the CPU's energy counter readable")
+@option("--country", "where this runs; default: the setting")
 def doctor(as_json: bool, print_udev: bool, country: str | None) -> None:
     """Check how each component will be measured, what is missing, and the exact fix.
 

@@ -8,8 +8,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
+from click import IntRange
 
-from greenlove_tracker.cli.base import Verb, cli, show, wrote
+from greenlove_tracker.cli.base import Verb, cli, flag, option, show, wrote
 from greenlove_tracker.rendering.document import Block, Column, Document, Paragraph, Table
 from greenlove_tracker.text import console
 from greenlove_tracker.text import format as fmt
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.experiments.definition import Experiment
     from greenlove_tracker.experiments.dry_run import ExperimentForecast, GroupForecast
     from greenlove_tracker.experiments.progress import ExperimentProgress
-    from greenlove_tracker.report.comparison import ExperimentRecord
+    from greenlove_tracker.report.experiment_report import ExperimentRecord
     from greenlove_tracker.vocabulary.forecasting import Estimate
 
 
@@ -52,9 +53,9 @@ def experiment() -> None:
 
 @experiment.command(cls=ExperimentVerb, options={"budget_s": "--budget"}, short_help="Train the rest, and report.")
 @click.argument("file", metavar="FILE")
-@click.option("--dry-run", is_flag=True, help="forecast everything, and train nothing")
-@click.option("--budget", "budget_s", type=float, help="with --dry-run: seconds to explore; default 60")
-@click.option("--quiet", is_flag=True, help="print only errors")
+@flag("--dry-run", "forecast everything, and train nothing")
+@option("--budget", "budget_s", "with --dry-run: seconds to explore; default 60", type=float)
+@flag("--quiet", "print only errors")
 @click.pass_context
 def run(ctx: click.Context, file: str, dry_run: bool, budget_s: float | None, quiet: bool) -> None:
     """Run the trainings of an experiment one after another, and write the report of them all.
@@ -100,7 +101,7 @@ def train_and_report(described: Experiment, *, quiet: bool) -> int:
 
 @experiment.command(cls=ExperimentVerb, short_help="Rehearse the resume of one training of each group.")
 @click.argument("file", metavar="FILE")
-@click.option("--steps", type=click.IntRange(min=1), default=20, help="batches behind each resume")
+@option("--steps", "batches behind each resume", type=IntRange(min=1), default=20)
 @click.pass_context
 def rehearse(ctx: click.Context, file: str, steps: int) -> None:
     """Rehearse the resume of one training of each group, as greenlove checkpoints rehearse does.
@@ -114,14 +115,14 @@ def rehearse(ctx: click.Context, file: str, steps: int) -> None:
     from greenlove_tracker.experiments.definition import read_experiment
     from greenlove_tracker.experiments.one_run import COMMAND
 
-    is_identical = True
     described = read_experiment(file)
+    differs = False
     for run in {run.group: run for run in reversed(described.runs)}.values():
         command = [*COMMAND, file, run.key, os.devnull, "--outputs", str(described.outputs)]
         found, said = rehearsal.rehearse(command, steps)
         show(Document(run.name, "", "", verdict=f"{run.name}: {found.sentence}.", blocks=tuple(map(Paragraph, said))))
-        is_identical = is_identical and not found.differs
-    ctx.exit(0 if is_identical else 1)
+        differs |= bool(found.differs)
+    ctx.exit(int(differs))
 
 
 @experiment.command(cls=ExperimentVerb, short_help="Write the report again, from the logs.")
@@ -150,54 +151,42 @@ def report(file: str) -> None:
 
 
 def _report(described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str], *, shows: bool) -> None:
-    """Write the reports that the file asks for, and show the result.
-
-    Raises:
-        UsageError: where one cannot be written; the others are.
-    """
+    """Write the reports that the file asks for, and show the result."""
     from greenlove_tracker.report.build import write_document
-    from greenlove_tracker.report.comparison import experiment_document
+    from greenlove_tracker.report.experiment_report import experiment_document
 
     if not any(training.runs for training in progress.runs):
         return  # each training was told of by then
     content = experiment_document(_record(described, progress, reasons))
     if shows:
         show(content)
-    problems = list[UsageError]()
     for suffix in described.reports:
-        try:
-            path = write_document(content, described.outputs / f"report.{suffix}")
-        except UsageError as error:
-            problems.append(error)
-            continue
+        path = write_document(content, described.outputs / f"report.{suffix}")
         if shows:
             wrote(path)
-    if problems:
-        raise problems[0]
 
 
 def _record(described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str]) -> ExperimentRecord:
     """Return what the report is made of."""
     from greenlove_tracker.experiments.whole_training import whole_training
-    from greenlove_tracker.report.comparison import ExperimentRecord
+    from greenlove_tracker.report.experiment_report import ExperimentRecord
 
     groups = [
         (name, tuple(whole_training(training.runs) for training in trainings if training.runs))
         for name, trainings in progress.groups(described.baseline)
     ]
-    without_run = [training for training in progress.runs if not training.runs]
-    unfinished = [run for run in progress.left if run.runs]
     notes = [*progress.notes]
-    for run in unfinished:
-        name = run.planned.name
-        reason = reasons.get(name) or run.reason
-        notes.append(f"{name}: {run.state}{f', {reason}' if reason else ''}")
+    for run in progress.left:
+        if run.runs:
+            reason = reasons.get(run.planned.name) or run.reason
+            notes.append(f"{run.planned.name}: {', '.join(filter(None, (run.state, reason)))}")
+    not_run = [run.planned.name for run in progress.runs if not run.runs]
     use = progress.use
     return ExperimentRecord(
         name=described.name,
         sha256=described.sha256,
         groups=tuple(groups),
-        not_run=tuple((run.planned.name, reasons.get(run.planned.name, "not begun yet")) for run in without_run),
+        not_run=tuple((name, reasons.get(name, "not begun yet")) for name in not_run),
         notes=tuple(notes),
         budget={quantity: (use[quantity], limit) for quantity, limit in described.budget.limits.items()},
     )
@@ -263,19 +252,14 @@ def _limit_text(forecast: ExperimentForecast, quantity: str, limit: float) -> st
     used = forecast.progress.use[quantity]
     probability = forecast.over.get(quantity)
     spent = f", of which {text(used)} is used" if used else ""
-    if probability is None:
-        holds = "whether it holds is not known"
-    else:
-        holds = f"holds with {fmt.chance(1 - probability)}"
+    holds = "whether it holds is not known" if probability is None else f"holds with {fmt.chance(1 - probability)}"
     return f"budget: {name} {text(limit)}{spent}: {holds}"
 
 
 def _group_lines(group: GroupForecast) -> list[str]:
     """Return what else is known of a group: its plan, why it was not explored, and what to beware of."""
-    facts = [fact for fact in (group.plan, group.stop) if fact]
-    lines = []
-    if facts:
-        lines.append(f"{group.group}: {' · '.join(facts)}")
+    facts = " · ".join(filter(None, (group.plan, group.stop)))
+    lines = [f"{group.group}: {facts}"] if facts else []
     if group.reason:
         lines.append(f"! {group.group} is in no sum: {group.reason}")
     lines += [f"! {group.group}: {warning}" for warning in group.warnings]

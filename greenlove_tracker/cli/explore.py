@@ -15,6 +15,7 @@ from greenlove_tracker.cli.base import (
     log_dir_option,
     logs_of,
     needs_torch,
+    option,
     show,
     show_json,
     within_option,
@@ -30,17 +31,17 @@ from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 )
 @click.argument("task", metavar="[FILE.py:FUNCTION]", required=False)
 @click.argument("script_arguments", metavar="[-- ARGUMENTS]", nargs=-1, type=click.UNPROCESSED)
-@click.option("--epochs", type=int, help="epochs of the whole training")
-@click.option("--steps", type=int, help="optimizer steps of the whole training, instead of its epochs")
-@click.option("--batch-size", type=int, help="for a data set, default 64; a DataLoader has its own")
-@click.option("--budget", "budget_s", type=float, help="seconds to explore; default 30")
+@option("--epochs", "epochs of the whole training", type=int)
+@option("--steps", "optimizer steps of the whole training, instead of its epochs", type=int)
+@option("--batch-size", "for a data set, default 64; a DataLoader has its own", type=int)
+@option("--budget", "budget_s", "seconds to explore; default 30", type=float)
 @within_option
 @country_option
 @group_option
 @log_dir_option
 @json_option
-@click.option("--workload", help="language, vision, speech, recommendation, graph or other; default: guessed from it")
-@click.option("--precision", help="fp32 (strict), tf32, bf16 (fp16, amp too) or fp8; default: seen in its first step")
+@option("--workload", "language, vision, speech, recommendation, graph or other; default: guessed from it")
+@option("--precision", "fp32 (strict), tf32, bf16 (fp16, amp too) or fp8; default: seen in its first step")
 def explore(
     task: str | None,
     script_arguments: tuple[str, ...],
@@ -78,11 +79,9 @@ def explore(
     from greenlove_tracker.exploration.estimator import ARGUMENT_NAMES, Estimator
     from greenlove_tracker.exploration.task import load_task_function, pieces_of
 
-    if limit_s is None:
-        options["max_hours"] = None
-    else:
-        options["max_hours"] = limit_s / SECONDS_PER_HOUR
     chosen = {name: value for name, value in options.items() if value is not None}
+    if limit_s is not None:
+        chosen["max_hours"] = limit_s / SECONDS_PER_HOUR
     pieces = pieces_of(load_task_function(task, script_arguments)(), task, ARGUMENT_NAMES)
     arguments = {"asks": False} | pieces | chosen
     if epochs is not None or steps is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker.cli.base import cli, logs_of, print_problems
+from greenlove_tracker.cli.base import cli, logs_of, option, print_problems
 from greenlove_tracker.text.format import plural
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.records import COMPONENTS
@@ -31,9 +31,7 @@ COLUMNS = (
 
 @cli.command(short_help="Export every epoch as a row for other programs.")
 @click.argument("log_dir", required=False)
-@click.option(
-    "-o", "--output", metavar="FILE", default="epochs.json", help="file to write: .json or .csv; default epochs.json"
-)
+@option("-o", "--output FILE", "file to write: .json or .csv; default epochs.json", default="epochs.json")
 def export(log_dir: str | None, output: str) -> None:
     """Export every epoch of a run, or of all runs in a directory, as a row: JSON or CSV.
 
@@ -56,10 +54,7 @@ def export(log_dir: str | None, output: str) -> None:
     print_problems(list(problems))
     runs = plural(chosen.total.n_runs, "run")
     n_without = chosen.total.n_runs - len({row["run_id"] for row in rows})
-    if n_without:
-        without = f", {n_without:,} of which have no epochs"
-    else:
-        without = ""
+    without = f", {n_without:,} of which have no epochs" if n_without else ""
     click.echo(f"wrote {plural(len(rows), 'row')} of {runs}{without}, to {written}", err=True)
 
 
@@ -68,10 +63,7 @@ def epoch_rows(run: Run) -> list[dict[str, Any]]:
     from greenlove_tracker.logs.schema import cell, flat_values
 
     rows = []
-    if run.knows_carbon_intensity:
-        intensity = run.carbon_intensity
-    else:
-        intensity = None
+    intensity = run.carbon_intensity if run.knows_carbon_intensity else None
     for rank in run.rows:
         metrics = _metrics_by_epoch(run, rank)
         for epoch in run.epochs_of(rank):
@@ -119,7 +111,10 @@ def exported(rows: Sequence[Mapping[str, Any]], suffix: str) -> str:
     from greenlove_tracker.logs.csvio import csv_text
     from greenlove_tracker.logs.schema import cell
 
-    names = sorted({name for row in rows for name in row["metrics"]})
-    flat = [{**row, **{f"metric.{name}": row["metrics"].get(name) for name in names}} for row in rows]
-    texts = [{n: cell(v) if isinstance(v, bool) else v for n, v in row.items() if n != "metrics"} for row in flat]
-    return csv_text([*COLUMNS, *(f"metric.{name}" for name in names)], texts)
+    flat = []
+    for row in rows:
+        metrics = {f"metric.{name}": value for name, value in row["metrics"].items()}
+        own = {name: row[name] for name in COLUMNS}
+        flat.append({**own, "is_complete": cell(row["is_complete"]), **metrics})
+    names = {name for row in flat for name in row}
+    return csv_text([*COLUMNS, *sorted(names - set(COLUMNS))], flat)

@@ -8,8 +8,25 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 import click
+from click import Choice
 
-from greenlove_tracker.cli import base
+from greenlove_tracker.cli.base import (
+    HOURS,
+    CommandVerb,
+    answer,
+    become,
+    check_command,
+    cli,
+    json_option,
+    names_in,
+    option,
+    page_option,
+    verbose_option,
+    wait_first,
+    within_option,
+    within_time,
+    wrote,
+)
 from greenlove_tracker.settings.config import Settings, load_settings
 from greenlove_tracker.text import console
 from greenlove_tracker.text import format as fmt
@@ -28,29 +45,25 @@ _OPTIONS = {
 }
 
 
-@base.cli.command(
-    cls=base.CommandVerb, options=_OPTIONS, short_help="Find when and where a training emits or costs least."
-)
+@cli.command(cls=CommandVerb, options=_OPTIONS, short_help="Find when and where a training emits or costs least.")
 @click.argument("log_dir", required=False)
-@click.option("--hours", type=base.HOURS, help="hours the training takes, instead of a log")
-@click.option("--kwh", type=base.HOURS, help="its energy; default: the log's")
-@base.within_option
-@click.option("--country", metavar="A,B", help="where it can run, here first: DE,GB,US-CA; default: the log's")
-@click.option(
-    "--intensity",
-    metavar="NAME|FILE",
-    help="carbon intensity by the hour: live, neso, eia, … ask the network; a CSV file, also of hours to come; "
-    "table; mock",
+@option("--hours", "hours the training takes, instead of a log", type=HOURS)
+@option("--kwh", "its energy; default: the log's", type=HOURS)
+@within_option
+@option("--country A,B", "where it can run, here first: DE,GB,US-CA; default: the log's")
+@option(
+    "--intensity NAME|FILE",
+    "carbon intensity by the hour: live, neso, eia, … ask the network; a CSV file, also of hours to come; table; mock",
 )
-@click.option("--by", type=click.Choice(["co2e", "cost"]), default="co2e", show_default=True, help="what to minimise")
-@click.option("--tariff", metavar="TABLE|FILE", help="price of electricity by the hour: 'base 0.20; peak 0.32 17-21'")
-@click.option("--emit", type=click.Choice(["slurm"]), help="print a job file for Slurm that starts COMMAND then")
-@base.page_option
-@click.option("--electricity-price", type=float, help="USD per kWh, the same at all hours")
-@click.option("--threshold", type=float, metavar="G", help="start COMMAND when the grid is at or below G gCO2e/kWh")
-@click.option("--max-wait", default="6h", metavar="SPAN", help="with --threshold: start anyway after this; default 6h")
-@base.json_option
-@base.verbose_option
+@option("--by", "what to minimise", type=Choice(["co2e", "cost"]), default="co2e", show_default=True)
+@option("--tariff TABLE|FILE", "price of electricity by the hour: 'base 0.20; peak 0.32 17-21'")
+@option("--emit", "print a job file for Slurm that starts COMMAND then", type=Choice(["slurm"]))
+@page_option
+@option("--electricity-price", "USD per kWh, the same at all hours", type=float)
+@option("--threshold G", "start COMMAND when the grid is at or below G gCO2e/kWh", type=float)
+@option("--max-wait SPAN", "with --threshold: start anyway after this; default 6h", default="6h")
+@json_option
+@verbose_option
 def plan(
     log_dir: str | None,
     hours: float | None,
@@ -114,7 +127,7 @@ def plan(
     )
     document = plan_document(advice, job.about)
     if emit is None:
-        base.answer(document, plan_record(advice, job.about))
+        answer(document, plan_record(advice, job.about))
         return
     from greenlove_tracker.rendering import terminal
     from greenlove_tracker.report.build import write_document
@@ -123,7 +136,7 @@ def plan(
     start = advice.start_utc if advice.is_worth_waiting else now
     file = slurm_file(command or (), start, now=now, duration_s=job.longest_s, reason=headline(advice))
     if page is not None:
-        base.wrote(write_document(document, page))
+        wrote(write_document(document, page))
     console.say(terminal.render(document, brief=not is_verbose))
     click.echo(file, nl=False)
 
@@ -142,11 +155,11 @@ def _start_below(
     """
     from greenlove_tracker.scheduling.wait_loop import wait_for_low_carbon
 
-    base.check_command(command)
+    check_command(command)
     intensity = intensity or load_settings().intensity or "live"
-    base.wait_first(lambda: wait_for_low_carbon(threshold, max_wait, intensity=intensity, country=country))
+    wait_first(lambda: wait_for_low_carbon(threshold, max_wait, intensity=intensity, country=country))
     if command:
-        base.become(command)
+        become(command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +219,7 @@ def _deadline(text: str | None, settings: Settings, now: datetime) -> datetime:
     from greenlove_tracker.scheduling.times import WHEN_FORMS, parse_when
 
     if text is not None:
-        return base.within_time(text, now)
+        return within_time(text, now)
     if not settings.deadline_utc:
         raise UsageError(f"give --within, how soon the training must be done: 24h, {WHEN_FORMS}")
     # As the setting has it everywhere, a time without a zone is in UTC; on the command line it is local.
@@ -219,7 +232,7 @@ def _deadline(text: str | None, settings: Settings, now: datetime) -> datetime:
 def _regions(asked: str | None, settings: Settings, run: Run | None) -> list[str] | None:
     """Return the places of the command line, else of the settings or the log; None where none is known."""
     if asked is not None:
-        names = [name.strip() for name in asked.split(",") if name.strip()]
+        names = names_in(asked)
         if not names:
             raise UsageError('--country names none: such as "DE" or "DE,GB"')
         return names
@@ -235,18 +248,13 @@ def _price(tariff: str | None, usd_per_kwh: float | None, by: str, settings: Set
     """
     if tariff is not None and usd_per_kwh is not None:
         raise UsageError("--tariff and --electricity-price: choose one")
-    text = tariff
-    if not text and usd_per_kwh is None:
-        text = settings.electricity_tariff
+    text = tariff or (settings.electricity_tariff if usd_per_kwh is None else "")
     if text:
         from greenlove_tracker.grid.tariff import parse_tariff
 
         return parse_tariff(text)
     if by == "cost":
         raise UsageError("--by cost needs --tariff, the price of electricity by the hour: base 0.20; peak 0.32 17-21")
-    if run is None or run.electricity_price is None:
-        logged = None
-    else:
-        logged = run.electricity_price.value
-    known = (usd_per_kwh, settings.electricity_price_usd_per_kwh, logged)
+    logged = run.electricity_price if run is not None else None
+    known = (usd_per_kwh, settings.electricity_price_usd_per_kwh, logged.value if logged else None)
     return next((price for price in known if price is not None), None)

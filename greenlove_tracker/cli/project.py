@@ -8,25 +8,24 @@ from functools import partial
 from typing import Any
 
 import click
+from click import IntRange
 
 from greenlove_tracker.cli.base import (
     HOURS,
     answer,
     cli,
     csv_option,
+    flag,
     json_option,
+    names_in,
     needs_torch,
+    option,
     page_option,
-    technique_names,
     verbose_option,
     with_options,
     within_s,
 )
-from greenlove_tracker.projection.options import (
-    CustomSpeedup,
-    ProjectionOptions,
-    option_names,
-)
+from greenlove_tracker.projection.options import CustomSpeedup, ProjectionOptions, option_names
 from greenlove_tracker.projection.preemptions import SpotTerms
 from greenlove_tracker.vocabulary.errors import UsageError
 
@@ -45,17 +44,15 @@ def _options_of(kind: type) -> Callable[[Callable[..., None]], Callable[..., Non
     short_help="Choose where to train: here or on a rented GPU.",
 )
 @click.argument("log_dir", required=False)
-@click.option("--hours", type=HOURS, help="hours the training takes here, instead of a log; needs --gpu for its energy")
+@option("--hours", "hours the training takes here, instead of a log; needs --gpu for its energy", type=HOURS)
 @_options_of(ProjectionOptions)
-@click.option("--spot", is_flag=True, help="advise on a spot machine: this one, or the one --target")
+@flag("--spot", "advise on a spot machine: this one, or the one --target")
 @_options_of(SpotTerms)
-@click.option("--list", "lists", is_flag=True, help="list the GPUs that are known, and prices; of a name: --list H100")
-@click.option(
-    "--speedups", "shows_speedups", is_flag=True, help="show only how much faster each --target is than --gpu"
-)
-@click.option("--memory", "task", metavar="FILE.py:FUNCTION", help="estimate a PyTorch training's GPU memory")
-@click.option("--techniques", metavar="A,B+C", default="", help="with --memory: a row for each")
-@click.option("--batch-size", type=click.IntRange(min=1), help="with --memory: for a data set, default 64")
+@flag("--list", "lists", "list the GPUs that are known, and prices; of a name: --list H100")
+@flag("--speedups", "shows_speedups", "show only how much faster each --target is than --gpu")
+@option("--memory FILE.py:FUNCTION", "task", "estimate a PyTorch training's GPU memory")
+@option("--techniques A,B+C", "with --memory: a row for each", default="")
+@option("--batch-size", "with --memory: for a data set, default 64", type=IntRange(min=1))
 @page_option
 @json_option
 @csv_option
@@ -89,7 +86,7 @@ def project(
     elif shows_speedups:
         _show_speedups(options)
     elif task is not None:
-        _show_memory(task, technique_names(techniques), batch_size)
+        _show_memory(task, names_in(techniques), batch_size)
     else:
         if hours is not None and log_dir is not None:
             raise UsageError(f"--hours is for a training without a log: leave it out, or {log_dir}")
@@ -105,10 +102,12 @@ def _project(
 ) -> None:
     """Show a training here and elsewhere, or one row of it on a spot machine."""
     from greenlove_tracker.projection import from_log as comparison
-    from greenlove_tracker.report import projection_report
+    from greenlove_tracker.report.projection_record import projection_record, projection_values
+    from greenlove_tracker.report.projection_report import projection_document
 
-    compare = partial(comparison.compare_log, log_dir)
-    if hours is not None:
+    if hours is None:
+        compare = partial(comparison.compare_log, log_dir)
+    else:
         compare = partial(comparison.compare_hours, hours)
     found, decision = comparison.decided(compare, chosen)
     rows = found.projections
@@ -119,20 +118,18 @@ def _project(
 
         row = row_for_spot(rows, chosen.gpus)
         advice = spot_advice_of(row, spot_terms, found.options.price_usd_per_gpu_hour)
-        at = f"on {row.billed_gpus} × {row.name}"
-        if row.offer:
-            at += f" at {row.offer.provider}"
-        text = " · ".join(part for part in (*about, at) if part)
+        machine = f"on {row.billed_gpus} × {row.name}"
+        at = f"{machine} at {row.offer.provider}" if row.offer else machine
+        text = " · ".join(filter(None, (*about, at)))
         answer(spot_document(advice, text), spot_record(advice, text))
         return
     asked = click.get_current_context().params
     is_list = bool(chosen.include_all or chosen.gpus) and not asked["is_verbose"] and asked["page"] is None
-    if is_list:
-        asked["is_verbose"] = True
+    asked["is_verbose"] |= is_list
     answer(
-        projection_report.projection_document(rows, about, decision, chosen.today, is_list=is_list),
-        projection_report.projection_record(rows, about, decision),
-        list(map(projection_report.projection_values, rows)),
+        projection_document(rows, about, decision, chosen.today, is_list=is_list),
+        projection_record(rows, about, decision),
+        list(map(projection_values, rows)),
     )
 
 
@@ -156,9 +153,7 @@ def _show_speedups(options: dict[str, Any]) -> None:
 
     if options["local_gpu"] is None or not options["gpus"]:
         raise UsageError('--speedups needs both GPUs: --gpu "RTX 3090" --target L40S')
-    workload = options["workload"]
-    if workload is not None:
-        workload = workload_named(workload)
+    workload = workload_named(options["workload"]) if options["workload"] is not None else None
     here = recognise(options["local_gpu"])
     precision = precision_named(options["precision"] or usual_precision(here))
     there = [recognise(name) for name in options["gpus"]]
@@ -178,10 +173,7 @@ def _show_memory(target: str, techniques: Sequence[str], batch_size: int | None)
     function = load_task_function(target, ())
     rows = estimate_memory(changed_task(function, target, batch_size=batch_size), techniques)
     sizes = {row.batch_size for row in rows if row.batch_size is not None}
-    if len(sizes) == 1:
-        about = f"{target}, batches of {min(sizes):,}"
-    else:
-        about = target
+    about = f"{target}, batches of {min(sizes):,}" if len(sizes) == 1 else target
     answer(memory_document(rows, about), memory_record(rows, about))
 
 
@@ -191,20 +183,16 @@ def _spot_terms(is_spot: bool, options: dict[str, Any]) -> dict[str, Any]:
     Raises:
         UsageError: where there are any without it, or with it those that only a choice of machines goes by.
     """
-    terms = {}
-    for name in _SPOT_TERMS:
-        value = options.pop(name)
-        if value is not None:
-            terms[name] = value
+    given = {name: options.pop(name) for name in _SPOT_TERMS}
+    terms = {name: value for name, value in given.items() if value is not None}
     if terms and not is_spot:
         raise UsageError("{argument} is for --spot: give both", argument=next(iter(terms)))
     limit = next((name for name in _OF_A_CHOICE if options[name] is not None), None)
     if is_spot and limit is not None:
         raise UsageError("{argument} is for a choice of machines, --spot about one: leave one out", argument=limit)
-    rate = terms.get("preemptions_per_hour")
-    if rate is not None:
+    if "preemptions_per_hour" in terms:
         forms = "{argument} takes 0.05, or 0.05,0.02,0.12 (with its range)"
-        terms["preemptions_per_hour"] = _figure(rate, forms, "preemptions_per_hour")
+        terms["preemptions_per_hour"] = _figure(terms["preemptions_per_hour"], forms, "preemptions_per_hour")
     return terms
 
 
@@ -215,14 +203,13 @@ def _figure(text: str, forms: str, argument: str) -> float | tuple[float, float,
         UsageError: for anything else.
     """
     try:
-        values = tuple(float(part) for part in text.split(","))
+        value, *bounds = map(float, text.split(","))
+        if not bounds:
+            return value
+        lower, upper = bounds
     except ValueError:
-        values = ()
-    if len(values) not in (1, 3):
-        raise UsageError(f"{forms}, not {text!r}", argument=argument)
-    if len(values) == 1:
-        return values[0]
-    return (values[0], values[1], values[2])
+        raise UsageError(f"{forms}, not {text!r}", argument=argument) from None
+    return value, lower, upper
 
 
 def parse_speedups(texts: Sequence[str]) -> CustomSpeedup | dict[str, CustomSpeedup] | None:

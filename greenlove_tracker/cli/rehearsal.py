@@ -43,42 +43,36 @@ def rehearse(command: Sequence[str], steps: int) -> tuple[RehearsedResume, list[
         _run(command, directory, "straight", steps)
         points = [point for point in RehearsalPoint if _told(directory, f"{point}-straight")]
         if not points:
-            raise UsageError(_why_nothing(directory))
+            raise UsageError(
+                "the training ended before it could be saved and resumed: it needs 4 batches or 2 epochs at least. It "
+                f"said: {_last_words(directory)}"
+            )
         said = list[str]()
         differs = ""
-        steps_compared = [steps]
-        variables = dict[str, None]()
+        n_compared = steps
+        variables = list[str]()
         for point in points:
             console.say(f"greenlove: rehearsing: resumed {_IN_WORDS[point]}")
-            straight = _told(directory, f"{point}-straight")[-1]
-            try:
-                _run(command, directory, point, steps)
-                found = _compared(directory, f"{point}-straight", f"{point}-resumed")
-            except UsageError as error:
-                found = _Compared(f"the resume: it fails ({error})")
-            if found.reason:  # is it the same each time?
-                for file in directory.glob(f"{point}-resumed-*"):
-                    file.rename(directory / file.name.replace("resumed", "before"))
-                _run(command, directory, point, steps)
-                if _compared(directory, f"{point}-before", f"{point}-resumed").first:
-                    found.reason = "two resumes from the same checkpoint differ too, so the training itself does"
-            steps_compared.append(straight["steps"])
-            behind = f"at step {straight['from']:,}, and trained on for {fmt.plural(straight['steps'], 'step')}"
+            straight = _told(directory, f"{point}-straight")
+            found = _resumed(command, directory, point, steps, straight)
+            last = straight[-1]
+            n_compared = min(n_compared, last["steps"])
+            behind = f"at step {last['from']:,}, and trained on for {fmt.plural(last['steps'], 'step')}"
             result = f"differs in {found.first}" if found.first else "identical"
             said.append(f"Resumed {_IN_WORDS[point]}, {behind}: {result}.")
             if found.reason:
                 said.append(f"Likeliest reason: {found.reason}.")
             else:
-                variables |= dict.fromkeys(found.variables)
+                variables += found.variables
             differs = differs or found.first
         manifest = CheckpointStore(directory / points[0]).listing()[0].manifest
         now = datetime.now(UTC).isoformat()
-        result_kept = RehearsedResume(now, min(steps_compared), tuple(points), differs, manifest.conditions)
+        result_kept = RehearsedResume(now, n_compared, tuple(points), differs, manifest.conditions)
         CheckpointStore((directory / "directory.txt").read_text("utf-8")).keep_rehearsal(result_kept)
     if variables:
         said.append(
-            f"These variables of the script are others after a resume: {', '.join(variables)}. One that decides "
-            "something later, such as a count of epochs without progress, belongs into checkpointer.values."
+            f"These variables of the script are others after a resume: {', '.join(dict.fromkeys(variables))}. One that "
+            "decides something later, such as a count of epochs without progress, belongs into checkpointer.values."
         )
     return result_kept, said
 
@@ -98,10 +92,28 @@ class _Compared:
     variables: Sequence[str] = ()
 
 
-def _compared(directory: Path, before: str, after: str) -> _Compared:
+def _resumed(
+    command: Sequence[str], directory: Path, point: str, steps: int, straight: Sequence[Mapping[str, Any]]
+) -> _Compared:
+    """Resume a training, and compare it with the straight one; where it differs, with another resume too."""
+    resumed = f"{point}-resumed"
+    try:
+        _run(command, directory, point, steps)
+        once = _told(directory, resumed)
+        found = _compared(straight, once)
+    except UsageError as error:
+        return _Compared(f"the resume: it fails ({error})")
+    if found.reason:
+        _run(command, directory, point, steps)
+        if _compared(once, _told(directory, resumed)).first:
+            found.reason = "two resumes from the same checkpoint differ too, so the training itself does"
+    return found
+
+
+def _compared(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> _Compared:
     """Compare what all ranks of two trainings have written down: after the first step, and after the last."""
     variables = list[str]()
-    for one, other in zip(_told(directory, before), _told(directory, after), strict=True):
+    for one, other in zip(before, after, strict=True):
         found = {kind: _differing(one[kind], other[kind]) for kind in ("metrics", "beside", "batches", "variables")}
         found["held"] = _differing({**dict.fromkeys(other["held"], "nothing"), **one["held"]}, other["held"])
         first = [*found["held"].values(), *found["metrics"].values(), *found["beside"].values()]
@@ -115,11 +127,10 @@ def _compared(directory: Path, before: str, after: str) -> _Compared:
 def _differing(was: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
     """Return what of both differs, in words by name."""
     found = {}
-    for name in [name for name in was if name in now and was[name] != now[name]]:
-        if "sha256" in was[name] + now[name]:
-            found[name] = name
-        else:
-            found[name] = f"{name} ({now[name]} instead of {was[name]})"
+    for name, value in was.items():
+        other = now.get(name, value)
+        if other != value:
+            found[name] = name if "sha256" in value + other else f"{name} ({other} instead of {value})"
     return found
 
 
@@ -183,13 +194,6 @@ def _run(command: Sequence[str], directory: Path, role: str, steps: int) -> None
         raise UsageError(f"the command ended with exit code {code}: {_last_words(directory)}")
     if not (directory / "directory.txt").exists():
         raise UsageError("the command made no Checkpointer, so there is nothing to rehearse")
-
-
-def _why_nothing(directory: Path) -> str:
-    return (
-        "the training ended before it could be saved and resumed: it needs 4 batches or 2 epochs at least. It said: "
-        f"{_last_words(directory)}"
-    )
 
 
 def _last_words(directory: Path) -> str:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
+from click import Choice, FloatRange, IntRange
 
 from greenlove_tracker.cli.base import (
     answer,
     cli,
     csv_option,
+    flag,
     json_option,
     logs_of,
+    names_in,
+    option,
     print_problems,
     show_json,
     verbose_option,
@@ -30,61 +34,52 @@ if TYPE_CHECKING:
 _SELECTION = ("since", "until", "project", "user", "job", "host", "simulated")  # the arguments that choose runs
 _OF_METRIC = ("best", "last", "energy_kwh", "kwh_per_point")
 _READING = ("processes", "scheduler")  # those that say how
-# By format: the options that are of it alone.
-_OPTIONS_OF = {"page": ("page_size",), "sci": ("unit", "embodied")}
+_FORMAT_OF = {"page_size": "page", "unit": "sci", "embodied": "sci"}  # of options that are of one format alone
+_PRINTED = ("sums", "runs", "forecasts", "ledger", "metrics")
 
 
 _selection_options = with_options(
-    click.option(
-        "--since",
-        metavar="DATE",
-        help='count what was done from this date on (UTC): 2026-11-01, today, "last month"; 2026-11: that month',
+    option(
+        "--since DATE",
+        'count what was done from this date on (UTC): 2026-11-01, today, "last month"; 2026-11: that month',
     ),
-    click.option("--until", metavar="DATE", help="count only what was done before this date (UTC)"),
-    click.option("--group", "--project", "project", metavar="NAME", multiple=True, help="only this group of runs"),
-    click.option("--user", metavar="NAME", multiple=True, help="only runs of this user"),
-    click.option("--job", metavar="ID", multiple=True, help="only runs of this job"),
-    click.option("--host", metavar="NAME", multiple=True, help="only runs on this machine"),
-    click.option(
+    option("--until DATE", "count only what was done before this date (UTC)"),
+    option("--group", "--project NAME", "project", "only this group of runs", multiple=True),
+    option("--user NAME", "only runs of this user", multiple=True),
+    option("--job ID", "only runs of this job", multiple=True),
+    option("--host NAME", "only runs on this machine", multiple=True),
+    option(
         "--include-simulated",
         "simulated",
+        "count simulated runs in; they are left out if there are others",
         is_flag=True,
         default=None,
-        help="count simulated runs in; they are left out if there are others",
     ),
 )
 
 
 @cli.command(short_help="Report a run, a month or a whole directory.")
 @click.argument("logs", metavar="[RUN_ID|DIR|last]", required=False)
-@click.option(
-    "-o", "--output", metavar="FILE", help="file to write: .pdf, .html or .md; default report.pdf, or stdout for text"
-)
-@click.option("--text", "is_text", is_flag=True, help="on the terminal instead: a run's figures, a directory's sums")
-@click.option(
-    "--by", metavar="KEYS", help="with --text: sums by project, user, day, month, device, job, host, status, …"
-)
-@click.option("--month", metavar="2026-11", help="count only what was done in this month (UTC)")
-@click.option(
+@option("-o", "--output FILE", "file to write: .pdf, .html or .md; default report.pdf, or stdout for text")
+@flag("--text", "is_text", "on the terminal instead: a run's figures, a directory's sums")
+@option("--by KEYS", "with --text: sums by project, user, day, month, device, job, host, status, …")
+@option("--month 2026-11", "count only what was done in this month (UTC)")
+@option(
     "--format",
     "style",
-    type=click.Choice(["page", "cite", "latex", "model-card", "sci", "forecasts", "ledger", "metrics"]),
-    help="text for a paper or a model card; forecasts beside outcomes; an auditor's ledger (CSV); the best metrics",
+    "text for a paper or a model card; forecasts beside outcomes; an auditor's ledger (CSV); the best metrics",
+    type=Choice(["page", "cite", "latex", "model-card", "sci", "forecasts", "ledger", "metrics"]),
 )
 @_selection_options
 @json_option
 @csv_option
 @verbose_option
-@click.option("--runs", "n_runs", type=click.IntRange(min=1), help="what this many runs like the finished ones take")
-@click.option("--page-size", type=click.Choice(PAGE_SIZES), help="of a PDF; default: the setting page_size, A4")
-@click.option(
-    "--unit", type=click.Choice(["run", "epoch", "step", "sample", "token"]), help="for sci: unit of R; default run"
-)
-@click.option("--embodied", type=click.FloatRange(min=0), help="for sci: embodied emissions of all runs, gCO2e")
-@click.option(
-    "--processes", type=click.IntRange(min=1), help="that read; default: one for each 2,500 runs, at most one a core"
-)
-@click.option("--scheduler", metavar="ADDRESS", help="read with the workers of this Dask scheduler: tcp://host:8786")
+@option("--runs", "n_runs", "what this many runs like the finished ones take", type=IntRange(min=1))
+@option("--page-size", "of a PDF; default: the setting page_size, A4", type=Choice(PAGE_SIZES))
+@option("--unit", "for sci: unit of R; default run", type=Choice(["run", "epoch", "step", "sample", "token"]))
+@option("--embodied", "for sci: embodied emissions of all runs, gCO2e", type=FloatRange(min=0))
+@option("--processes", "that read; default: one for each 2,500 runs, at most one a core", type=IntRange(min=1))
+@option("--scheduler ADDRESS", "read with the workers of this Dask scheduler: tcp://host:8786")
 def report(
     logs: str | None,
     output: str | None,
@@ -108,11 +103,9 @@ def report(
     """  # noqa: D301  # click wants the backspace itself
     chosen = {name: options.pop(name) for name in _SELECTION}
     reading = {name: options.pop(name) for name in _READING}
-    if month is not None:
-        if chosen["since"] or chosen["until"]:
-            raise UsageError("--month, or --since and --until: choose one")
-        chosen["since"] = month
-    chosen["since"] = _in_words(chosen["since"])
+    if month is not None and (chosen["since"] or chosen["until"]):
+        raise UsageError("--month, or --since and --until: choose one")
+    chosen["since"] = month or _in_words(chosen["since"])
     given = {name: value for name, value in options.items() if value is not None}
     form = "page"
     if style:
@@ -121,78 +114,62 @@ def report(
         form = "runs"
     elif as_json or as_csv or is_text or by is not None:
         form = "sums"
-    _refuse_foreign_options(given, form)
-    if output is not None and form in ("sums", "runs", "forecasts", "ledger", "metrics"):
+    for name in given:
+        if _FORMAT_OF[name] != form:
+            other = "--by, --text and the like" if form == "sums" else f"--format {form}"
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} is of --format {_FORMAT_OF[name]}: leave it out, or {other}")
+    if output is not None and form in _PRINTED:
         raise UsageError(
             "-o writes a page, which has its own sums, or a declaration: what is printed goes to a file by > FILE"
         )
     is_chosen = any(value for name, value in chosen.items() if name != "simulated")
-    is_of_all = is_chosen or by is not None or form in ("forecasts", "ledger", "metrics", "runs")
+    is_of_all = is_chosen or by is not None or form in _PRINTED[1:]
     read = logs_of(logs, may_be_empty=as_json and form != "runs", is_latest=not is_of_all)
     if form == "page":
         from greenlove_tracker.report.build import document, write_document
 
-        content = document(read, **chosen)
-        wrote(write_document(content, output or "report.pdf", page_size=given.get("page_size")))
-    elif form == "runs":
+        wrote(write_document(document(read, **chosen), output or "report.pdf", **given))
+        return
+    if form == "runs":
         _show_sweep(read, n_runs or 1, chosen["project"])
-    elif form == "forecasts":
+        return
+    if form == "forecasts":
         _show_forecasts(read)
-    elif form in ("sums", "ledger", "metrics"):
-        if form == "ledger" and chosen["simulated"] is None:
-            chosen["simulated"] = False  # no auditor's line is simulated unless asked for
-        _show_sums(read, form, by or "project", chosen, reading, as_json=as_json, as_csv=as_csv)
-    else:
-        text = _declaration(form, read, chosen, **given)
-        if output is None:
-            click.echo(text)
-        else:
-            from greenlove_tracker.files.writing import write_report
+        return
+    from greenlove_tracker.logs.aggregate import aggregate
 
-            wrote(write_report(output, f"{text}\n"))
+    keys = tuple(names_in(by or "project"))
+    if chosen["simulated"] is None and form == "ledger":
+        chosen["simulated"] = False  # no auditor's line is simulated unless asked for
+    elif chosen["simulated"] is None and "simulated" in keys:
+        chosen["simulated"] = True
+    added_up = aggregate(read, **chosen, **reading)
+    if form in _PRINTED:
+        _show_sums(added_up, form, keys, as_json=as_json, as_csv=as_csv)
+        return
+    text = _declaration(form, added_up, **given)
+    if output is None:
+        click.echo(text)
+    else:
+        from greenlove_tracker.files.writing import write_report
+
+        wrote(write_report(output, f"{text}\n"))
 
 
 def _in_words(since: str | None) -> str | None:
     """Return the date, or the month, that ``today``, ``this month`` or ``last month`` means."""
     now = datetime.now(UTC)
-    last_month = now.replace(year=now.year - (now.month == 1), month=(now.month - 2) % 12 + 1, day=1)
+    last_month = now.replace(day=1) - timedelta(days=1)
     words = {"today": f"{now:%Y-%m-%d}", "this month": f"{now:%Y-%m}", "last month": f"{last_month:%Y-%m}"}
-    if since is None:
-        return None
-    return words.get(since.lower(), since)
+    return words.get((since or "").lower(), since)
 
 
-def _refuse_foreign_options(given: dict[str, Any], form: str) -> None:
-    """Refuse an option of another format, which would be passed over in silence."""
-    for name in given:
-        if name not in _OPTIONS_OF.get(form, ()):
-            meant = next(style for style, names in _OPTIONS_OF.items() if name in names)
-            option = f"--{name.replace('_', '-')}"
-            if form == "sums":
-                other = "--by, --text and the like"
-            else:
-                other = f"--format {form}"
-            raise UsageError(f"{option} is of --format {meant}: leave it out, or {other}")
-
-
-def _show_sums(
-    logs: Logs,
-    form: str,
-    by: str,
-    chosen: dict[str, Any],
-    reading: dict[str, Any],
-    *,
-    as_json: bool,
-    as_csv: bool,
-) -> None:
+def _show_sums(added_up: Aggregate, form: str, keys: Sequence[str], *, as_json: bool, as_csv: bool) -> None:
     """Show a run, or the sums, the ledger or the best metrics of a directory."""
-    from greenlove_tracker.logs.aggregate import aggregate
     from greenlove_tracker.report.directory_report import metrics_document, summary_document
 
-    keys = tuple(key.strip() for key in by.split(",") if key.strip())
-    if "simulated" in keys and chosen["simulated"] is None:
-        chosen["simulated"] = True
-    added_up = aggregate(logs, **chosen, **reading)
+    logs = added_up.logs
     problems = [str(problem) for problem in added_up.problems]
     if form == "ledger":
         click.echo(_ledger(added_up))
@@ -214,16 +191,13 @@ def _show_sums(
 
 def _ledger(added_up: Aggregate) -> str:
     """Return the ledger as CSV."""
+    from greenlove_tracker.logs.overlaps import overlapping, twice_kwh
     from greenlove_tracker.report.ledger import ledger_csv, ledger_row
 
-    total = added_up.total
-    overlaps = {}
-    for row, overlap in zip(total.rows, total.overlaps, strict=True):
-        overlaps[row.path, row.run] = overlap
-    found = []
-    for run in added_up.each():
-        overlap = overlaps[run.place, run.run_id]
-        found.append(ledger_row(run, overlap))
+    rows = added_up.total.rows
+    at_once = zip(overlapping(rows), twice_kwh(rows), strict=True)
+    of_run = {(row.path, row.run): both for row, both in zip(rows, at_once, strict=True)}
+    found = [ledger_row(run, *of_run[run.place, run.run_id]) for run in added_up.each()]
     if added_up.n_left_out and not found:
         raise UsageError("all of these runs are simulated: --include-simulated writes them, marked")
     return ledger_csv(found)
@@ -244,20 +218,14 @@ def _show_forecasts(logs: Logs) -> None:
     """Show each run's forecast of its time beside its outcome."""
     from greenlove_tracker.report.forecast_report import forecasts_document, outcome_of, time_limit_sentence
 
-    outcomes = []
-    n_without = 0
-    time_limits = []
-    for run in (run for run in logs.readable() if not run.is_exploration):
-        outcome = outcome_of(run, "duration_s")
-        if outcome is None:
-            n_without += 1
-            continue
-        outcomes.append(outcome)
-        if outcome.time_fit is not None:
-            time_limits.append(f"{run.run_id}: {time_limit_sentence(run)}.")
+    runs = [run for run in logs.readable() if not run.is_exploration]
+    found = [(run, outcome_of(run, "duration_s")) for run in runs]
+    outcomes = [outcome for _, outcome in found if outcome is not None]
+    fitted = [run for run, outcome in found if outcome is not None and outcome.time_fit is not None]
+    time_limits = [f"{run.run_id}: {time_limit_sentence(run)}." for run in fitted]
     rows = [outcome.as_dict() for outcome in outcomes]
     problems = [str(problem) for problem in logs.problems]
-    content = forecasts_document(outcomes, "duration_s", n_without, time_limits)
+    content = forecasts_document(outcomes, "duration_s", len(runs) - len(outcomes), time_limits)
     answer(content, {"forecasts": rows, "problems": problems})
 
 
@@ -286,16 +254,11 @@ def _show_sweep(logs: Logs, n_runs: int, groups: Sequence[str]) -> None:
     answer(content, found | {"warnings": warnings})
 
 
-def _declaration(
-    form: str, logs: Logs, chosen: dict[str, Any], unit: str = "run", embodied: float | None = None
-) -> str:
-    from greenlove_tracker.logs.aggregate import aggregate
+def _declaration(form: str, added_up: Aggregate, unit: str = "run", embodied: float | None = None) -> str:
     from greenlove_tracker.report import declarations
 
-    added_up = aggregate(logs, **chosen)
-    match form:
-        case "model-card":
-            return declarations.model_card(added_up)
-        case "sci":
-            return declarations.sci(added_up, unit, embodied)
+    if form == "model-card":
+        return declarations.model_card(added_up)
+    if form == "sci":
+        return declarations.sci(added_up, unit, embodied)
     return declarations.cite(added_up, latex=form == "latex")

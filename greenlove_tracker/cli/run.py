@@ -13,8 +13,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+from click import Choice
 
-from greenlove_tracker.cli import base
+from greenlove_tracker.cli.base import (
+    Verb,
+    become,
+    check_command,
+    cli,
+    country_option,
+    flag,
+    group_option,
+    log_dir_option,
+    option,
+    wait_first,
+    with_options,
+    within_option,
+    within_s,
+    within_time,
+)
 from greenlove_tracker.settings.config import DEFAULT_LOG_DIR, is_strict, load_settings
 from greenlove_tracker.vocabulary.errors import UsageError, whole_number
 from greenlove_tracker.vocabulary.records import RunStatus
@@ -23,9 +39,10 @@ from greenlove_tracker.vocabulary.waits import deadline_after_wait
 
 if TYPE_CHECKING:
     from greenlove_tracker.runner import ScriptOutcome
+    from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
 
 
-class _Run(base.Verb):
+class _Run(Verb):
     """Tells ``run train.py`` from ``run -- any command``; click itself drops the dashes."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -36,63 +53,58 @@ class _Run(base.Verb):
 
 
 # The options that are asked for first, before the others.
-_settings_options = base.with_options(
-    base.country_option,
-    base.group_option,
-    click.option("--epochs", type=int, help="epochs the script trains; default: as its loop or its arguments say"),
-    click.option(
+_settings_options = with_options(
+    country_option,
+    group_option,
+    option("--epochs", "epochs the script trains; default: as its loop or its arguments say", type=int),
+    option(
         "--price",
         "price_usd_per_gpu_hour",
+        "machine price, USD per GPU and hour; replaces electricity as the cost",
         type=float,
-        help="machine price, USD per GPU and hour; replaces electricity as the cost",
     ),
-    base.within_option,
-    click.option("--max-cost", "max_cost_usd", type=float, help="cost budget, USD"),
-    click.option(
+    within_option,
+    option("--max-cost", "max_cost_usd", "cost budget, USD", type=float),
+    option(
         "--on-overrun",
-        type=click.Choice(["warn", "stop"]),
-        help="what an overrun budget does; stop ends the script between two batches or epochs; default warn",
+        "what an overrun budget does; stop ends the script between two batches or epochs; default warn",
+        type=Choice(["warn", "stop"]),
     ),
-    click.option("--start", metavar="best|TIME", help="wait for the cleanest start that meets --within, or a time"),
-    click.option("--quiet", "verbose", flag_value=0, type=int, help="print only warnings"),
-    click.option("--verbose", "verbose", flag_value=2, type=int, help="say what the CO2e is as much as, too"),
-    click.option("--max-energy", "max_energy_kwh", type=float, help="energy budget, kWh"),
-    click.option("--max-co2e", "max_kgco2e", type=float, help="emissions budget, kg CO2e"),
-    click.option("--hours", "max_hours", type=float, help="with --start best: what it takes, if no log says it"),
-    click.option("--max-wait", metavar="SPAN", help="with --start: begin anyway after this long, such as 12h"),
-    click.option("--dry-run", is_flag=True, help="with --start: show when it would begin, and run nothing"),
-    click.option("--tags", help="words to find the run by, comma-separated; tag a paper's runs 'final'"),
-    base.log_dir_option,
-    click.option("--pue", type=float, help="power usage effectiveness of the site; default 1.0"),
-    click.option(
+    option("--start best|TIME", "wait for the cleanest start that meets --within, or a time"),
+    option("--quiet", "verbose", "print only warnings", flag_value=0, type=int),
+    option("--verbose", "verbose", "say what the CO2e is as much as, too", flag_value=2, type=int),
+    option("--max-energy", "max_energy_kwh", "energy budget, kWh", type=float),
+    option("--max-co2e", "max_kgco2e", "emissions budget, kg CO2e", type=float),
+    option("--hours", "max_hours", "with --start best: what it takes, if no log says it", type=float),
+    option("--max-wait SPAN", "with --start: begin anyway after this long, such as 12h"),
+    flag("--dry-run", "with --start: show when it would begin, and run nothing"),
+    option("--tags", "words to find the run by, comma-separated; tag a paper's runs 'final'"),
+    log_dir_option,
+    option("--pue", "power usage effectiveness of the site; default 1.0", type=float),
+    option(
         "--carbon-intensity",
         "carbon_intensity_gco2e_per_kwh",
+        "of the electricity here, gCO2e/kWh; default: the country's",
         type=float,
-        help="of the electricity here, gCO2e/kWh; default: the country's",
     ),
-    click.option(
-        "--intensity",
-        metavar="NAME|FILE",
-        help="carbon intensity while it runs: live, neso, eia, …, or a CSV file; default: a table, no network",
+    option(
+        "--intensity NAME|FILE",
+        "carbon intensity while it runs: live, neso, eia, …, or a CSV file; default: a table, no network",
     ),
-    click.option(
+    option(
         "--electricity-price",
         "electricity_price_usd_per_kwh",
+        "USD per kWh; default: the country's household price",
         type=float,
-        help="USD per kWh; default: the country's household price",
     ),
-    click.option("--continues", metavar="RUN_ID", help="run that this one resumes; both count as one training"),
-    click.option(
-        "--export",
-        metavar="NAMES",
-        help="mlflow, wandb, tensorboard, prometheus: also send rows, forecasts and the report there",
-    ),
-    click.option("--no-auto", is_flag=True, help="do not detect epochs in a script that marks none"),
-    click.option("-m", "module", is_flag=True, help="run a module, as in python -m"),
+    option("--continues RUN_ID", "run that this one resumes; both count as one training"),
+    option("--export NAMES", "mlflow, wandb, tensorboard, prometheus: also send rows, forecasts and the report there"),
+    flag("--no-auto", "do not detect epochs in a script that marks none"),
+    flag("-m", "module", "run a module, as in python -m"),
 )
 
 
-@base.cli.command(
+@cli.command(
     cls=_Run,
     short_help="Run and track a script or any command.",
     context_settings={"allow_interspersed_args": False},
@@ -146,12 +158,16 @@ def run(
     as_module = ["-m"] if module else []
     if start is not None:
         if is_command:
-            base.check_command(command)
+            check_command(command)
         elif not module and not Path(command[0]).exists():
             raise UsageError(f"no such script: {command[0]}")
-        words = [*as_module, *command]
-        if not _hold_back(start, max_wait, options, ctx.obj, words if dry_run else None):
+        held = _held(start, max_wait, options, is_dry=dry_run)
+        if held is not None and dry_run:
+            words = shlex.join([*as_module, *command])
+            click.echo(f"{held.plan_text()}\n\nA dry run: nothing is started. Then this would be: {words}")
             return
+        if held is not None:
+            _wait(held, ctx.obj)
     try:
         settings = load_settings(options)
         if is_command:
@@ -165,9 +181,9 @@ def run(
             raise
         WarnOnce().warn("untracked", f"this is run, but not tracked: {error}")
         if is_command:
-            base.become(command)
+            become(command)
         flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # multiprocessing's
-        base.become((sys.executable, *flags, *as_module, *command))
+        become((sys.executable, *flags, *as_module, *command))
     _show(outcome)
     _leave(outcome)
 
@@ -175,51 +191,42 @@ def run(
 def _limit(within: str, options: Mapping[str, Any], *, is_waiting: bool) -> dict[str, Any]:
     """Return the setting that ``--within`` gives: a time budget from now on; of a wait, the time that it must keep."""
     if not is_waiting and options["max_hours"] is None:
-        return {"max_hours": base.within_s(within) / SECONDS_PER_HOUR}
+        return {"max_hours": within_s(within) / SECONDS_PER_HOUR}
     deadline_utc = deadline_after_wait(os.environ)  # "tomorrow" was another day before the wait
     if deadline_utc is None:
-        deadline_utc = base.within_time(within).isoformat()
+        deadline_utc = within_time(within).isoformat()
     return {"deadline_utc": deadline_utc}
 
 
-def _hold_back(
-    start: str,
-    max_wait: str | None,
-    options: Mapping[str, Any],
-    own_arguments: Sequence[str] | None,
-    dry_words: Sequence[str] | None,
-) -> bool:
-    """Wait until a run is to begin; return False where it is not to begin at all, after a dry run.
-
-    After a wait that had to forecast, the process begins anew with its own words: the script finds nothing loaded that
-    it would not find without the wait, such as a NumPy that took its number of threads already.
+def _held(
+    start: str, max_wait: str | None, options: Mapping[str, Any], *, is_dry: bool
+) -> BestStart | TimedStart | None:
+    """Return what a run waits for; None where it has waited already, or is to begin now.
 
     Raises:
         UsageError: for what cannot be meant.
     """
-    is_dry = dry_words is not None
     if deadline_after_wait(os.environ) is not None or (start == "now" and not is_dry):
-        return True
+        return None
     from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
     from greenlove_tracker.scheduling.wait_loop import checked_span_s
 
     settings = load_settings(options)
-    if max_wait is None:
-        max_wait_s = None
-    else:
-        max_wait_s = checked_span_s(max_wait, "max_wait")
-    held: BestStart | TimedStart
+    max_wait_s = None if max_wait is None else checked_span_s(max_wait, "max_wait")
     if start == "best":
-        held = BestStart.of(settings, max_wait_s)
-    else:
-        held = TimedStart.of(start, settings, max_wait_s)
-    if dry_words is not None:
-        click.echo(f"{held.plan_text()}\n\nA dry run: nothing is started. Then this would be: {shlex.join(dry_words)}")
-        return False
-    base.wait_first(lambda: held.wait(quiet=settings.verbose == 0))
+        return BestStart.of(settings, max_wait_s)
+    return TimedStart.of(start, settings, max_wait_s)
+
+
+def _wait(held: BestStart | TimedStart, own_arguments: Sequence[str] | None) -> None:
+    """Wait, and after a wait that had to forecast, begin the process anew with its own words.
+
+    The script then finds nothing loaded that it would not find without the wait, such as a NumPy that took its number
+    of threads already.
+    """
+    wait_first(lambda: held.wait(quiet=held.settings.verbose == 0))
     if own_arguments is not None and "numpy" in sys.modules and os.name != "nt":
-        base.become([sys.executable, *own_arguments])
-    return True
+        become([sys.executable, *own_arguments])
 
 
 def _show(outcome: ScriptOutcome) -> None:
@@ -230,10 +237,7 @@ def _show(outcome: ScriptOutcome) -> None:
     if settings.verbose == 0:
         return
     is_done = summary is not None and summary.status == RunStatus.FINISHED
-    if settings.log_dir == DEFAULT_LOG_DIR:
-        where = ""
-    else:
-        where = f" {shlex.quote(str(session.run_dir))}"
+    where = "" if settings.log_dir == DEFAULT_LOG_DIR else f" {shlex.quote(str(session.run_dir))}"
     number = code if isinstance(code, int) else int(code is not None)
     session.show_final_screen(f"greenlove report{where}" if is_done else "", number)
 

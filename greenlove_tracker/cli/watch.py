@@ -7,7 +7,7 @@ import time
 
 import click
 
-from greenlove_tracker.cli import base
+from greenlove_tracker.cli.base import cli, flag, show
 from greenlove_tracker.settings.config import DEFAULT_LOG_DIR, load_settings
 from greenlove_tracker.vocabulary.errors import UsageError
 
@@ -16,9 +16,9 @@ _LOOK_S = 2.0  # between two looks at what runs
 _MOST_TIME_SHARE = 0.1  # of a core, which may be a training's, for looking at it
 
 
-@base.cli.command(short_help="Show what is running now.")
+@cli.command(short_help="Show what is running now.")
 @click.argument("log_dir", required=False)
-@click.option("--once", is_flag=True, help="print once and exit; the default where stdout is no terminal")
+@flag("--once", "print once and exit; the default where stdout is no terminal")
 def watch(log_dir: str | None, once: bool) -> None:
     """Watch the running trainings of a directory: progress, time left, power and energy so far.
 
@@ -34,7 +34,7 @@ def watch(log_dir: str | None, once: bool) -> None:
     if path.exists() != path.is_dir() or not (is_live or path.exists()):
         raise UsageError(f"{path} is not a directory of logs; by default, a run writes to {DEFAULT_LOG_DIR}")
     if not is_live:
-        base.show(watch_document(look(path, MOST_ENDED), time.time()))
+        show(watch_document(look(path, MOST_ENDED), time.time()))
         return
     with live_screen() as draw:
         while True:  # until Ctrl-C

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from greenlove_tracker.grid.place import PROVINCES, Place, package_file
@@ -57,15 +56,15 @@ def carbon_intensity(place: Place | None, given_gco2e_per_kwh: float | None = No
     return found
 
 
-def _load(*parts: str) -> tuple[dict[str, Any], str]:
-    raw = package_file("codecarbon", "data", "private_infra", *parts).read_bytes()
+def _load(name: str) -> tuple[dict[str, Any], str]:
+    raw = package_file("codecarbon", "data", "private_infra", "2023", name).read_bytes()
     table: dict[str, Any] = json.loads(raw)
     return table, hashlib.sha256(raw).hexdigest()
 
 
 def _us_state(place: Place) -> Factor:
-    table, sha256 = _load("2023", "usa_emissions.json")
-    states = _states(table)
+    table, sha256 = _load("usa_emissions.json")
+    states = {row["regionCode"]: (name, row) for name, row in table.items() if len(row.get("regionCode", "")) == 2}
     if place.region not in states:
         raise UsageError(
             f"no such state of the USA: {place.region!r}; there are {', '.join(sorted(states))}", argument="country"
@@ -75,15 +74,6 @@ def _us_state(place: Place) -> Factor:
     value = g_per_kwh_from_lb_per_mwh(float(row["emissions"]))
     year = str(table.get("_source", {}).get("year", "2023"))
     return Factor(_INTENSITY, value, _INTENSITY_UNIT, source, year, "location-based, direct", sha256)
-
-
-def _states(table: Mapping[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Return name and row of each state by its code."""
-    return {
-        row["regionCode"]: (name, row)
-        for name, row in table.items()
-        if isinstance(row, dict) and len(row.get("regionCode", "")) == 2 and not name.startswith("_")
-    }
 
 
 _FUEL_OF = {"naturalGas": "gas", "petroleum": "oil"}  # of CodeCarbon's names; it has tidal power nowhere
@@ -96,7 +86,7 @@ def _province(place: Place) -> Factor:
     """
     from greenlove_tracker.grid.live.fuel_mix import mix_intensity  # statistics takes 5 ms, and only Canada needs it
 
-    table, sha256 = _load("2023", "canada_energy_mix.json")
+    table, sha256 = _load("canada_energy_mix.json")
     name = PROVINCES[place.region]
     shares = {_FUEL_OF.get(fuel, fuel): float(share) for fuel, share in table[name].items() if fuel != "total"}
     value = mix_intensity(shares, fuel_factors("lifecycle"))

@@ -108,21 +108,11 @@ def _figure_of(answer: IntensityAnswer, now_s: float) -> _Figure:
     point = answer.point
     start_s = point.start_utc.timestamp()
     end_s = point.end_utc.timestamp()
-    if point.scope in ("direct", "lifecycle"):
-        coverage = str(point.scope)
-    else:
-        coverage = ""
+    coverage = str(point.scope) if point.scope in ("direct", "lifecycle") else ""
     kind = "" if point.kind in ("table", "mock") else str(point.kind)
     age_s = point.age_s(datetime.fromtimestamp(now_s, UTC)) or 0.0
     # A file of the user's own is known by its name, which is the first word of its source.
-    if kind == "given":
-        name = point.source.partition(",")[0]
-    else:
-        name = point.provider
-    # one word of a cell
-    if point.kind == "mock":
-        provider = MOCK
-    else:
-        provider = "_".join(name.replace(";", ",").split())
+    name = point.source.partition(",")[0] if kind == "given" else point.provider
+    provider = MOCK if point.kind == "mock" else "_".join(name.replace(";", ",").split())  # one word of a cell
     source = IntensitySource(provider, kind, coverage, round(age_s / 60), ", ".join(answer.failures))
     return _Figure(point.gco2e_per_kwh, source, end_s if start_s <= now_s else now_s)

@@ -28,8 +28,7 @@ _MINUTE = timedelta(minutes=1)
 _DAY_MINUTES = 24 * 60
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DAY_SETS = {
-    **{name[:3]: (n,) for n, name in enumerate(_DAYS)},
-    **{name: (n,) for n, name in enumerate(_DAYS)},
+    **{called: (n,) for n, name in enumerate(_DAYS) for called in (name, name[:3])},
     **dict.fromkeys(("weekday", "weekdays"), (0, 1, 2, 3, 4)),
     **dict.fromkeys(("weekend", "weekends"), (5, 6)),
 }

@@ -15,7 +15,7 @@ NumPy alone is loaded, and an answer takes some hundredths of a second.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -190,14 +190,15 @@ def _cumulated(values: Array) -> Array:
     return np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
 
 
-def weighted_quantiles(values: Array, weights: Array, probabilities: Iterable[float]) -> list[float]:
+def weighted_quantiles(values: Array, weights: Array, probabilities: Sequence[float]) -> list[float]:
     """Return quantiles of weighted values; NaN of none."""
     if not values.size:
-        return [math.nan for _ in probabilities]
+        return [math.nan] * len(probabilities)
     order = np.argsort(values)
     share = weights[order]
     middle = (np.cumsum(share) - share / 2) / share.sum()
-    return [float(np.interp(p, middle, values[order])) for p in probabilities]
+    quantiles: list[float] = np.interp(probabilities, middle, values[order]).tolist()
+    return quantiles
 
 
 class HorizonRegression:

@@ -31,12 +31,7 @@ from greenlove_tracker.grid.live.intensity import (
     floor_time,
 )
 from greenlove_tracker.grid.live.offline import CsvIntensity
-from greenlove_tracker.scheduling.intensity_forecast import (
-    MOST_AHEAD_H,
-    HourlyIntensity,
-    hours_since_epoch,
-    time_of,
-)
+from greenlove_tracker.scheduling.intensity_forecast import MOST_AHEAD_H, HourlyIntensity, hours_since_epoch, time_of
 from greenlove_tracker.vocabulary.errors import UsageError
 
 IntensitySource = HourlyIntensity | IntensityProvider | IntensityFallbacks | str | Path

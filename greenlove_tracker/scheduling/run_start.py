@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from greenlove_tracker.grid.live.fallback import LIVE, IntensityAnswer, opened_intensity
+from greenlove_tracker.grid.live.fallback import LIVE, IntensityAnswer, IntensityFallbacks, opened_intensity
 from greenlove_tracker.grid.live.intensity import IntensityUnavailable
 from greenlove_tracker.scheduling.times import parse_when
 from greenlove_tracker.scheduling.wait_loop import NextStart, Outlook, Wait, latest_point
@@ -32,21 +32,17 @@ class BestStart:
     Attributes:
         duration: of the run.
         about: it in words.
-        intensity: who is asked.
-        country: where this is.
         latest: the last start that meets the deadline, and the maximum wait.
         deadline: of the run, or the end of its Slurm job.
-        deadline_utc: as the run's settings have it.
+        settings: of the run.
         max_wait_s: by the clock that is never set; None: no limit but the latest start.
     """
 
     duration: Forecast | float
     about: str
-    intensity: str
-    country: str
     latest: datetime
     deadline: datetime
-    deadline_utc: str
+    settings: Settings
     max_wait_s: float | None
 
     @classmethod
@@ -66,15 +62,18 @@ class BestStart:
         latest = deadline - reserved
         if max_wait_s is not None:
             latest = min(latest, datetime.now(UTC) + timedelta(seconds=max_wait_s))
-        intensity = settings.intensity or LIVE  # --start best asks for a network
-        opened_intensity(intensity, settings.country)  # what cannot be meant is said now
-        return cls(duration, about, intensity, settings.country, latest, deadline, settings.deadline_utc, max_wait_s)
+        start = cls(duration, about, latest, deadline, settings, max_wait_s)
+        start._opened()  # what cannot be meant is said now
+        return start
+
+    def _opened(self) -> IntensityFallbacks:
+        return opened_intensity(self.settings.intensity or LIVE, self.settings.country)  # "best" asks for a network
 
     def planned(self, now: datetime) -> Planned:
         """Return the best start as it stands at a moment, and the intensity then; a network may be asked."""
         from greenlove_tracker.scheduling.start_windows import RunLength, best_start
 
-        source = opened_intensity(self.intensity, self.country)
+        source = self._opened()
         answer = None
         latest_end = self.latest + timedelta(hours=RunLength.of(self.duration).reserved_h)  # with the maximum wait
         advice = best_start(self.duration, intensity=source, deadline=latest_end, now=now)
@@ -102,7 +101,7 @@ class BestStart:
             start_utc_s=None if is_past else latest_utc_s,
             max_wait_s=self.max_wait_s,
             quiet=quiet,
-        ).hold(deadline_utc=self.deadline_utc)
+        ).hold(deadline_utc=self.settings.deadline_utc)
 
 
 def best_of(planned: Callable[[datetime], Planned], latest_utc_s: float) -> NextStart:
@@ -135,12 +134,12 @@ class TimedStart:
 
     Attributes:
         start: the time.
-        deadline_utc: as the run's settings have it.
+        settings: of the run.
         max_wait_s: by the clock that is never set; None: no limit but the time.
     """
 
     start: datetime
-    deadline_utc: str
+    settings: Settings
     max_wait_s: float | None
 
     @classmethod
@@ -160,7 +159,7 @@ class TimedStart:
         deadline = _deadline(settings)
         if deadline is not None and start >= deadline:
             raise UsageError(f"--start {text!r} is not before the deadline, {deadline.astimezone():%Y-%m-%d %H:%M %Z}")
-        return cls(start, settings.deadline_utc, max_wait_s)
+        return cls(start, settings, max_wait_s)
 
     def plan_text(self) -> str:
         """Return when it would begin."""
@@ -180,7 +179,7 @@ class TimedStart:
             start_utc_s=start_utc_s,
             max_wait_s=self.max_wait_s,
             quiet=quiet,
-        ).hold(deadline_utc=self.deadline_utc)
+        ).hold(deadline_utc=self.settings.deadline_utc)
 
 
 def _deadline(settings: Settings) -> datetime | None:

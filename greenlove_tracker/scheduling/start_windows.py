@@ -56,9 +56,9 @@ class IntensityHour(NamedTuple):
     """The carbon intensity that is expected of an hour, in gCO2e/kWh, with its 90% interval; None where not known."""
 
     utc: datetime
-    expected: float | None
-    lower: float | None
-    upper: float | None
+    expected: float | None = None
+    lower: float | None = None
+    upper: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,15 +536,14 @@ class _Search:
         errors = forecast.past_actual - forecast.past_expected
         tails = (1 - PROJECTION_LEVEL) / 2, (1 + PROJECTION_LEVEL) / 2
         n_hours = math.ceil(hours_since_epoch(self.deadline) - forecast.first_hour)
-        found = []
-        for hour in range(min(_MOST_SHOWN_H, max(1, n_hours))):
-            utc = time_of(forecast.first_hour + hour)
-            if hour >= len(forecast.expected) or math.isnan(forecast.expected[hour]):
-                found.append(IntensityHour(utc, None, None, None))
-                continue
-            point = float(forecast.expected[hour])
-            lower, upper = weighted_quantiles(errors[:, hour], forecast.weights, tails)
-            found.append(IntensityHour(utc, point, max(0.0, point + min(0.0, lower)), point + max(0.0, upper)))
+        n_shown = min(_MOST_SHOWN_H, max(1, n_hours))
+        found = [IntensityHour(time_of(forecast.first_hour + hour)) for hour in range(n_shown)]
+        for hour, point in enumerate(forecast.expected[:n_shown].tolist()):
+            if math.isfinite(point):
+                lower, upper = weighted_quantiles(errors[:, hour], forecast.weights, tails)
+                found[hour] = IntensityHour(
+                    found[hour].utc, point, max(0.0, point + min(0.0, lower)), point + max(0.0, upper)
+                )
         return tuple(found)
 
     def _of_run(self, per_kwh: float | None, unit: float = 1.0) -> float | None:

@@ -66,16 +66,12 @@ def parse_when(text: str, now: datetime, zone: tzinfo | None = None) -> datetime
         return _by_clock(text, clock, now, zone)
     try:
         when = datetime.fromisoformat(stripped)
-    except ValueError:
+        in_utc = (when if when.tzinfo else when.replace(tzinfo=zone)).astimezone(UTC)
+    except (OverflowError, ValueError, OSError):  # of the years 1 and 9999, too
         raise _no_time(text) from None
     if not re.search(r"[T ]\d", stripped, re.IGNORECASE):  # a day alone: its beginning or its end?
         raise UsageError(f"{text!r} names no hour: give {stripped}T08:00")
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=zone)
-    try:
-        return when.astimezone(UTC)
-    except (OverflowError, ValueError, OSError):  # of the years 1 and 9999
-        raise _no_time(text) from None
+    return in_utc
 
 
 def _by_clock(text: str, clock: re.Match[str], now: datetime, zone: tzinfo | None) -> datetime:
@@ -86,22 +82,20 @@ def _by_clock(text: str, clock: re.Match[str], now: datetime, zone: tzinfo | Non
     if hour > 23 or minute > 59:
         raise UsageError(f"{text!r} is no time of day: 00:00 to 23:59")
     today = now.astimezone(zone).replace(tzinfo=None, hour=hour, minute=minute, second=0, microsecond=0, fold=0)
-    n_days = 0  # until the first such day
-    every = 1  # days until the next
-    if day in ("today", "tomorrow"):
-        n_days = int(day == "tomorrow")
-        every = 0
-    elif day is not None:
-        weekdays = [n for n, name in enumerate(_DAYS) if day in (name, name[:3])]
-        if not weekdays:
+    if day is None:
+        days = [0, 1]
+    elif day in ("today", "tomorrow"):
+        days = [int(day == "tomorrow")]
+    else:
+        days = [(n - today.weekday()) % 7 + 7 * week for week in (0, 1) for n in _weekdays(day)]
+        if not days:
             raise _no_time(text)
-        n_days = (weekdays[0] - today.weekday()) % 7
-        every = 7
-    first, later = (today + timedelta(days=n) for n in (n_days, n_days + every))
-    found = first.replace(tzinfo=zone).astimezone(UTC)
-    if found > now:
-        return found
-    return later.replace(tzinfo=zone).astimezone(UTC)
+    times = [(today + timedelta(days=n)).replace(tzinfo=zone).astimezone(UTC) for n in days]
+    return next((time for time in times if time > now), times[-1])
+
+
+def _weekdays(word: str) -> list[int]:
+    return [n for n, name in enumerate(_DAYS) if word in (name, name[:3])]
 
 
 def _no_time(text: str) -> UsageError:

@@ -12,16 +12,14 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from greenlove_tracker.settings import config_files
 from greenlove_tracker.settings.config_files import Source
@@ -240,22 +238,18 @@ class Settings:
         acts="may stop a run",
     )
     given: frozenset[str] = frozenset()  # the names that arguments gave, not files or variables
-    site: Mapping[str, str] = field(default_factory=dict)  # the file of the site that gave a setting, by its name
+    origins: Mapping[str, Source] = field(default_factory=dict, compare=False)  # of what is no default, by name
     notes: tuple[str, ...] = ()  # sentences on what was set and counts for nothing
 
     def __post_init__(self) -> None:
         for one in fields(self):
             value = getattr(self, one.name)
             must = one.metadata.get("must")
-            if must is not None and value is not None:
+            if must and value is not None:
                 wanted, is_so, *asks = must
                 if not is_so(value):
                     asked = "".join(ask(value) for ask in asks)
                     raise UsageError(f"{{argument}} must be {wanted}, not {value!r}{asked}", argument=one.name)
-        for name, named in (("precision", precision_named), ("workload", workload_named)):
-            text = getattr(self, name)
-            if text:
-                object.__setattr__(self, name, named(text))
         for pair in _EITHER_OR:
             if all(getattr(self, name) for name in pair):  # a number that is given is above 0
                 raise UsageError("give {argument} or {argument}, not both", argument=pair)
@@ -266,9 +260,8 @@ class Settings:
 
     def given_by(self, name: str) -> str:
         """Return who gave the value of a setting: the site, by its file, or the user."""
-        if name in self.site:
-            return f"given by the site, {self.site[name]}"
-        return "given by the user"
+        origin = self.origins.get(name)
+        return f"given by the site, {origin.where}" if origin and origin.is_site else "given by the user"
 
     @property
     def is_simulated(self) -> bool:
@@ -276,31 +269,8 @@ class Settings:
         return self.sim_cpu_tdp_w is not None or self.sim_gpu_w is not None
 
 
-_ACTS = {one.name: one.metadata["acts"] for one in fields(Settings) if one.metadata.get("acts")}
-_PROTECTS = {one.name for one in fields(Settings) if one.metadata.get("protects")}
-
-
-def _held_back(source: Source, env: Mapping[str, str], origins: Mapping[str, Source]) -> dict[str, str]:
-    """Return by name why what a file of the working directory may not set counts for nothing.
-
-    Args:
-        source: the file.
-        env: environment variables.
-        origins: of what other files have set.
-    """
-    here = Path.cwd().resolve()
-    log_dir = here / os.path.expanduser(source.values.get("log_dir", ""))  # noqa: PTH111
-    is_inside = log_dir.resolve().is_relative_to(here)
-    own_file = config_files.user_file(env)
-    found = {}
-    for name in source.values:
-        if name in _PROTECTS and name in origins:
-            found[name] = f"{name} of {source.where} counts for nothing, as {origins[name].where} says it"
-        if name not in _ACTS or (name == "log_dir" and is_inside):
-            continue
-        where = f"set it in {own_file}, as {config_files.PREFIX}{name.upper()} or by an argument"
-        found[name] = f"{name} of {source.where} counts for nothing, as it {_ACTS[name]}: {where}"
-    return found
+# What can be set, by name: the fields that say what they mean.
+_SETTINGS: dict[str, Any] = {one.name: one for one in fields(Settings) if one.metadata}
 
 
 def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None) -> Settings:
@@ -311,86 +281,86 @@ def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, 
         SettingError: on such a setting in a file or a variable, a file that cannot be read, or with ``strict`` on a
             setting that counts for nothing.
     """
-    return settings_with_origins(arguments, env)[0]
-
-
-def settings_with_origins(
-    arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None
-) -> tuple[Settings, Mapping[str, Source]]:
-    """Return the settings as ``load_settings`` does, and by name where each comes from that is not its default.
-
-    Raises:
-        UsageError: as there.
-        SettingError: as there.
-    """
-    env = os.environ if env is None else env
     given = {name: value for name, value in (arguments or {}).items() if value is not None}
-    checked = _checked(given)
-    Settings(**checked)  # an argument's error is told before one of the files'
-    found, problems = checked_sources(env)
-    merged: dict[str, Any] = {}
-    origins: dict[str, Source] = {}
-    notes = config_files.unknown_variables(env, setting_names())
-    for source in (*found, Source("argument", checked), *config_files.of_rehearsal(env)):
-        held_back = _held_back(source, env, origins) if source.is_local else {}
-        values = {name: value for name, value in source.values.items() if name not in held_back}
-        notes += held_back.values()
-        merged |= values
-        origins |= dict.fromkeys(values, source)
-    if problems or (notes and merged.get("strict")):
-        raise SettingError("; ".join(problems or notes))
-    if merged.get("log_dir", "").startswith("~"):  # no shell expands it in a file; a directory called ~ invites rm -r ~
-        merged["log_dir"] = os.path.expanduser(merged["log_dir"])  # noqa: PTH111
-    site = {name: source.where for name, source in origins.items() if source.is_site}
+    merge = _Merge(env, _checked(given))  # an argument's error is told before a file's
+    if merge.problems or (merge.notes and merge.values.get("strict")):
+        raise SettingError("; ".join(merge.problems or merge.notes))
+    if "log_dir" in merge.values:
+        merge.values["log_dir"] = _in_home(merge.values["log_dir"])
     try:
-        return Settings(**merged, given=frozenset(given), site=site, notes=tuple(notes)), origins
+        return Settings(**merge.values, given=frozenset(given), origins=merge.origins, notes=tuple(merge.notes))
     except UsageError as error:
         raise SettingError(f"settings of several places do not agree: {error}") from error
 
 
-def checked_sources(env: Mapping[str, str]) -> tuple[list[Source], list[str]]:
-    """Return the files and variables with what they set, the weakest first, and a sentence on each mistake in them."""
-    found = []
-    problems = []
-    for source in (*config_files.files(env), *config_files.variables(env, setting_names())):
-        checked: dict[str, Any] = {}
-        try:
-            values = source.read()
-        except SettingError as error:
-            problems.append(f"{error}")
-            continue
-        for name, value in values.items():
-            if value == "" and _hints().get(name, str) is not str:
-                continue  # an empty variable, as a module's file may leave it, sets no number
-            try:
-                one = _checked({name: value})
-                Settings(**one)
-                checked |= one
-            except UsageError as error:
-                problems.append(f"{source.where}: {error}")
-        found.append(replace(source, values=checked))
-    return found, problems
-
-
 def is_strict(arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None) -> bool:
     """Return whether ``strict`` is set anywhere, as far as that can be read: what is asked where settings are bad."""
-    found, _ = checked_sources(os.environ if env is None else env)
-    strict = False
-    for values in (*(source.values for source in found if not source.is_local), arguments or {}):
-        if values.get("strict") is not None:
-            strict = values["strict"]
-    return str(strict).strip().lower() in _TRUE
+    given = (arguments or {}).get("strict")
+    merge = _Merge(env, {} if given is None else {"strict": given})
+    return bool(merge.values.get("strict"))
+
+
+class _Merge:
+    """What files, variables and arguments set together.
+
+    Attributes:
+        values: of the settings, by name.
+        origins: the place that each comes from.
+        notes: a sentence on each thing that is set and counts for nothing.
+        problems: a sentence on each mistake.
+    """
+
+    def __init__(self, env: Mapping[str, str] | None, arguments: Mapping[str, Any]) -> None:
+        env = os.environ if env is None else env
+        self.values: dict[str, Any] = {}
+        self.origins: dict[str, Source] = {}
+        self.notes = config_files.unknown_variables(env, _SETTINGS)
+        self.problems: list[str] = []
+        self._own_file = config_files.user_file(env)
+        for source in config_files.sources(env, _SETTINGS, arguments):
+            try:
+                values = source.read()
+            except SettingError as error:
+                self.problems.append(f"{error}")
+                continue
+            for name, value in values.items():
+                try:
+                    self._set(name, value, source)
+                except UsageError as error:
+                    self.problems.append(f"{source.where}: {error}")
+
+    def _set(self, name: str, value: Any, source: Source) -> None:
+        if value == "" and name in _SETTINGS and not isinstance(_SETTINGS[name].default, str):
+            return  # an empty variable, as a module's file may leave it, sets no number
+        checked = _checked({name: value})
+        reason = self._held_back(name, checked[name]) if source.is_local else ""
+        if reason:
+            self.notes.append(f"{name} of {source.where} counts for nothing, as {reason}")
+            return
+        self.values |= checked
+        self.origins[name] = source
+
+    def _held_back(self, name: str, value: Any) -> str:
+        """Return why a setting in a file of the working directory counts for nothing; empty where it counts."""
+        declared = _SETTINGS[name].metadata
+        if declared["protects"] and name in self.origins:
+            return f"{self.origins[name].where} says it"
+        here = Path.cwd().resolve()
+        is_inside = name == "log_dir" and (here / _in_home(value)).resolve().is_relative_to(here)
+        if not declared["acts"] or is_inside:
+            return ""
+        variable = f"{config_files.PREFIX}{name.upper()}"
+        return f"it {declared['acts']}: set it in {self._own_file}, as {variable} or by an argument"
+
+
+def _in_home(path: str) -> str:
+    """Return a path with the home that no shell expands in a file: a directory called ~ invites rm -r ~."""
+    return os.path.expanduser(path)  # noqa: PTH111  # no error without a home
 
 
 def setting_names() -> tuple[str, ...]:
     """Return the settings that can be set."""
-    return tuple(_hints())
-
-
-@cache
-def _hints() -> Mapping[str, Any]:
-    """Return the types of the settings."""
-    return {name: hint for name, hint in get_type_hints(Settings).items() if name not in ("given", "site", "notes")}
+    return tuple(_SETTINGS)
 
 
 def refuse_unknown(names: Iterable[str], further: Iterable[str] = ()) -> None:
@@ -403,55 +373,44 @@ def refuse_unknown(names: Iterable[str], further: Iterable[str] = ()) -> None:
     Raises:
         UsageError: where one is unknown.
     """
-    hints = _hints()
-    unknown = sorted(set(names) - set(hints))
+    unknown = sorted(set(names) - set(_SETTINGS))
     if unknown:
-        near = difflib.get_close_matches(unknown[0], [*hints, *further], n=1)
-        hint = "greenlove config show lists all"
-        if near:
-            hint = f"did you mean {near[0]}?"
+        near = config_files.nearest(unknown[0], [*_SETTINGS, *further])
+        hint = f"did you mean {near}?" if near else "greenlove config show lists all"
         raise UsageError(f"no such setting: {', '.join(unknown)}; {hint}")
 
 
-def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
-    hints = _hints()
-    refuse_unknown(values)
-    return {name: _converted(name, value, hints[name]) for name, value in values.items()}
-
-
-_TRUE = {"1", "true", "yes", "on"}
-_FALSE = {"0", "false", "no", "off", ""}
+_YES_OR_NO = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off", ""), False)
 _KINDS = {bool: "yes or no", str: "a text", int: "a whole number", float: "a number"}
+_NAMED = {"precision": precision_named, "workload": workload_named}
 
 
-def _converted(name: str, value: Any, hint: Any) -> Any:
+def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as a log holds them, each checked by itself and with the others."""
+    refuse_unknown(values)
+    checked = {name: _converted(name, value) for name, value in values.items()}
+    Settings(**checked)
+    return checked
+
+
+def _converted(name: str, value: Any) -> Any:
     if name == "phases":
         return phases_from(value)
-    kind = hint if hint in _KINDS else float  # float | None
+    default = _SETTINGS[name].default
+    kind: Any = float if default is None else type(default)
     try:
         if kind is bool:
-            text = str(value).strip().lower()
-            if text not in _TRUE | _FALSE:
-                raise ValueError(text)
-            return text in _TRUE
+            return _YES_OR_NO[str(value).strip().lower()]
         if isinstance(value, Mapping) or (isinstance(value, bool) and kind is not int):
             raise TypeError(type(value))
         if kind is str and isinstance(value, list | tuple):
-            return ",".join(map(str, value))
+            value = ",".join(map(str, value))
         converted = kind(value)
         if kind is int and isinstance(value, float) and value != converted:
             raise ValueError(value)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"{{argument}} must be {_KINDS[kind]}, not {value!r}", argument=name) from error
-    return converted
-
-
-def _deadline(text: str) -> float | None:
-    """Return a time in seconds since the Unix epoch; None of an empty text."""
-    if not text:
-        return None
-    when = datetime.fromisoformat(text)
-    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+    return _NAMED[name](converted) if converted and name in _NAMED else converted
 
 
 class TimeLimitSource(StrEnum):
@@ -483,12 +442,14 @@ def time_limit(settings: Settings, started_utc_s: float, env: Mapping[str, str] 
         started_utc_s: when the training begins.
         env: of the Slurm job; default: none, of a training that is not this job.
     """
+    limits = []
+    if settings.deadline_utc:
+        when = datetime.fromisoformat(settings.deadline_utc)
+        deadline = when if when.tzinfo else when.replace(tzinfo=UTC)
+        limits.append(TimeLimit(deadline.timestamp() - started_utc_s, TimeLimitSource.DEADLINE))
     slurm = (env or {}).get("SLURM_JOB_END_TIME", "")
-    ends_utc_s = {
-        TimeLimitSource.DEADLINE: _deadline(settings.deadline_utc),
-        TimeLimitSource.SLURM: float(slurm) if slurm.isdecimal() else None,
-    }
-    limits = [TimeLimit(s - started_utc_s, source) for source, s in ends_utc_s.items() if s is not None]
+    if slurm.isdecimal():
+        limits.append(TimeLimit(float(slurm) - started_utc_s, TimeLimitSource.SLURM))
     if settings.max_hours is not None:
         limits.append(TimeLimit(settings.max_hours * SECONDS_PER_HOUR, TimeLimitSource.HOURS))
     return min(limits, key=lambda limit: limit.limit_s, default=None)

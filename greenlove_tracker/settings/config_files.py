@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,13 @@ class Source:
 
     Attributes:
         where: the path of a file, or the name of a variable.
-        values: as they stand there, by name; of a file, once it is read.
+        values: as they stand there, by name; None of a file.
         is_site: True of a site's file.
         is_local: True of a file of the working directory: whoever made that directory may have left it there.
     """
 
     where: str
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] | None = None
     is_site: bool = False
     is_local: bool = False
 
@@ -45,7 +45,7 @@ class Source:
         Raises:
             SettingError: for a file that cannot be read.
         """
-        if self.values:
+        if self.values is not None:
             return self.values
         import tomllib  # only where a file is there: 5 ms
 
@@ -55,13 +55,13 @@ class Source:
             raise SettingError(f"{self.where}: not a readable TOML file: {error}") from error
 
 
-def files(env: Mapping[str, str]) -> list[Source]:
+def _files(env: Mapping[str, str]) -> list[Source]:
     """Return the files that there are, the weakest first, and the one that a site names; they are not read yet."""
-    usual = Source(str(SITE_FILE), is_site=True), Source(str(user_file(env))), Source(str(LOCAL_FILE), is_local=True)
-    found = [source for source in usual if os.path.isfile(source.where)]  # noqa: PTH113  # no error where it is closed
+    found = [Source(str(SITE_FILE), is_site=True), Source(str(user_file(env))), Source(str(LOCAL_FILE), is_local=True)]
+    found = [source for source in found if os.path.isfile(source.where)]  # noqa: PTH113  # no error where it is closed
     if env.get(SITE_VARIABLE):
-        found.insert(sum(source.is_site for source in found), Source(env[SITE_VARIABLE], is_site=True))
-    return found
+        found.append(Source(env[SITE_VARIABLE], is_site=True))
+    return sorted(found, key=lambda source: not source.is_site)
 
 
 def user_file(env: Mapping[str, str]) -> Path:
@@ -70,17 +70,20 @@ def user_file(env: Mapping[str, str]) -> Path:
     return Path(base) / "greenlove" / "config.toml"
 
 
-def variables(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
-    """Return the settings among the environment variables."""
-    return [Source(key, {name: env[key]}) for name in names if (key := f"{PREFIX}{name.upper()}") in env]
+def sources(env: Mapping[str, str], names: Collection[str], arguments: Mapping[str, Any]) -> Iterator[Source]:
+    """Yield the files, the variables and the arguments, the weakest first.
 
-
-def of_rehearsal(env: Mapping[str, str]) -> list[Source]:
-    """Return what keeps a training that is rehearsed out of its own logs, before any argument."""
+    A training that is rehearsed is kept out of its own logs, before any argument.
+    """
+    yield from _files(env)
+    for name in names:
+        key = f"{PREFIX}{name.upper()}"
+        if key in env:
+            yield Source(key, {name: env[key]})
+    yield Source("argument", arguments)
     directory = env.get(REHEARSAL_VARIABLE)
-    if not directory:
-        return []
-    return [Source("the rehearsal", {"log_dir": f"{Path(directory).parent}/logs", "export": "", "verbose": 0})]
+    if directory:
+        yield Source("the rehearsal", {"log_dir": f"{Path(directory).parent}/logs", "export": "", "verbose": 0})
 
 
 def unknown_variables(env: Mapping[str, str], names: Collection[str]) -> list[str]:
@@ -89,10 +92,12 @@ def unknown_variables(env: Mapping[str, str], names: Collection[str]) -> list[st
     found = []
     for name in sorted(key.removeprefix(PREFIX) for key in env if key.startswith(PREFIX)):
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            if near:
-                meant = f": did you mean {PREFIX}{near[0]}?"
-            else:
-                meant = ", and counts for nothing"
+            near = nearest(name, known)
+            meant = f": did you mean {PREFIX}{near}?" if near else ", and counts for nothing"
             found.append(f"{PREFIX}{name} is no setting{meant}")
     return found
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Return the known name that a mistyped one is nearest to; empty without any."""
+    return "".join(difflib.get_close_matches(name, known, n=1))

@@ -84,8 +84,8 @@ def masked_command(words: Iterable[str]) -> str:
     before = ""
     for word in words:
         name, equals, value = word.partition("=")
-        is_named = before == "-p" or (before.startswith("-") and _names_secret(before))
-        if not word.startswith("-") and (is_named or (before in _USERS and ":" in word)):
+        is_value = before == "-p" or (before in _USERS and ":" in word) or _names_secret(before)
+        if is_value and before.startswith("-") and not word.startswith("-"):
             shown.append(_masked_value(word))
         elif equals and _names_secret(name):
             shown.append(f"{name}={_masked_value(value)}")
@@ -128,10 +128,8 @@ def mask_secrets(text: str) -> str:
 
 def _masked(found: re.Match[str]) -> str:
     """Return a name with its value masked, in the quotes that it has; a switch or a shell's variable is no secret."""
-    name = found["name"]
-    between = found["between"]
     value = found["value"]
-    if _IS_OF_VOCABULARY.search(name) or _HARMLESS.fullmatch(value.strip("\"'")):
+    bare = value.strip("\"'")
+    if _IS_OF_VOCABULARY.search(found["name"]) or _HARMLESS.fullmatch(bare):
         return found[0]
-    quotes = [end if end in "\"'" else "" for end in (value[0], value[-1])]
-    return f"{name}{between}{MASK.join(quotes)}"
+    return f"{found['name']}{found['between']}{value.replace(bare, MASK)}"

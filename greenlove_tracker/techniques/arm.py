@@ -50,10 +50,7 @@ class Arm:
 
     def training_step(self) -> TrainingStep:
         """Return its step and what it trains, as they are now, for what measures its memory."""
-        if isinstance(self.step, OwnStep):
-            model = self.step.model
-        else:
-            model = self.parts["model"]
+        model = self.step.model if isinstance(self.step, OwnStep) else self.parts["model"]
         modules = tuple(m for m in (model, self.parts["criterion"]) if isinstance(m, nn.Module))
         return TrainingStep(modules, tuple(each_of(self.parts["optimizer"])), self.step, self.device)
 
@@ -135,9 +132,9 @@ def check_is_new(parts: Mapping[str, Any], first: Mapping[str, Any]) -> None:
 
 def _changing(parts: Mapping[str, Any]) -> list[Any]:
     """Return what training changes: models, their parameters, and optimizers."""
-    models = [m for name in ("model", "criterion") for m in each_of(parts[name]) if isinstance(m, nn.Module)]
-    parameters = [parameter for model in models for parameter in model.parameters()]
-    return [*each_of(parts["model"]), *each_of(parts["optimizer"]), *parameters]
+    modules = [m for m in (parts["model"], parts["criterion"]) if isinstance(m, nn.Module)]
+    parameters = [parameter for module in modules for parameter in module.parameters()]
+    return [parts["model"], *each_of(parts["optimizer"]), *parameters]
 
 
 def plan_of_parts(parts: Mapping[str, Any]) -> TrainingPlan:

@@ -202,7 +202,7 @@ class _ComparisonRun(TrialSession):
             OSError: where it cannot be written.
         """
         trials = self._trials
-        self._advised_s = budget_for(self._costs, self._prepared_s) if self._costs else None
+        self._advised_s = rounded_budget_s(budget_for(self._costs, self._prepared_s))
         self._time = fit_ratios(trials, lambda t: t.duration_s / t.samples, build_cv=_BUILD_CV)
         self._energy = fit_ratios(
             trials, lambda t: None if t.energy_kwh is None else t.energy_kwh / t.samples, build_cv=_BUILD_CV
@@ -212,10 +212,9 @@ class _ComparisonRun(TrialSession):
         n_blocks = len({trial.block for trial in trials})
         notes = list[str]()
         if n_blocks < LEAST_BLOCKS and any(not record.reason for record in list(self._records.values())[1:]):
-            slowest = max(self._records, key=lambda name: self._records[name].warm_up_s)
-            warm_up_s = self._records[slowest].warm_up_s
-            if warm_up_s >= _MOST_WARM_SHARE * self.budget_s:
-                lasted = f"{duration(warm_up_s)} of {duration(self.budget_s)}"
+            slowest, record = max(self._records.items(), key=lambda item: item[1].warm_up_s)
+            if record.warm_up_s >= _MOST_WARM_SHARE * self.budget_s:
+                lasted = f"{duration(record.warm_up_s)} of {duration(self.budget_s)}"
                 notes.append(f"{slowest} took the budget: its first steps lasted {lasted}")
             notes.append(f"the budget held {plural(n_blocks, 'block')} of trials, and {LEAST_BLOCKS} are needed")
         comparison = Comparison(
@@ -354,9 +353,7 @@ class _ComparisonRun(TrialSession):
         time_ratio = _ratio(self._time, name)
         energy_ratio = _ratio(self._energy, name)
         # Of energy where hardware counted any of it.
-        fit = self._energy
-        if energy_ratio is None or is_modelled(self._method):
-            fit = self._time
+        fit = self._time if energy_ratio is None or is_modelled(self._method) else self._energy
         verdict = Verdict.NO_DIFFERENCE
         if name != BASELINE:
             verdict = verdict_of(_ratio(fit, name))
@@ -390,7 +387,7 @@ class _ComparisonRun(TrialSession):
     def _needed_s(self, name: str, fit: RatioFit | None) -> float | None:
         """Return the budget that would tell an arm from the baseline; None where that is not known."""
         if fit is None or name not in fit.ratios:
-            return None if self._advised_s is None else rounded_budget_s(self._advised_s)
+            return self._advised_s
         found_s = budget_needed_s(fit, name, len(self._trials), self.spent_s, prepared_s=self._prepared_s)
         return found_s if math.isfinite(found_s) else None
 
@@ -412,10 +409,7 @@ class _ComparisonRun(TrialSession):
         if duration is None:
             return WholeRun()
         starts_held = record.n_starts / sum(t.samples for t in trials) * samples
-        if record.starts_s:
-            start_s = statistics.median(record.starts_s)
-        else:
-            start_s = 0.0
+        start_s = statistics.median(record.starts_s) if record.starts_s else 0.0
         further_s = start_s * max(0.0, plan.n_starts - starts_held) + (record.one_off_s or 0.0)
         energy = self._total(name, self._energy, lambda t: t.energy_kwh, samples, "kWh")
         if energy is not None:  # what is added draws what the rest does
@@ -431,8 +425,8 @@ class _ComparisonRun(TrialSession):
         ratio = _ratio(fit, name)
         if len(logs) < 2 or (name != BASELINE and ratio is None):
             return None
-        mean = statistics.fmean(logs)
         width = student_quantile((1 + LEVEL) / 2, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+        mean = statistics.fmean(logs)
         if ratio is not None:  # in logarithms the widths of a product add as those of independent numbers do
             mean += math.log(ratio.point)
             width = math.hypot(width, math.log(ratio.upper / ratio.lower) / 2)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from greenlove_tracker.exploration.estimator import device_of
 from greenlove_tracker.exploration.random_state import switches
 from greenlove_tracker.exploration.trials import map_tensors
 from greenlove_tracker.techniques.step import check_own_step, with_step
-from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
+from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, whole_value, with_note
 from greenlove_tracker.text.format import plural
 from greenlove_tracker.vocabulary.errors import UsageError
 
@@ -38,22 +37,14 @@ def technique(name: str, value: str | None) -> Technique:
     Raises:
         UsageError: where the value cannot be.
     """
-    full_name = name if value is None else f"{name}={value}"
     if name == "grad-accumulation":
-        if value is None:
-            n_parts = 2
-        elif value.isdecimal():
-            n_parts = int(value)
-        else:
-            n_parts = 0
-        if n_parts <= 1:
-            raise UsageError(f"{full_name}: a batch is split in 2 micro-batches or more, such as {name}=4")
-        return Technique(full_name, lambda parts: _accumulated(parts, n_parts), Stage.STEP, name)
+        n_parts = whole_value(name, value or "2", "2 micro-batches or more", 2)
+        return Technique(name, lambda parts: _accumulated(parts, n_parts), Stage.STEP)
     if name == "compile":
-        if value is not None and value not in _MODES:
-            raise UsageError(f"{full_name}: the modes of torch.compile are {', '.join(_MODES)}")
-        apply = partial(_compiled, mode=value or "default")
-        return Technique(full_name, apply, Stage.STEP, name, is_slow_to_start=True)
+        mode = value or "default"
+        if mode not in _MODES:
+            raise UsageError(f"{name}={mode}: the modes of torch.compile are {', '.join(_MODES)}")
+        return Technique(name, lambda parts: _compiled(parts, mode), Stage.STEP, is_slow_to_start=True)
     made = (
         Technique("activation-checkpointing", _checkpointed, Stage.MODEL),
         Technique("amp-bf16", lambda parts: _autocast(parts, torch.bfloat16), Stage.STEP, "precision", note=_BF16_BITS),
@@ -81,11 +72,9 @@ def _accumulated(parts: Parts, n_parts: int) -> Parts:
     Raises:
         NotApplicableError: where the step is the task's own.
     """
-    changes: dict[str, Any] = {}
     if any(isinstance(module, _OF_BATCHES) for module in parts["model"].modules()):
-        said = "BatchNorm takes its statistics of micro-batches, so it learns differently"
-        changes["technique_notes"] = [*parts.get("technique_notes", ()), lambda: said]
-    return with_step({**parts, **changes}, micro_batches=n_parts)
+        parts = with_note(parts, lambda: "BatchNorm takes its statistics of micro-batches, so it learns differently")
+    return with_step(parts, micro_batches=n_parts)
 
 
 def _compiled(parts: Parts, mode: str) -> Parts:
@@ -158,7 +147,7 @@ def _checkpointed(parts: Parts) -> Parts:
     said = f"{plural(len(blocks), 'block')} of {type(blocks[0]).__name__}: each keeps its input, and is computed anew"
     if any(getattr(module, "track_running_stats", False) for block in blocks for module in block.modules()):
         said += ", so that running statistics of BatchNorm move twice a step"
-    return {**parts, "technique_notes": [*parts.get("technique_notes", ()), lambda: said]}
+    return with_note(parts, lambda: said)
 
 
 def _repeated_blocks(model: nn.Module) -> list[nn.Module]:

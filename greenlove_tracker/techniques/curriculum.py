@@ -12,8 +12,9 @@ import torch
 from torch.utils.data import Sampler
 
 from greenlove_tracker.machine.job import torch_group
-from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
+from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, whole_value
 from greenlove_tracker.vocabulary.errors import UsageError, whole_number
+from greenlove_tracker.vocabulary.metrics import number_of
 from greenlove_tracker.vocabulary.phases import Phase
 
 _PACINGS = ("linear", "exponential", "step")
@@ -134,9 +135,10 @@ class Curriculum(Sampler[int]):  # type: ignore[misc]
 
 
 def _positive_share(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+    share = number_of(value)
+    if share is None or not 0 < share <= 1:
         raise UsageError(f"{{argument}} must be a share above 0, 1 at most, not {value!r}", argument=name)
-    return float(value)
+    return share
 
 
 def _numbers(difficulty: Any) -> torch.Tensor:
@@ -169,16 +171,13 @@ def technique(
     Raises:
         UsageError: where a value cannot be.
     """
-    if value is not None and not value.isdecimal():
-        raise UsageError(f"{name}={value}: the value is a number of stairs, such as {name}=4")
-    stairs = None if value is None else int(value)
+    stairs = None if value is None else whole_value(name, value, "a number of stairs", 2)
     options = {"pacing": pacing, "stairs": stairs, "start": start, "full_after": full_after}
     Curriculum([0], 1, **options)  # a bad option is refused now
     return Technique(
-        name if value is None else f"{name}={value}",
+        name,
         partial(_with_curriculum, options=options),
         Stage.DATA,
-        name,
         note="the first epochs have the easiest samples only, so it learns differently",
         is_of_whole=True,
     )

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from greenlove_tracker.machine.job import torch_group
-from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
+from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, whole_value, with_note
 from greenlove_tracker.text.format import plural, significant
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.metrics import direction_of, number_of
@@ -81,10 +81,7 @@ class EarlyStopping:
         restore: Any = None,
         tracker: Any = None,
     ) -> None:
-        if higher_is_better is None:
-            is_larger_better = direction_of(str(metric))
-        else:
-            is_larger_better = higher_is_better
+        is_larger_better = direction_of(str(metric)) if higher_is_better is None else higher_is_better
         if is_larger_better is None:
             raise UsageError(
                 f"is a larger or a smaller {metric} the better one? Its name does not tell: say {{argument=}}True or "
@@ -182,12 +179,7 @@ class EarlyStopping:
         if self._pair is None:
             raise UsageError("nothing can be put back: say what with {argument=}model", argument="restore")
         if self._best is None:
-            no_value = f"no value of {self.rule.metric} so far was a number"
-            if self.best_value is None:
-                reason = no_value
-            else:
-                reason = "there was no restore= at the best value"
-            raise UsageError(f"no weights are kept: {reason}")
+            raise UsageError(f"no weights are kept: {self.rule.metric} was no number so far, or restore= was not given")
         self._pair[1](_copied(self._best))
         self._is_restored = True
         return self.best_at != len(self._values)
@@ -198,10 +190,7 @@ class EarlyStopping:
         if not self._values:
             return ""
         after = len(self._values) * self.rule.every
-        if self.has_stopped:
-            end = f"ended after {self._unit} {after:,}"
-        else:
-            end = "not ended early"
+        end = f"ended after {self._unit} {after:,}" if self.has_stopped else "not ended early"
         if self.best_epoch is None or self.best_value is None:
             return f"{end}: no {self.rule.metric} was a number"
         whose = "with the weights of" if self._is_restored else "the best was"
@@ -298,23 +287,16 @@ def technique(
     Raises:
         UsageError: where a rule cannot be meant.
     """
-    if value is not None and not value.isdecimal():
-        raise UsageError(f"{name}={value}: the value is a number of evaluations without a better one, such as {name}=5")
-    rule = StoppingRule(
-        "val_loss" if metric is None else metric,
-        patience if value is None else int(value),
-        min_delta,
-        False if higher_is_better is None else higher_is_better,  # by the name of the metric, once it is known
-    )
-    apply = partial(_with_early_stopping, rule=rule, metric=metric, higher_is_better=higher_is_better)
-    full_name = name if value is None else f"{name}={value}"
+    if value is not None:
+        patience = whole_value(name, value, "a number of evaluations without a better one", 0)
+    StoppingRule(metric or "val_loss", patience, min_delta, higher_is_better or False)  # a bad option is refused now
+    options = {"patience": patience, "min_delta": min_delta, "higher_is_better": higher_is_better}
+    apply = partial(_with_early_stopping, metric=metric, options=options)
     # Behind what may replace the model.
-    return Technique(full_name, apply, Stage.SCHEDULE, name, note=_NOTE, is_of_whole=True)
+    return Technique(name, apply, Stage.SCHEDULE, note=_NOTE, is_of_whole=True)
 
 
-def _with_early_stopping(
-    parts: Parts, *, rule: StoppingRule, metric: str | None, higher_is_better: bool | None
-) -> Parts:
+def _with_early_stopping(parts: Parts, *, metric: str | None, options: Mapping[str, Any]) -> Parts:
     """Put an ``EarlyStopping`` that restores the model into the parts, for the loop that trains them.
 
     Raises:
@@ -325,15 +307,12 @@ def _with_early_stopping(
         raise NotApplicableError("this training in steps is evaluated only at its end: let the task give eval_every")
     stopping = EarlyStopping(
         metric if metric == TRAIN_LOSS else _metric_of(parts, metric),
-        patience=rule.patience,
-        min_delta=rule.min_delta,
-        higher_is_better=higher_is_better,
         every=parts.get("eval_every") or 1,
         unit="step" if is_in_steps else "epoch",
         restore=parts["model"],
+        **options,
     )
-    notes = [*parts.get("technique_notes", ()), lambda: stopping.note]
-    return {**parts, "early_stopping": stopping, "technique_notes": notes}
+    return with_note({**parts, "early_stopping": stopping}, lambda: stopping.note)
 
 
 def _metric_of(parts: Mapping[str, Any], metric: str | None) -> str:
@@ -345,10 +324,7 @@ def _metric_of(parts: Mapping[str, Any], metric: str | None) -> str:
     if parts.get("eval_fn") is None:
         raise NotApplicableError("the task has no eval_fn, which says how good the model is")
     found = evaluated(parts["eval_fn"], parts["model"])
-    if isinstance(found, Mapping):
-        names = list(map(str, found))
-    else:
-        names = [ACCURACY]
+    names = list(map(str, found)) if isinstance(found, Mapping) else [ACCURACY]
     known = [name for name in names if direction_of(name) is not None]
     chosen = metric or ("val_loss" if "val_loss" in names else next(iter(known), None))
     if chosen not in names:

@@ -28,14 +28,7 @@ from greenlove_tracker.logs.schema import cell
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.settings.config import setting_names
 from greenlove_tracker.settings.secret_masking import mask_secrets
-from greenlove_tracker.techniques.arm import (
-    Arm,
-    Task,
-    arm_of,
-    parts_of,
-    plan_of_parts,
-    seed_all,
-)
+from greenlove_tracker.techniques.arm import Arm, Task, arm_of, parts_of, plan_of_parts, seed_all
 from greenlove_tracker.techniques.compare import reason_of
 from greenlove_tracker.techniques.early_stopping import ACCURACY, TRAIN_LOSS, evaluated
 from greenlove_tracker.techniques.loading import with_batch_size
@@ -236,7 +229,7 @@ class _Progress:
     batches_of_epoch: int = 0
     logged_at: int = 0
     evaluated_at: int = 0
-    loss_sum: Any = None
+    loss_sum: Any = 0.0
     n_losses: int = 0
     loss: float | None = None
     valued_epochs: list[int] = field(default_factory=list)
@@ -265,10 +258,7 @@ class ArmLoop:
         self._eval_fn = parts.get("eval_fn")
         self._stopping = parts.get("early_stopping")
         self._length = plan.steps or plan.epochs or 0
-        if plan.steps:
-            self._log_every = max(1, plan.steps // _LOSSES_OF_STEPS)
-        else:
-            self._log_every = 1
+        self._log_every = max(1, (plan.steps or 0) // _LOSSES_OF_STEPS)
         every = parts.get("eval_every") or (self._length if plan.steps else 1)
         self._eval_every = whole_number("eval_every", every)
         self.progress = _Progress()
@@ -364,10 +354,7 @@ class ArmLoop:
         before = self._n_updates()
         n_samples, loss = self._arm.train_on(batch)
         if isinstance(loss, torch.Tensor | int | float):
-            if progress.loss_sum is None:
-                progress.loss_sum = loss
-            else:
-                progress.loss_sum = progress.loss_sum + loss
+            progress.loss_sum = progress.loss_sum + loss
             progress.n_losses += 1
         after = self._n_updates()
         n_steps = 1 if before is None or after is None else after - before
@@ -378,11 +365,8 @@ class ArmLoop:
     def _log_loss(self) -> None:
         """Log the mean loss since it was last logged, and the learning rate of now."""
         progress = self.progress
-        if progress.n_losses:
-            progress.loss = float(progress.loss_sum) / progress.n_losses
-        else:
-            progress.loss = None
-        progress.loss_sum = None
+        progress.loss = float(progress.loss_sum) / progress.n_losses if progress.n_losses else None
+        progress.loss_sum = 0.0
         progress.n_losses = 0
         if progress.loss is not None:
             self._tracker.log_metric(TRAIN_LOSS, progress.loss)
@@ -397,10 +381,7 @@ class ArmLoop:
         Raises:
             UsageError: where the metric of early stopping is no number.
         """
-        if self._eval_fn is None:
-            found = None
-        else:
-            found = evaluated(self._eval_fn, self._model)
+        found = None if self._eval_fn is None else evaluated(self._eval_fn, self._model)
         if not isinstance(found, Mapping):
             found = {ACCURACY: found}
         own = (TRAIN_LOSS, LEARNING_RATE)

@@ -11,11 +11,10 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from greenlove_tracker.exploration.estimator import device_of
 from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, LoaderSource, copied_loader, source_of
 from greenlove_tracker.techniques.arm import batches_of
-from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
-from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, whole_value
 
 _OTHER_SIZE = "another batch size is another training: other steps an epoch, and a learning rate that is to be set anew"
-_USUAL_WORKERS = 4  # more seldom load faster, and each holds a copy of what the data set has in memory
+_USUAL_WORKERS = "4"  # more seldom load faster, and each holds a copy of what the data set has in memory
 
 
 def technique(name: str, value: str | None) -> Technique:
@@ -25,20 +24,13 @@ def technique(name: str, value: str | None) -> Technique:
         UsageError: where the value is no such number.
     """
     if name == "batch-size":
-        if value is None or not value.isdecimal() or int(value) < 1:
-            raise UsageError(f"{name} needs a number of samples, such as {name}=256")
-        return Technique(f"{name}={int(value)}", partial(_resized, int(value)), Stage.DATA, name, note=_OTHER_SIZE)
+        batch_size = whole_value(name, value, "a number of samples")
+        return Technique(name, partial(_resized, batch_size), Stage.DATA, note=_OTHER_SIZE)
     if name == "pin-memory":
         return Technique(name, _pinned, Stage.DATA)
-    if value is not None and not value.isdecimal():
-        raise UsageError(f"{name}={value}: workers are a whole number, such as {name}=4")
-    n_workers = _USUAL_WORKERS if value is None else int(value)
-    if n_workers:
-        note = "augmentations by chance draw other random numbers in workers"
-    else:
-        note = ""
-    full_name = name if value is None else f"{name}={value}"
-    return Technique(full_name, partial(_with_workers, n_workers=n_workers), Stage.DATA, name, note=note)
+    n_workers = whole_value(name, value or _USUAL_WORKERS, "a whole number of workers", 0)
+    note = "augmentations by chance draw other random numbers in workers" if n_workers else ""
+    return Technique(name, partial(_with_workers, n_workers=n_workers), Stage.DATA, note=note)
 
 
 def _with_workers(parts: Parts, *, n_workers: int) -> Parts:

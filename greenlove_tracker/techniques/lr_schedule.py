@@ -10,11 +10,11 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from greenlove_tracker.exploration.snapshot import find_lr_schedulers
-from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.techniques.arm import plan_of_parts
-from greenlove_tracker.techniques.step import check_own_step, with_step
+from greenlove_tracker.techniques.step import own_optimizer, with_step
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
 from greenlove_tracker.vocabulary.errors import UsageError, is_whole, whole_number
+from greenlove_tracker.vocabulary.metrics import number_of
 
 _SHAPES = ("cosine", "linear", "step")
 _STEP_FACTOR = 0.1
@@ -57,10 +57,7 @@ def lr_schedule(
     """
     _check(shape, warmup, final)
     total_steps = whole_number("total_steps", total_steps)
-    if is_whole(warmup, 0):
-        warmup_steps = int(warmup)
-    else:
-        warmup_steps = round(warmup * total_steps)
+    warmup_steps = int(warmup) if is_whole(warmup, 0) else round(warmup * total_steps)
     if warmup_steps > total_steps:
         raise UsageError(
             f"{{argument}} of {warmup_steps:,} is longer than the whole training, which has {total_steps:,}",
@@ -76,7 +73,8 @@ def _check(shape: str, warmup: float, final: float) -> None:
         raise UsageError(
             f"{{argument}} must be whole steps, or a share of all of them below 1, not {warmup!r}", argument="warmup"
         )
-    if isinstance(final, bool) or not isinstance(final, int | float) or not 0 <= final <= 1:
+    share = number_of(final)
+    if share is None or not 0 <= share <= 1:
         raise UsageError(f"{{argument}} is a share of the learning rate, from 0 to 1, not {final!r}", argument="final")
 
 
@@ -125,10 +123,9 @@ def technique(
     chosen = value or shape or "cosine"
     _check(chosen, warmup, final)
     return Technique(
-        name if value is None else f"{name}={value}",
+        name,
         partial(_scheduled, shape=chosen, warmup=warmup, final=final),
         Stage.SCHEDULE,
-        name,
         note=f"the learning rate follows a schedule ({chosen}), so it learns differently",
         is_of_whole=True,
     )
@@ -140,10 +137,7 @@ def _scheduled(parts: Parts, *, shape: Any, warmup: float, final: float) -> Part
     Raises:
         NotApplicableError: where something sets the rates already, or nobody knows how long the training is.
     """
-    check_own_step(parts)
-    optimizer = each_of(parts["optimizer"])[0]
-    if not isinstance(optimizer, Optimizer):
-        raise NotApplicableError(f"the optimizer is a {type(optimizer).__name__}, not one of torch.optim's kind")
+    optimizer = own_optimizer(parts)
     others = find_lr_schedulers(optimizer)
     if others:
         raise NotApplicableError(

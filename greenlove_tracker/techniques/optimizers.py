@@ -10,8 +10,7 @@ import torch
 from torch.optim import Optimizer
 
 from greenlove_tracker.exploration.snapshot import find_lr_schedulers
-from greenlove_tracker.exploration.task import each_of
-from greenlove_tracker.techniques.step import check_own_step
+from greenlove_tracker.techniques.step import own_optimizer
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
 
 _INSTALL_8_BIT = 'pip install "greenlove-tracker[adam-8bit]"'
@@ -32,10 +31,7 @@ def _replaced(parts: Parts, *, rebuild: Callable[[Optimizer], Optimizer]) -> Par
     Raises:
         NotApplicableError: where the step is the task's own, or the optimizer is none of torch's kind.
     """
-    check_own_step(parts)
-    old = each_of(parts["optimizer"])[0]
-    if not isinstance(old, Optimizer):
-        raise NotApplicableError(f"the optimizer is a {type(old).__name__}, not one of torch.optim's kind")
+    old = own_optimizer(parts)
     new = rebuild(old)
     for scheduler in find_lr_schedulers(old):  # goes on with the new one
         scheduler.optimizer = new
@@ -73,10 +69,7 @@ def _adam_8bit(old: Optimizer) -> Optimizer:
         from bitsandbytes import optim
     except ImportError:
         raise NotApplicableError(f"bitsandbytes is not installed: {_INSTALL_8_BIT}") from None
-    if isinstance(old, torch.optim.AdamW):
-        kind = optim.AdamW8bit
-    else:
-        kind = optim.Adam8bit
+    kind = optim.AdamW8bit if isinstance(old, torch.optim.AdamW) else optim.Adam8bit
     groups = [{key: group[key] for key in ("params", *_OF_ADAM) if key in group} for group in old.param_groups]
     new: Optimizer = kind(groups)
     return new

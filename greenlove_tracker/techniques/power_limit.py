@@ -15,9 +15,8 @@ from torch import nn
 
 from greenlove_tracker.exploration.estimator import device_of
 from greenlove_tracker.machine.devices import nvml_gpus, power_limit_w, set_power_limit
-from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
+from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, whole_value
 from greenlove_tracker.tracker.shutdown import guard
-from greenlove_tracker.vocabulary.errors import UsageError
 
 
 def technique(name: str, value: str | None) -> Technique:
@@ -26,9 +25,7 @@ def technique(name: str, value: str | None) -> Technique:
     Raises:
         UsageError: for any other value.
     """
-    if value is None or not value.isdecimal() or not int(value):
-        raise UsageError(f"{name} needs a limit in W, such as {name}=250")
-    limit_w = float(value)
+    limit_w = float(whole_value(name, value, "a limit in W"))
     uuids = list[str]()
 
     def apply(parts: Parts) -> Parts:
@@ -53,7 +50,7 @@ def technique(name: str, value: str | None) -> Technique:
             finally:
                 put_back()
 
-    return Technique(f"{name}={value}", apply, stage=Stage.PROCESS, kind=name, active=lowered)
+    return Technique(name, apply, Stage.PROCESS, active=lowered)
 
 
 def _gpus_of(parts: Parts) -> list[str]:

@@ -53,6 +53,19 @@ def check_own_step(parts: Mapping[str, Any]) -> None:
         raise NotApplicableError(_OPAQUE)
 
 
+def own_optimizer(parts: Mapping[str, Any]) -> torch.optim.Optimizer:
+    """Return the optimizer of a training whose step is made here.
+
+    Raises:
+        NotApplicableError: where the step is the task's own, or the optimizer is none of torch's kind.
+    """
+    check_own_step(parts)
+    optimizer = each_of(parts["optimizer"])[0]
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise NotApplicableError(f"the optimizer is a {type(optimizer).__name__}, not one of torch.optim's kind")
+    return optimizer
+
+
 def settings_of(parts: Mapping[str, Any]) -> StepSettings:
     """Return the settings of the step of a training."""
     found: StepSettings = parts.get("step_settings", StepSettings())
@@ -98,10 +111,7 @@ class OwnStep:
         self._loss = parts.get("loss") or partial(loss_of_pair, criterion=parts["criterion"])
         self._is_sum = getattr(parts["criterion"], "reduction", "mean") == "sum"
         self._max_grad_norm = parts.get("max_grad_norm")
-        if self._settings.dtype is torch.float16:
-            self._scaler = torch.amp.GradScaler(device.type)
-        else:
-            self._scaler = None
+        self._scaler = torch.amp.GradScaler(device.type) if self._settings.dtype is torch.float16 else None
         self._n_steps = self.n_skipped = 0
         if self._settings.compile_mode is not None:
             self.model = torch.compile(self.model, mode=self._settings.compile_mode)

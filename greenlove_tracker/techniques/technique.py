@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from importlib import import_module
 from inspect import signature
+from types import MappingProxyType
 from typing import Any
 
 from greenlove_tracker.vocabulary.errors import UsageError
@@ -65,7 +66,7 @@ class ListedTechnique:
 
     Attributes:
         module: of this package, whose function ``technique(name, value, **options)`` makes it; the value stands behind
-            "=", and each option is an argument by name.
+            "=", and each option is an argument by name. Value and options are added to its name here.
         summary: what it does, in a line.
         value_hint: how its value is written, such as ``=4``; empty where it needs none, None where it takes none.
         needs_gpu: an NVIDIA GPU.
@@ -107,7 +108,7 @@ TECHNIQUES: dict[str, ListedTechnique] = {
     "num-workers": ListedTechnique("loading", "processes that load the data beside the training", value_hint="=4"),
     "pin-memory": ListedTechnique("loading", "batches in pinned memory, and copies that do not wait", needs_gpu=True),
     "power-limit": ListedTechnique(
-        "power_limit", "a lower power limit of the GPU, in W, put back at the end", value_hint="=200", needs_gpu=True
+        "power_limit", "a lower power limit of the GPU, in W, put back at the end", value_hint="=250", needs_gpu=True
     ),
     "tf32": ListedTechnique("computation", "matrix products in TF32 on the GPU", needs_gpu=True),
 }
@@ -136,25 +137,42 @@ def technique_with(name: str, options: Mapping[str, Any]) -> Technique:
         return technique_named(name)
     if "+" in name:
         raise UsageError(f"{name} are several techniques: give options to each by itself, and join them then")
-    made = _single(name.strip(), options)
-    return replace(made, name=f"{made.name} ({', '.join(f'{key}={value}' for key, value in options.items())})")
+    return _single(name.strip(), options)
 
 
-def _single(text: str, options: Mapping[str, Any] | None = None) -> Technique:
+def _single(text: str, options: Mapping[str, Any] = MappingProxyType({})) -> Technique:
     name, separator, value = text.partition("=")
-    if name not in TECHNIQUES:
+    listed = TECHNIQUES.get(name)
+    if listed is None:
         raise UsageError(f"no technique is called {name or text!r}: {nearest(name, TECHNIQUES)}")
     if separator and not re.fullmatch(r"[\w.%-]+", value):
         raise UsageError(f"{text}: no value stands after the =")
-    if separator and TECHNIQUES[name].value_hint is None:
+    if separator and listed.value_hint is None:
         raise UsageError(f"{name} takes no value, and {value!r} is given: write {name}")
-    module = import_module(f"greenlove_tracker.techniques.{TECHNIQUES[name].module}")
-    known = [option for option in signature(module.technique).parameters if option not in ("name", "value")]
-    for option in options or ():
+    module = import_module(f"greenlove_tracker.techniques.{listed.module}")
+    known = list(signature(module.technique).parameters)[2:]  # behind name and value
+    for option in options:
         if option not in known:
             raise UsageError(f"{name} has no option {option!r}: {nearest(str(option), known)}")
-    made: Technique = module.technique(name, value if separator else None, **(options or {}))
-    return made
+    made: Technique = module.technique(name, value or None, **options)
+    said = ", ".join(f"{key}={value}" for key, value in options.items())
+    return replace(made, name=f"{text} ({said})" if said else text, kind=made.kind or name)
+
+
+def whole_value(name: str, value: str | None, what: str, least: int = 1) -> int:
+    """Return the value of a technique that is a whole number.
+
+    Raises:
+        UsageError: where it is none, or less than ``least``.
+    """
+    if value is None or not value.isdecimal() or int(value) < least:
+        raise UsageError(f"{name} needs {what}, such as {name}{TECHNIQUES[name].value_hint}")
+    return int(value)
+
+
+def with_note(parts: Parts, says: Callable[[], str]) -> Parts:
+    """Return the parts with what says in the end what the technique did."""
+    return {**parts, "technique_notes": [*parts.get("technique_notes", ()), says]}
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

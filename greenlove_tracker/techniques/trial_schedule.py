@@ -98,10 +98,7 @@ class TrialSchedule:
         done = self.n_blocks
         long = _long(costs)
         if done < LEAST_BLOCKS and self._is_metered:
-            if done:
-                first_s = long.expected_s
-            else:
-                first_s = _long(costs, _FIRST_MARGIN).expected_s
+            first_s = _long(costs, _MARGIN if done else _FIRST_MARGIN).expected_s
             self._is_metered = first_s + long.expected_s * max(0, _ENERGY_BLOCKS - done - 1) <= usable_s
         if not self._is_metered:
             return self._short(costs, usable_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -54,7 +53,7 @@ class ArmTrial:
     energy_kwh: Annotated[float | None, "of the timed part, as metered, before PUE; empty below 5 s"] = None
     energy_method: Annotated[str, "how it was obtained"] = ""
     peak_memory_bytes: Annotated[int | None, "of the arm alone"] = None
-    loss: Annotated[float | None, "mean over the trial's last batches; `nan` and `inf` too", math.nan] = None
+    loss: Annotated[float | None, "mean over the trial's last batches; `nan` and `inf` too", "any"] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.settings.config import Settings, is_strict, load_settings, settings_with_origins
+from greenlove_tracker.settings.config import Settings, is_strict, load_settings
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.vocabulary.errors import SettingError, UsageError
 
@@ -39,9 +39,9 @@ def test_a_sites_files_are_below_the_users(env, tmp_path, monkeypatch):
     site.write_text('country = "DE"\nproject = "site"\npue = 1.1\n')
     cluster.write_text('project = "cluster"\npue = 1.2\n')
     user_file(env).write_text("pue = 1.3\n")
-    settings, origins = settings_with_origins(env={**env, "GREENLOVE_CONFIG": str(cluster)})
+    settings = load_settings(env={**env, "GREENLOVE_CONFIG": str(cluster)})
     assert (settings.country, settings.project, settings.pue) == ("DE", "cluster", 1.3)
-    assert {name: origin.where for name, origin in origins.items()} == {
+    assert {name: origin.where for name, origin in settings.origins.items()} == {
         "country": str(site),
         "project": str(cluster),
         "pue": str(user_file(env)),

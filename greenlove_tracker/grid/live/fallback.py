@@ -13,11 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from greenlove_tracker.grid.live.http_client import HttpClient
-from greenlove_tracker.grid.live.intensity import (
-    IntensityPoint,
-    IntensityProvider,
-    IntensityUnavailable,
-)
+from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityProvider, IntensityUnavailable
 from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity, TableIntensity
 from greenlove_tracker.grid.live.services import Eia, ElectricityMaps, EnergyCharts, Neso, Service
 from greenlove_tracker.grid.place import GridPlace, grid_place

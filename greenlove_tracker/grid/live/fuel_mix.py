@@ -35,11 +35,12 @@ def mix_intensity(generation: Generation, factors: Mapping[str, float]) -> float
         None where nothing was generated, or where more than a fifth of it has no factor: unknown, not 0 g.
     """
     made = {fuel: value for fuel, value in generation.items() if value is not None and value > 0}
+    known = {fuel: value for fuel, value in made.items() if fuel in factors}
     total = math.fsum(made.values())
-    known = math.fsum(value for fuel, value in made.items() if fuel in factors)
-    if total <= 0 or known < (1 - MOST_UNKNOWN_SHARE) * total:
+    known_total = math.fsum(known.values())
+    if total <= 0 or known_total < (1 - MOST_UNKNOWN_SHARE) * total:
         return None
-    return math.fsum(value * factors[fuel] for fuel, value in made.items() if fuel in factors) / known
+    return math.fsum(value * factors[fuel] for fuel, value in known.items()) / known_total
 
 
 def intensities(
