@@ -81,10 +81,17 @@ _NO_TIME = "whose timestamp is not understood"
 
 
 class Header:
-    """The columns of a file, or of a part of one, and how its rows are read."""
+    """The columns of a file, or of a part of one, and how its rows are read.
 
-    def __init__(self, delimiter: str, names: list[str]) -> None:
-        self._delimiter = delimiter
+    Attributes:
+        is_known: the line is a header of CodeCarbon's.
+        places: of the columns in a row, by their names.
+    """
+
+    def __init__(self, line: str) -> None:
+        self._delimiter = max(",;\t", key=line.count)
+        names = [name.strip().lower() for name in split_line(line, self._delimiter)]
+        self.is_known = len(_OWN.intersection(names)) >= _LEAST_OWN
         self._n_cells = len(names)
         while names and not names[-1]:  # Excel fills lines up
             names.pop()
@@ -92,15 +99,6 @@ class Header:
         self._names = names
         self._numbers = itemgetter(*(self.places.get(name, _NOWHERE) for name in _AMOUNTS))
         self._missing = [name for name in _NEEDED if name not in names]
-
-    @classmethod
-    def of(cls, line: str) -> Header | None:
-        """Return the header that a line is; None where it is none of CodeCarbon's."""
-        delimiter = max(",;\t", key=line.count)
-        names = [name.strip().lower() for name in split_line(line, delimiter)]
-        if len(_OWN.intersection(names)) < _LEAST_OWN:
-            return None
-        return cls(delimiter, names)
 
     def tell(self, on_problem: OnProblem) -> None:
         """Tell what the columns lack, and which of them no version has: the PUE's, damaged, may be."""
@@ -241,9 +239,9 @@ class Emissions:
             on_problem(f"cannot be read: {error.strerror or error}")
             return True
         encoding = encoding_of(head)
-        if not any(map(Header.of, head.decode(encoding, "replace").splitlines()[:_HEAD_LINES])):
+        if not any(Header(line).is_known for line in head.decode(encoding, "replace").splitlines()[:_HEAD_LINES]):
             return False
-        header = Header(",", [])
+        header = Header("")
         last: dict[str | int, Reading] = {}
         unnamed = 0
         n_rows = 0
@@ -252,8 +250,8 @@ class Emissions:
             try:
                 reading = header.reading(file, number, line)
             except ValueError as error:
-                next_header = Header.of(line)
-                if next_header is not None:
+                next_header = Header(line)
+                if next_header.is_known:
                     header = next_header
                     header.tell(on_problem)
                 elif line.strip(",;\t \r\n") and not line.startswith("sep="):  # which Excel writes first
