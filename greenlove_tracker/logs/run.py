@@ -493,10 +493,7 @@ class Run(RunFiles):
             LogError: where a newer version of this package wrote the run.
         """
         metered = self.metered_summary
-        calibration = self.calibration
-        if calibration is None:
-            return metered
-        return calibrated(metered, calibration)
+        return metered if self.calibration is None else calibrated(metered, self.calibration)
 
     @cached_property
     def stated(self) -> RunSummary | None:

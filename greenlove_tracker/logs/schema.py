@@ -21,12 +21,24 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from enum import StrEnum
 from functools import cache, lru_cache, partial
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    NamedTuple,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from greenlove_tracker.files.reading import parsed_json
 from greenlove_tracker.logs.csvio import RUN_COLUMNS as RUN_COLUMNS
@@ -298,9 +310,13 @@ class LogTable(Generic[R]):
             return self._name.format(stream)
         return self._name.replace(".csv", f"-{stream}.csv")
 
-    def columns_with(self, groups: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns of a file that has these groups."""
-        return tuple(column.name for column in self.described if not column.group or column.group in groups)
+    def without(self, group: str) -> Self:
+        """Return the table of a file that lacks this group."""
+        table = copy(self)
+        table._parts = {field: part for field, part in self._parts.items() if part.columns[0].group != group}
+        table.described = [column for column in self.described if column.group != group]
+        table.columns = tuple(column.name for column in table.described)
+        return table
 
     def _flat(self, record: R) -> list[Any]:
         found: list[Any] = []
