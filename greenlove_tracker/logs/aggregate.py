@@ -132,8 +132,8 @@ class Totals:
     intensity_coverage = _Column[str](lambda totals: "+".join(sorted({row.coverage for row in totals.rows} - {""})))
     n_predicted = _Count("n_predicted")
     n_mock_intensity = _Count("n_mock_intensity")
-    n_cut = _Count("n_cut")
-    n_split = _Count("n_split")
+    n_cut = _Count("cut.is_part")
+    n_split = _Count("cut.splits_a_row")
 
     counted_twice_kwh = _Column[float | None](lambda totals: sum_known(twice_kwh(totals.rows)))
 

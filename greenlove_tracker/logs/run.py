@@ -170,12 +170,14 @@ class Cut:
     """How a part of a run's time was cut out.
 
     Attributes:
+        is_part: it was cut at all.
         has_end: the run ended within the part.
         splits_a_row: a row lay across an end of the part, and was split in proportion to time.
     """
 
-    has_end: bool
-    splits_a_row: bool
+    is_part: bool = False
+    has_end: bool = True
+    splits_a_row: bool = False
 
 
 class Run(RunFiles):
@@ -183,11 +185,11 @@ class Run(RunFiles):
 
     Attributes:
         parts: the runs that it was put together from, as ``whole_training`` does; nothing of any other.
-        cut: where it is a part of a run's time, how it was cut out.
+        cut: how it was cut out, where it is a part of a run's time.
     """
 
     parts: Sequence[Run] = ()
-    cut: Cut | None = None
+    cut: Cut = Cut()
 
     @property
     def place(self) -> str:
@@ -396,7 +398,7 @@ class Run(RunFiles):
             rank
             for rank, rows in self.rows.items()
             if rank and rank not in self.joined and all(row.kind is not RowKind.TAIL for row in rows)
-            if self.cut is None or self.cut.has_end
+            if self.cut.has_end
             if not _is_running(self.lines_by_stream.get(rank, {}), self.written_s)
         ]
 

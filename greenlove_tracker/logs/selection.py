@@ -370,7 +370,7 @@ def _part(run: Run, timed: Mapping[int | str, Sequence[_Timed]], from_s: float, 
         terms=replace(run.terms, started_at=started_at),
         stated=None,
         ending=ending,
-        cut=Cut(to_s == math.inf, splits),
+        cut=Cut(True, to_s == math.inf, splits),
     )
     return part.replace(metered_summary=_estimated(part.added_up(), run.metered_summary))
 
