@@ -103,12 +103,11 @@ class RunFiles:
         except OSError as error:
             self._add_problem("", f"cannot be read: {error.strerror or error}")
             found = []
-        return sorted({*found, *self._held}) if self._held else found
+        return sorted({*found, *self._held})
 
     def _numbered(self, kind: str) -> Mapping[int, str]:
         """Return the files ``<kind>-<n>.csv`` by their number, the least first."""
-        prefix = f"{kind}-"  # which few have: the pattern is dear
-        matches = (re.fullmatch(rf"{prefix}([0-9]{{1,9}})\.csv", n) for n in self.file_names if n.startswith(prefix))
+        matches = map(re.compile(rf"{kind}-([0-9]{{1,9}})\.csv").fullmatch, self.file_names)
         return dict(sorted((int(match[1]), match[0]) for match in matches if match))
 
     def _file(self, name: str) -> LogFile | bytes:
