@@ -186,11 +186,9 @@ def job_of(run: Run) -> str:
 
 def job_id_of(run: Run) -> str:
     """Return the scheduler's number of a run's job as Slurm writes it: ``81``, of an array ``81_3``."""
-    if not (number := run.text("job_id")):
-        return ""
     array = run.text("array_job_id")
     task = run.text("array_task_id")
-    return f"{array}_{task}" if array and task else number
+    return f"{array}_{task}" if array and task else run.text("job_id")
 
 
 def calendar_parts(run: Run, unit: str, period: Period) -> Iterator[Run]:
@@ -355,13 +353,8 @@ def _part(run: Run, timed: Mapping[int | str, Sequence[_Timed]], from_s: float, 
         for start_s, _, end_s, _ in chain.from_iterable(timed.values())
         for at_s in (from_s, to_s)
     )
-    if from_s == -math.inf:
-        started_at = run.started_at
-    else:
-        started_at = timestamp(from_s)
-    ending = run.ending
-    if to_s < math.inf:
-        ending = replace(ending, ended_at=timestamp(to_s))
+    started_at = run.started_at if from_s == -math.inf else timestamp(from_s)
+    ending = run.ending if to_s == math.inf else replace(run.ending, ended_at=timestamp(to_s))
     part = run.replace(
         lines={**run.lines, "started_at": (started_at, "")},
         command_rows=rows.pop(COMMAND_STREAM) or None,
