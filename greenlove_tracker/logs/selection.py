@@ -22,7 +22,16 @@ from greenlove_tracker.logs.schema import COMMAND_STREAM
 from greenlove_tracker.logs.totals import TIMESTAMP_S, utc, utc_s
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.vocabulary.errors import LogError, UsageError
-from greenlove_tracker.vocabulary.records import Counts, Flag, Row, RowKind, RunSummary, part_of_energy, times
+from greenlove_tracker.vocabulary.records import (
+    Counts,
+    Flag,
+    Row,
+    RowKind,
+    RunSummary,
+    part_of_energy,
+    sum_known,
+    times,
+)
 
 _NAMES = ("project", "user", "job", "host")
 DAY = "day"
@@ -269,11 +278,10 @@ def parts_of(run: Run, bounds_utc_s: Sequence[float]) -> Iterator[Run]:
     """
     began_s, ended_s = _times_s(run)
     stretches = list(pairwise(bounds_utc_s))
-    is_outside = began_s >= bounds_utc_s[-1] or (began_s < bounds_utc_s[0] and ended_s <= bounds_utc_s[0])
     is_within = any(from_s <= began_s < to_s and ended_s <= to_s for from_s, to_s in stretches)
     if is_within:
         yield run
-    if is_outside or is_within:
+    if is_within or not any(began_s < to_s and (from_s <= began_s or from_s < ended_s) for from_s, to_s in stretches):
         return  # its rows are not read
     timed = _timed_streams(run)
     if not timed and any(from_s < ended_s <= to_s for from_s, to_s in stretches):
@@ -381,8 +389,9 @@ def _estimated(part: RunSummary, whole: RunSummary) -> RunSummary:
     names = ["node_assumed_kwh", "energy_kwh", "emissions_kgco2e"]
     if whole.cost_basis != "machine":
         names.append("cost_usd")
-    known = [(name, amount) for name in names if (amount := getattr(whole, name)) is not None]
-    changed = {name: (getattr(part, name) or 0.0) + amount * more for name, amount in known}
+    changed: dict[str, Any] = {
+        name: sum_known((getattr(part, name), times(getattr(whole, name), more))) for name in names
+    }
     return replace(part, unmetered_estimate_kwh=estimate_kwh, **changed)
 
 
