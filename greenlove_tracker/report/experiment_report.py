@@ -142,7 +142,8 @@ def _experiment_verdict(sides: comparison_sides.Sides, combinations: Sequence[_C
         return "No training has been run."
     missing = [side.name for side in sides if not side.runs]
     if not combinations and missing:
-        return f"Nothing can be compared: no training of {wording.joined(missing, comparison_sides.MOST_SAID)} has finished."
+        names = wording.joined(missing, comparison_sides.MOST_SAID)
+        return f"Nothing can be compared: no training of {names} has finished."
     if not combinations:
         return "Nothing can be compared: there is one group of trainings."
     answer, *cells = combinations
