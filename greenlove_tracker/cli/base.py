@@ -21,7 +21,7 @@ import click
 from click import FloatRange
 
 import greenlove_tracker
-from greenlove_tracker.settings.config import DEFAULT_LOG_DIR, load_settings, setting_names
+from greenlove_tracker.settings.config import DEFAULT_LOG_DIR, load_settings
 from greenlove_tracker.text import console
 from greenlove_tracker.text.format import plural, printable
 from greenlove_tracker.vocabulary.errors import GreenloveError, NoSuchScriptError, UsageError
@@ -78,7 +78,7 @@ class Verb(click.Command):
             return super().invoke(ctx)
         except UsageError as error:
             kind = _NoSuchScript if isinstance(error, NoSuchScriptError) else click.ClickException
-            raise kind(printable(self.message(error, ctx.params))) from error
+            raise kind(printable(error.in_options(self.option_names))) from error
         except GreenloveError as error:
             raise click.ClickException(printable(str(error))) from error
         except KeyboardInterrupt:  # click would call it aborted, with code 1
@@ -92,14 +92,6 @@ class Verb(click.Command):
         if shown:
             with formatter.section("Options"):
                 formatter.write_dl(list(filter(None, (p.get_help_record(ctx) for p in shown))))
-
-    def message(self, error: UsageError, given: Mapping[str, Any]) -> str:
-        """Return the message of an error; an argument that no option gave keeps its name, as settings have it."""
-        if error.is_of_value and error.arguments[0] in setting_names():
-            of_options = {_option_of(p) for p in self.params if given.get(str(p.name)) is not None}
-            if self.option_names.get(error.arguments[0]) not in of_options:  # it stands in a variable or a file
-                return str(error)
-        return error.in_options(self.option_names)
 
 
 class CommandVerb(Verb):
@@ -128,8 +120,15 @@ def _help_all(text: str, *, is_hidden: bool = False) -> click.Option:
             click.echo(ctx.get_help())
             ctx.exit()
 
-    of_help: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "hidden": is_hidden}
-    return click.Option(["--help-all"], callback=show_all, help=text, **of_help)
+    return click.Option(
+        ["--help-all"],
+        callback=show_all,
+        help=text,
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        hidden=is_hidden,
+    )
 
 
 class _Verbs(click.Group):
@@ -194,17 +193,6 @@ def option(*words: str, **settings: Any) -> Callable[..., Any]:
 def flag(*words: str) -> Callable[..., Any]:
     """Return an option that takes nothing."""
     return option(*words, is_flag=True)
-
-
-def with_options(*options: Callable[..., Any]) -> Callable[..., Any]:
-    """Add options to a verb, in their order."""
-
-    def add(verb: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            verb = option(verb)
-        return verb
-
-    return add
 
 
 json_option = flag("--json", "as_json", "as JSON, on stdout")
