@@ -182,8 +182,8 @@ def _compare_logs(targets: Sequence[str]) -> tuple[Comparison, Groups]:
 
     found = compare_runs(groups)
     learnt = learnt_differences(groups)
-    rows = (replace(row, learns_otherwise=learnt.get(row.name, "")) for row in found.rows)
-    return replace(found, rows=tuple(rows)), groups
+    rows = tuple(replace(row, learns_otherwise=learnt.get(row.name, "")) for row in found.rows)
+    return replace(found, rows=rows), groups
 
 
 def _runs_of(target: str) -> list[Run]:

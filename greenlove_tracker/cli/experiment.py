@@ -205,9 +205,9 @@ def forecast_document(forecast: ExperimentForecast) -> Document:
     lines = [_limit_text(forecast, quantity, limit) for quantity, limit in limits.items()]
     blocks: list[Block] = []
     if progress.left:
-        columns = [Column("one training"), Column("left", is_number=True)]
-        columns += [Column(fmt.QUANTITIES[quantity][0], is_number=True) for quantity in _IN_TABLE]
-        blocks.append(Table(tuple(columns), tuple(map(_group_row, forecast.groups))))
+        titles = ["one training", "left", *(fmt.QUANTITIES[quantity][0] for quantity in _IN_TABLE)]
+        columns = tuple(Column(title, is_number=title != titles[0]) for title in titles)
+        blocks.append(Table(columns, tuple(map(_group_row, forecast.groups))))
         verdict += f": {', '.join(_totals(forecast))}"
         lines += _beside(forecast)
     lines += [f"* {note}" for note in progress.notes]
@@ -238,11 +238,11 @@ _IN_TABLE = ("duration_s", "energy_kwh", "emissions_kgco2e")
 def _beside(forecast: ExperimentForecast) -> list[str]:
     """Return what comes to the time of the trainings: starting their processes, and waiting before them."""
     start = forecast.experiment.start
-    n_left = len(forecast.progress.left)
     found = [f"beside these times, starting the processes takes about {fmt.duration(forecast.start_up_s)}"]
     if start.below_gco2e_per_kwh is not None:
         grid = f"a grid at or below {start.below_gco2e_per_kwh:g} gCO2e/kWh"
-        found.append(f"before a training it waits for {grid}, at most {start.max_wait} for each of the {n_left}")
+        each = f"at most {start.max_wait} for each of the {len(forecast.progress.left)}"
+        found.append(f"before a training it waits for {grid}, {each}")
     return found
 
 
