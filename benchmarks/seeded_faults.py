@@ -211,7 +211,7 @@ FAULTS = (
     Fault(
         "logs",
         "logs/totals.py",
-        "energy_kwh / known_s * max(0.0, total_s - known_s)",
+        "self.sum(component) / known_s * max(0.0, total_s - known_s)",
         "0.0",
         "time without a meter costs nothing",
         golden("summary-by-project"),

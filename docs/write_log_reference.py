@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.logs import schema, tables
-from greenlove_tracker.logs.run_fields import FACTOR_DETAILS, FIELDS, unit_of_field
-from greenlove_tracker.logs.schema import EPOCHS, SCHEMA_VERSION, SUMMARY, LogTable
+from greenlove_tracker.logs.run_fields import FACTOR_DETAILS, FIELDS
+from greenlove_tracker.logs.schema import EPOCHS, SCHEMA_VERSION, SUMMARY, LogTable, unit_of
 from greenlove_tracker.logs.tables import SpanFlag
 from greenlove_tracker.vocabulary.records import RATES, Flag, Method, RowKind, RunStatus
 
@@ -85,7 +85,7 @@ def log_reference() -> str:
 
 def _run_fields() -> list[str]:
     """Return the table of the fields of ``run.csv``, and of the lines that a factor has behind its own."""
-    found = {name: (unit_of_field(name), field.meaning) for name, field in FIELDS.items()}
+    found = {name: (unit_of(name), field.meaning) for name, field in FIELDS.items()}
     factors = ", ".join(f"`{name}`" for name, field in FIELDS.items() if field.is_factor)
     found |= {f"….{detail}": ("", f"of a factor: {meaning}") for detail, meaning in FACTOR_DETAILS.items()}
     return [

@@ -72,11 +72,13 @@ def run_script(
         NoSuchScriptError: where there is no such file.
         UsageError: where the file cannot be read.
     """
-    if not Path(path).exists():
-        raise NoSuchScriptError(f"no such script: {path}; for another command write: greenlove run -- {path} …")
     script = Path(path)
     try:
         source = script.read_bytes()
+    except FileNotFoundError:
+        raise NoSuchScriptError(
+            f"no such script: {path}; for another command write: greenlove run -- {path} …"
+        ) from None
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     file = str(script.absolute())  # as Python has it since 3.9, for __file__ and in tracebacks
@@ -156,10 +158,7 @@ def _main_module(file: str, spec: ModuleSpec | None) -> types.ModuleType:
     main.__file__ = file
     main.__spec__ = spec
     main.__package__ = spec.parent if spec else None
-    if spec:
-        main.__loader__ = spec.loader
-    else:
-        main.__loader__ = SourceFileLoader("__main__", file)
+    main.__loader__ = spec.loader if spec else SourceFileLoader("__main__", file)
     main.__dict__["__builtins__"] = builtins
     return main
 

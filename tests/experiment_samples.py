@@ -12,7 +12,7 @@ from fakes import FakeClock, make_tracker, tick
 
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.report.comparison import ExperimentRecord
+from greenlove_tracker.report.experiment_report import ExperimentRecord
 from greenlove_tracker.tracker.session import open_run
 from greenlove_tracker.vocabulary.records import Field
 

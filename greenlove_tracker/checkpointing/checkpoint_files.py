@@ -18,9 +18,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO, TypeVar, get_origin, get_type_hints
+from typing import IO, BinaryIO
 
-from greenlove_tracker.logs.storage import LogPath, file_in, forget_listings, open_binary, place, read_bytes
+from pydantic import TypeAdapter
+
+from greenlove_tracker.files.writing import write_atomically
+from greenlove_tracker.logs.storage import LogPath, forget_listings, open_binary, place, read_bytes
 from greenlove_tracker.vocabulary.checkpoints import (
     MANIFEST,
     CheckpointFile,
@@ -31,11 +34,8 @@ from greenlove_tracker.vocabulary.checkpoints import (
 )
 from greenlove_tracker.vocabulary.errors import UsageError, whole_number
 
-_Record = TypeVar("_Record")
-
 MARK = ".training"
 _FORMAT = 1  # of the manifest
-_FIELDS = {field.name for field in dataclasses.fields(Manifest)}
 REHEARSAL = "rehearsal.json"
 _UNFINISHED = f"it has no {MANIFEST}, so it was never finished"  # it is being written, or its process has died
 _NAME = re.compile(rf"step-(\d{{10,}})(?:-(?:{'|'.join(CheckpointKind)}))?(?:-(\d+))?")
@@ -88,24 +88,22 @@ class Checkpoint:
         Args:
             by_size: look at the lengths of its files only, instead of their SHA-256.
         """
-        problems = (self._problem_of(file, by_size=by_size) for file in self.manifest.files)
-        return self.damage or next(filter(None, problems), "")
-
-    def _problem_of(self, file: CheckpointFile, *, by_size: bool) -> str:
-        path = self.path / file.name
-        try:
-            size_bytes = path.stat().st_size
-            if size_bytes != file.size_bytes:
-                return f"{file.name} holds {size_bytes:,} bytes instead of {file.size_bytes:,}"
-            if by_size:
-                return ""
-            with open_binary(file_in(self.path, file.name)) as content:
-                found = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
-        except OSError as error:
-            return f"{file.name} cannot be read: {error}"
-        if found == file.sha256:
-            return ""
-        return f"{file.name} does not hold what was written (its SHA-256 differs)"
+        if self.damage:
+            return self.damage
+        for file in self.manifest.files:
+            path = self.path / file.name
+            try:
+                size_bytes = path.stat().st_size
+                if size_bytes != file.size_bytes:
+                    return f"{file.name} holds {size_bytes:,} bytes instead of {file.size_bytes:,}"
+                if not by_size:
+                    with open_binary(path) as content:
+                        found = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
+                    if found != file.sha256:
+                        return f"{file.name} does not hold what was written (its SHA-256 differs)"
+            except OSError as error:
+                return f"{file.name} cannot be read: {error}"
+        return ""
 
 
 class Draft:
@@ -125,10 +123,7 @@ class Draft:
 
     def __init__(self, path: LogPath) -> None:
         self._path = path
-        if isinstance(path, Path):
-            self.directory = path
-        else:
-            self.directory = Path(tempfile.mkdtemp(prefix="greenlove-checkpoint-"))
+        self.directory = path if isinstance(path, Path) else Path(tempfile.mkdtemp(prefix="greenlove-checkpoint-"))
         self.is_shared = self.directory is path
         self.directory.mkdir(parents=True, exist_ok=True)
 
@@ -174,11 +169,18 @@ class Draft:
         missing = checkpoint.problem(by_size=True)
         if missing:
             raise OSError(f"{missing}: do all ranks write to the same directory?")
-        draft = self.directory / f"{MANIFEST}.new"
-        draft.write_bytes(_manifest_bytes(manifest))
-        self.add(draft.replace(self.directory / MANIFEST))
-        _sync_directory(self.directory)
-        _sync_directory(self.directory.parent)
+        content = dataclasses.asdict(manifest)
+        record = {"format": _FORMAT, "sha256": _content_sha256(content), "checkpoint": content}
+        path = self.directory / MANIFEST
+        write_atomically(path, json.dumps(record, indent=2).encode())
+        self.add(path)
+        for directory in (self.directory, self.directory.parent):  # the disk is to know the names in them too
+            with contextlib.suppress(OSError):  # Windows opens no directory, and some file systems flush none
+                handle = os.open(directory, os.O_RDONLY)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
         return checkpoint
 
     def close(self) -> None:
@@ -203,9 +205,8 @@ class CheckpointStore:
     """
 
     def __init__(self, address: str | os.PathLike[str], *, keep_last: int = 3) -> None:
-        path = place(address)
-        self.path = path.absolute() if isinstance(path, Path) else path  # a script may change its directory later
-        if isinstance(self.path, Path) and self.path.exists() and not self.path.is_dir():
+        self.path = place(address).absolute()  # a script may change its directory later
+        if self.path.is_file():
             raise UsageError(f"checkpoints are written to a directory, and {self.path} is none")
         self._keep_last = whole_number("keep_last", keep_last)
 
@@ -253,16 +254,15 @@ class CheckpointStore:
             problem = found.problem()
             if not problem:
                 return found, tuple(damaged)
-            if found.damage != _UNFINISHED:
+            if problem != _UNFINISHED:
                 damaged.append(f"{found.name} is damaged: {problem}.")
         return None, tuple(damaged)
 
     def rehearsal(self) -> RehearsedResume | None:
         """Return what the newest rehearsal found; None where there is none that can be read."""
         try:
-            found = RehearsedResume(**json.loads(read_bytes(self.path / REHEARSAL)))
-            return dataclasses.replace(found, resumed_at=tuple(found.resumed_at))
-        except (OSError, ValueError, TypeError):
+            return TypeAdapter(RehearsedResume).validate_json(read_bytes(self.path / REHEARSAL))
+        except (OSError, ValueError):
             return None
 
     def keep_rehearsal(self, found: RehearsedResume) -> None:
@@ -302,13 +302,6 @@ class CheckpointStore:
                 kept_last += 1
 
 
-def _manifest_bytes(manifest: Manifest) -> bytes:
-    """Write a manifest with its own checksum, for people to read too."""
-    content = dataclasses.asdict(manifest)
-    record = {"format": _FORMAT, "sha256": _content_sha256(content), "checkpoint": content}
-    return json.dumps(record, indent=2).encode() + b"\n"
-
-
 def _content_sha256(content: object) -> str:
     """Return the checksum of a manifest's content, however its lines are broken."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -320,62 +313,14 @@ def _read_checkpoint(path: LogPath) -> Checkpoint:
         content = record["checkpoint"]
         if record["format"] != _FORMAT or _content_sha256(content) != record["sha256"]:
             raise ValueError(f"it is of another format than {_FORMAT}, or its SHA-256 differs")
-        parts = {
-            "kind": CheckpointKind(content["kind"]),
-            "position": _record(TrainingPosition, content["position"]),
-            "files": tuple(_record(CheckpointFile, file) for file in content["files"]),
-            "holds": tuple(map(str, content.get("holds", ()))),
-            "not_passed": tuple(map(str, content.get("not_passed", ()))),
-            "conditions": content.get("conditions", content.get("versions", {})),
-        }
-        known = {name: value for name, value in content.items() if name in _FIELDS}  # of older ones not all
-        return Checkpoint(path.name, _record(Manifest, known | parts), path)
+        return Checkpoint(path.name, TypeAdapter(Manifest).validate_python(content), path)
     except FileNotFoundError:
         damage = _UNFINISHED
     except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
-        damage = f"{MANIFEST} does not hold what was written: {error}"
+        first_line, _, _ = str(error).partition("\n")
+        damage = f"{MANIFEST} does not hold what was written: {first_line}"
     unknown = Manifest(CheckpointKind.REGULAR, TrainingPosition(steps=int(path.name.split("-")[1])), "")
     return Checkpoint(path.name, unknown, path, damage)
-
-
-def _record(kind: type[_Record], values: dict[str, Any]) -> _Record:
-    """Return what a manifest says as a record.
-
-    Raises:
-        ValueError: where a value is of another type than the record has.
-        TypeError: where there is one more or less.
-    """
-    for name, hint in get_type_hints(kind).items():
-        wanted = get_origin(hint)
-        if wanted not in (tuple, dict):
-            wanted = hint
-        if name in values and not isinstance(values[name], wanted):
-            raise ValueError(f"its {name} is {values[name]!r:.80}")
-    return kind(**values)
-
-
-def _sync_directory(directory: Path) -> None:
-    """Have the disk know the names in a directory, where the system can say so."""
-    with contextlib.suppress(OSError):  # Windows opens no directory, and some file systems flush none
-        handle = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-_open_marks = set[IO[bytes]]()
-
-
-def _close_marks() -> None:
-    """Close, in a child, what its parent has locked: a worker that outlives a training would keep the lock."""
-    for file in _open_marks:
-        file.close()
-    _open_marks.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_marks)
 
 
 @contextlib.contextmanager
@@ -402,7 +347,7 @@ def live_mark(directory: LogPath | None) -> Iterator[bool]:
             file = (directory / MARK).open("ab")
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _open_marks.add(file)
+                os.register_at_fork(after_in_child=file.close)  # a worker that outlives us would keep the lock
             except BlockingIOError:
                 file = None
                 is_alone = False
@@ -410,6 +355,5 @@ def live_mark(directory: LogPath | None) -> Iterator[bool]:
         yield is_alone
     finally:
         if file is not None and not file.closed:  # as it is in a child
-            _open_marks.discard(file)
             with contextlib.suppress(OSError), file:
                 Path(file.name).unlink()

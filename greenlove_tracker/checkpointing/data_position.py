@@ -7,18 +7,15 @@ the random states of the checkpoint. The data must not change.
 
 from __future__ import annotations
 
-import contextlib
-import re
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from greenlove_tracker.checkpointing.rehearsal import digest
 from greenlove_tracker.exploration.random_state import (
     generators_within,
     plain_value,
     put_back_random_state_values,
     random_state_values,
-    saved_generator,
 )
 
 
@@ -30,16 +27,15 @@ class PositionedBatches:
 
     Attributes:
         n_done: batches that were handed out in this pass, those of the replay with them.
-        differs: what of the loader is another than in the pass that is resumed, in words.
+        first: digest of the first batch.
+        differs: what is another than in the pass that is resumed, in words.
     """
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
         self._has_state = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
-        parts: Mapping[str, Any] = getattr(loader, "__dict__", {})
-        sources = generators_within(part for name, part in parts.items() if name != "_iterator")
-        self._generators = [state for source in sources if (state := saved_generator("", source)) is not None]
-        self._first: int | None = None  # digest of the first batch
+        self._generators = generators_within(loader)
+        self.first = ""
         self.n_done = 0
         self.differs = list[str]()
 
@@ -49,51 +45,37 @@ class PositionedBatches:
         Args:
             is_epoch_end: the epoch is over: the next pass is a new one.
         """
+        now = self.random_states()
+        if is_epoch_end:
+            return {"batches": 0, "before": {"own": now["own"]}}
         return {
-            "batches": 0 if is_epoch_end else self.n_done,
-            "random_states": self._random_before,
-            "generators": {"before": self._before, "now": self._generator_states()},
-            "first": self._first,
-            "loader": self._signature(),
-            "own": self._loader.state_dict() if self._has_state and not is_epoch_end else None,
+            "batches": self.n_done,
+            "before": self._before,
+            "now": now,
+            "first": self.first,
+            "loader": self._loader.state_dict() if self._has_state else None,
         }
 
     def begin(self, resume: Mapping[str, Any] | None = None) -> None:
         """Begin a new pass, or the one that is resumed, and go to where that was.
 
-        The random states are others than they were there: whoever replays puts them back.
-
         Args:
             resume: what ``state`` returned, in this process or another; None: a new pass.
         """
-        if resume is None:
-            self._open()
-            return
-        n_before = int(resume["batches"])
-        if n_before:
-            put_back_random_state_values(resume["random_states"])
-        self._put_back_generators(resume["generators"]["before" if n_before else "now"])
-        if self._has_state and resume["own"] is not None:
-            self._loader.load_state_dict(resume["own"])
+        resume = resume or {"batches": 0}
+        n_before: int = resume["batches"]
+        self._put_back(resume.get("before", {}))
+        if self._has_state and resume.get("loader") is not None:
+            self._loader.load_state_dict(resume["loader"])
             self.n_done = n_before
-            self._first = resume["first"]
-        self._open()
+            self.first = resume["first"]
+        self._before = self.random_states()
+        self._iterator = iter(self._loader)
         for _ in range(n_before - self.n_done):
             next(self, None)
-        if n_before:
-            was = resume["loader"]
-            now = self._signature()
-            self.differs = [
-                f"{name} {now[name]} instead of {was.get(name)}" for name in now if now[name] != was.get(name)
-            ]
-            if self.n_done < n_before or self._first != resume["first"]:
-                self.differs = self.differs or ["the batches are others"]
-            self._put_back_generators(resume["generators"]["now"])
-
-    def _open(self) -> None:
-        self._random_before = random_state_values()
-        self._before = self._generator_states()
-        self._iterator = iter(self._loader)
+        self._put_back(resume.get("now", {}))
+        if self.n_done < n_before or self.first != resume.get("first", self.first):
+            self.differs.append("the batches are others")
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -102,20 +84,15 @@ class PositionedBatches:
         batch = next(self._iterator)
         self.n_done += 1
         if self.n_done == 1:
-            self._first = zlib.crc32(re.sub("0x[0-9a-f]+", "", repr(batch)).encode())  # without addresses
+            self.first = digest(batch)
         return batch
 
-    def _generator_states(self) -> list[Any]:
-        return [plain_value(generator.save()) for generator in self._generators]
+    def random_states(self) -> dict[str, Any]:
+        """Return all global random states, and those of the loader's own generators, in plain values."""
+        own = [plain_value(generator.save()) for generator in self._generators]
+        return {"global": random_state_values(), "own": own}
 
-    def _put_back_generators(self, states: Sequence[Any]) -> None:
-        for generator, state in zip(self._generators, states, strict=False):  # another number of them is told of
+    def _put_back(self, states: Mapping[str, Any]) -> None:
+        put_back_random_state_values(states.get("global", {}))
+        for generator, state in zip(self._generators, states.get("own", ()), strict=False):  # of another loader
             generator.put_back(state)
-
-    def _signature(self) -> dict[str, Any]:
-        """Return what has to be the same for a replay, in plain types."""
-        n_batches = None
-        with contextlib.suppress(Exception):  # of a stream, which has no length
-            n_batches = len(self._loader)
-        n_workers = getattr(self._loader, "num_workers", 0)
-        return {"batches": n_batches, "workers": n_workers, "random generators": len(self._generators)}

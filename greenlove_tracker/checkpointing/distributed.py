@@ -5,17 +5,13 @@ Agreement is by groups of our own over gloo, so nothing of ours stands in the qu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from functools import partial
-from itertools import chain
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import distributed
 
-from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint, Draft
-from greenlove_tracker.vocabulary.checkpoints import CheckpointFile, Manifest
+from greenlove_tracker.text.warn_once import WarnOnce
 
 
 class RankAgreement:
@@ -64,6 +60,7 @@ class RankAgreement:
             f"the ranks are out of step: one has done {most} batches and another {-least}. No checkpoint is written "
             "before the end. Give all ranks equally many batches (DistributedSampler, drop_last=True)"
         )
+        WarnOnce().warn("checkpoint ranks", self.problem)
         return 0
 
     def gathered(self, thing: Any) -> list[Any]:
@@ -74,50 +71,23 @@ class RankAgreement:
         distributed.all_gather_object(things, thing, group=self.group)
         return things
 
+    def together(self, work: Callable[[], Any]) -> list[Any]:
+        """Return what some work gives on every rank, by rank; waits for the ranks.
 
-def write_together(
-    ranks: RankAgreement,
-    make_draft: Callable[[], Draft],
-    writers: Iterable[Callable[[Draft], Iterable[CheckpointFile]]],
-    manifest: Manifest,
-) -> Checkpoint:
-    """Write a checkpoint by all ranks: whole where every rank wrote its files, else not at all.
-
-    Args:
-        ranks: that write.
-        make_draft: of the same name on every rank.
-        writers: write this rank's files, one after the other once all ranks are done with the one before: or one that
-            waits for the other ranks would wait for one that has failed.
-        manifest: of this rank, without files. That of rank 0 is written, with the files of all ranks.
-
-    Raises:
-        OSError: on every rank where one could not write, and says which; the checkpoints before stay.
-    """
-    draft = _done_by_all(ranks, make_draft)[ranks.rank]
-    try:
-        files = list[CheckpointFile]()
-        for write in writers:
-            files += chain.from_iterable(_done_by_all(ranks, partial(write, draft)))
-        whole = replace(manifest, files=tuple(files))
-        return cast(Checkpoint, _done_by_all(ranks, lambda: None if ranks.rank else draft.commit(whole))[0])
-    finally:
-        if ranks.rank == 0 or not draft.is_shared:
-            draft.close()
-
-
-def _done_by_all(ranks: RankAgreement, work: Callable[[], Any]) -> list[Any]:
-    """Return what some work gives on every rank; where it fails on one, all of them raise what failed."""
-    result = None
-    problem = ""
-    try:
-        result = work()
-    except Exception as error:  # whatever it is, a rank that left would let the others wait
-        problem = first_line(error)
-    done = ranks.gathered((result, problem))
-    failed = [f"rank {rank}: {problem}" for rank, (_, problem) in enumerate(done) if problem]
-    if failed:
-        raise OSError("; ".join(failed) if ranks.world_size > 1 else problem)
-    return [result for result, _ in done]
+        Raises:
+            OSError: on all of them, where it fails on one.
+        """
+        result = None
+        problem = ""
+        try:
+            result = work()
+        except Exception as error:  # whatever it is, a rank that left would let the others wait
+            problem = first_line(error)
+        done = self.gathered((result, problem))
+        failed = [f"rank {rank}: {problem}" for rank, (_, problem) in enumerate(done) if problem]
+        if failed:
+            raise OSError("; ".join(failed) if self.world_size > 1 else problem)
+        return [result for result, _ in done]
 
 
 def first_line(error: BaseException) -> str:

@@ -7,13 +7,11 @@ import contextlib
 import pickle
 from argparse import Namespace
 from collections import Counter
+from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from fractions import Fraction
 from pathlib import Path, PurePath
-from types import SimpleNamespace
-from typing import IO, Any, cast
-from uuid import UUID
+from typing import IO, Any
 
 import numpy
 import torch
@@ -31,31 +29,26 @@ _PLAIN = [
     _MULTIARRAY.multiarray._reconstruct,
     _MULTIARRAY.multiarray.scalar,
     *{type(numpy.dtype(code)) for code in "?bhilqBHILQefdFDSUmM"},
-    *(Counter, Namespace, SimpleNamespace),
-    *(date, datetime, time, timedelta, timezone, Decimal, Fraction, UUID),
+    *(Counter, Namespace, date, datetime, time, timedelta, timezone, Decimal),
     *(type(PurePath()), type(Path())),
 ]
 
 
-def read_plain(path: Path, device: str = "cpu") -> dict[str, Any]:
-    """Read a file of plain values: tensors, arrays and numbers of NumPy's, and what Python has of its own.
+def read_plain(file: Path | IO[bytes], device: str = "cpu", *, more: Iterable[type] = ()) -> Any:
+    """Read plain values: tensors, arrays and numbers of NumPy's, and what Python has of its own.
+
+    Args:
+        file: of a checkpoint.
+        device: that tensors are read to.
+        more: types that it may hold.
 
     Raises:
         UsageError: where it holds more than these and what ``torch.serialization.add_safe_globals`` was given, or is
             damaged.
     """
-    with path.open("rb") as file:
-        return cast("dict[str, Any]", plain_values(file, path.name, device))
-
-
-def plain_values(file: IO[bytes], name: str, device: str = "cpu") -> Any:
-    """Read plain values from a file, as ``read_plain``.
-
-    Raises:
-        UsageError: likewise.
-    """
+    name = getattr(file, "name", "a value")
     safe_globals = getattr(torch.serialization, "safe_globals", lambda _: contextlib.nullcontext())  # since torch 2.5
-    with safe_globals(_PLAIN):
+    with safe_globals([*_PLAIN, *more]):
         try:
             return torch.load(file, map_location=device, weights_only=True)
         except pickle.UnpicklingError as error:

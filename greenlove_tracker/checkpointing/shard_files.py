@@ -1,82 +1,139 @@
-"""Reads shards as torch.distributed.checkpoint does, but without unpickling whatever their files name."""
+"""Shards of models and optimizers that lie on many ranks: torch.distributed.checkpoint writes and reads them.
+
+What it would unpickle, ``plain_files`` reads instead: its index, and what is no tensor.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import io
-import pickle
-from pathlib import PosixPath, WindowsPath
-from typing import IO, Any, cast
+import warnings
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
 
 import torch
+from torch import nn
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint import filesystem, metadata
+from torch.distributed.checkpoint import state_dict as states
 
-from greenlove_tracker.checkpointing.distributed import first_line
-from greenlove_tracker.checkpointing.plain_files import plain_values
-from greenlove_tracker.vocabulary.checkpoints import is_file_name
+from greenlove_tracker.checkpointing.checkpoint_files import Draft
+from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line
+from greenlove_tracker.checkpointing.plain_files import read_plain
+from greenlove_tracker.vocabulary.checkpoints import CheckpointFile, is_file_name
 from greenlove_tracker.vocabulary.errors import UsageError
 
-# The types that ``.metadata`` holds: they carry values and do nothing.
-_TYPES = {
-    *(
-        (metadata.__name__, name)
-        for name in (
-            "Metadata",
-            "MetadataIndex",
-            "StorageMeta",
-            "TensorStorageMetadata",
-            "ChunkStorageMetadata",
-            "BytesStorageMetadata",
-            "TensorProperties",
-            "_MEM_FORMAT_ENCODING",
+_INDEX = "shards.pt"  # which tensors lie where
+_TYPES_OF_INDEX = (
+    metadata.Metadata,
+    metadata.MetadataIndex,
+    metadata.StorageMeta,
+    metadata.TensorStorageMetadata,
+    metadata.ChunkStorageMetadata,
+    metadata.BytesStorageMetadata,
+    metadata.TensorProperties,
+    metadata._MEM_FORMAT_ENCODING,
+    filesystem._StorageInfo,
+)
+
+
+def write_shards(
+    models: nn.Module,
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    draft: Draft,
+    ranks: RankAgreement,
+) -> list[CheckpointFile]:
+    """Write this rank's part of models and optimizers; all ranks call it, between two steps.
+
+    Raises:
+        UsageError: where one of the ranks cannot write.
+    """
+    options = states.StateDictOptions(cpu_offload=True)
+    writer = dcp.FileSystemWriter(draft.directory, single_file_per_rank=True, sync_files=False)  # Draft.add syncs
+    planner = dcp.DefaultSavePlanner(dedup_save_to_lowest_rank=True)  # what all ranks hold is rank 0's
+    held = {}
+    with _torch_at_work("shards cannot be written"):
+        for name, optimizer in optimizers.items():
+            is_begun = bool(optimizer.state)
+            held[name] = states.get_optimizer_state_dict(models, optimizer, options=options)
+            if not is_begun:  # torch has taken a step to make a state, which would change the next steps
+                optimizer.state.clear()
+                held[name]["state"] = {}
+        state = {"models": states.get_model_state_dict(models, options=options), "optimizers": held}
+        index = dcp.save(state, storage_writer=writer, planner=planner, process_group=ranks.group)
+    own = sorted(draft.directory.glob(f"__{ranks.rank}_*"))  # torch's names; none where it had nothing
+    files = list(map(draft.add, own))
+    if ranks.rank == 0:
+        files.append(draft.write(_INDEX, partial(torch.save, index)))
+    return files
+
+
+def load_shards(
+    models: nn.Module,
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    directory: Path,
+    ranks: RankAgreement,
+) -> None:
+    """Put back models and optimizers by any number of ranks, sharded in any way or not at all.
+
+    Raises:
+        UsageError: where the checkpoint is of other models or optimizers, or cannot be read.
+    """
+    reader = _Reader(directory)
+    saved = reader.read_metadata().state_dict_metadata
+    with _torch_at_work("the checkpoint does not fit"):
+        state = states.get_model_state_dict(models)
+        missing = {f"models.{key}" for key in state} - saved.keys()
+        if missing:
+            raise UsageError(f"the checkpoint is not of these models: it lacks {min(missing)}")
+        held = {name: states.get_optimizer_state_dict(models, one) for name, one in optimizers.items()}
+        for name, one in held.items():  # torch has made a state of parameters too that were never stepped
+            one["state"] = {
+                path: values
+                for path, values in one["state"].items()
+                if any(key.startswith(f"optimizers.{name}.state.{path}.") for key in saved)
+            }
+        dcp.load(
+            {"models": state, "optimizers": held},
+            storage_reader=reader,
+            planner=_Planner(allow_partial_load=True),  # another torch has other settings
+            process_group=ranks.group,
         )
-    ),
-    (filesystem.__name__, "_StorageInfo"),
-    (PosixPath.__module__, "PosixPath"),
-    (WindowsPath.__module__, "WindowsPath"),
-    ("torch", "Size"),
-    ("torch.serialization", "_get_layout"),
-}
+        states.set_model_state_dict(models, state)
+        options = states.StateDictOptions(strict=False)
+        for name, one in optimizers.items():
+            states.set_optimizer_state_dict(models, one, held[name], options=options)
 
 
-class _MetadataUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        """Return a type that the file names, where it is one of those that metadata is made of."""
-        is_dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
-        if is_dtype or (module, name) in _TYPES:
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"it names {module}.{name}")
+@contextlib.contextmanager
+def _torch_at_work(problem: str) -> Iterator[None]:
+    """Pass over torch's warnings of itself, and raise what failed on a rank as an error that ends no training."""
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            yield
+        except dcp.CheckpointException as error:
+            failures = [f"rank {rank}: {first_line(cause)}" for rank, (cause, _) in sorted(error.failures.items())]
+            raise UsageError(f"{problem}: {'; '.join(failures)}") from error
 
 
-class ShardReader(dcp.FileSystemReader):  # type: ignore[misc]
-    """Reads shards from a directory."""
+class _Reader(dcp.FileSystemReader):  # type: ignore[misc]
+    """Reads files of a checkpoint, and no others."""
 
     def read_metadata(self, *_: Any, **__: Any) -> metadata.Metadata:
-        """Return which tensors lie where.
-
-        Raises:
-            UsageError: where the file holds more than that, names files elsewhere, or is damaged.
-        """
-        try:
-            with (self.path / ".metadata").open("rb") as file:
-                found = cast(metadata.Metadata, _MetadataUnpickler(file).load())
-            paths = {info.relative_path for info in found.storage_data.values()}
-        except Exception as error:  # a damaged pickle may raise any
-            raise UsageError(f".metadata of a checkpoint cannot be read: {first_line(error)}") from error
-        if not all(map(is_file_name, paths)):
-            raise UsageError(".metadata of a checkpoint names files that are none of the checkpoint's")
+        found: metadata.Metadata = read_plain(Path(self.path, _INDEX), more=_TYPES_OF_INDEX)
+        if not all(is_file_name(info.relative_path) for info in found.storage_data.values()):
+            raise UsageError(f"{_INDEX} of a checkpoint names files that are none of the checkpoint's")
         return found
 
 
-class ShardPlanner(dcp.DefaultLoadPlanner):  # type: ignore[misc]
-    """Puts shards into a state; a parameter that was never used has none."""
-
-    def __init__(self) -> None:
-        super().__init__(allow_partial_load=True)
+class _Planner(dcp.DefaultLoadPlanner):  # type: ignore[misc]
+    """Puts shards into a state."""
 
     def load_bytes(self, read_item: Any, value: IO[bytes]) -> None:
         """Put in what is no tensor, such as a learning rate, written anew: the planner unpickles it."""
-        content = plain_values(value, read_item.storage_index.fqn)
         as_saved = io.BytesIO()
-        torch.save(content, as_saved)
-        super().load_bytes(read_item, io.BytesIO(as_saved.getvalue()))
+        torch.save(read_plain(value), as_saved)
+        as_saved.seek(0)
+        super().load_bytes(read_item, as_saved)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
-import threading
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Self
@@ -30,29 +31,29 @@ class TerminationNotices:
     """
 
     def __init__(self, names: Sequence[str] = ("SIGTERM", "SIGUSR1")) -> None:
-        unknown = [name for name in names if not (name.startswith("SIG") and name.isupper())]
-        if unknown:
-            raise UsageError(f"signals are named as SIGTERM is, not {unknown[0]!r}")
-        self._numbers = [int(getattr(signal, name)) for name in names if hasattr(signal, name)]
+        for name in names:
+            if not re.fullmatch("SIG[A-Z0-9]+", name):
+                raise UsageError(f"signals are named as SIGTERM is, not {name!r}")
+        self._numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
         self._before: dict[int, Any] = {}
         self.is_answered = False
         self.notice: signal.Signals | None = None
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():  # Python lets no other thread set handlers
-            for number in self._numbers:
-                before = signal.getsignal(number)
-                if before in (signal.SIG_IGN, None):
-                    continue  # nohup, or a shell's background job; None: a handler in C, which could not be put back
-                if number == signal.SIGTERM and guard.receive(self.received):
-                    continue
-                self._before[number] = before
+        for number in self._numbers:
+            before = signal.getsignal(number)
+            if before in (signal.SIG_IGN, None):
+                continue  # nohup, or a shell's background job; None: a handler in C, which could not be put back
+            if number == signal.SIGTERM and guard.receive(self.received):
+                continue
+            with contextlib.suppress(ValueError):  # Python lets the main thread alone set handlers
                 signal.signal(number, self._on_signal)
+                self._before[number] = before
         return self
 
     def __exit__(self, *error: object) -> None:
         guard.stop_handing_to(self.received)
-        if threading.current_thread() is threading.main_thread():
+        with contextlib.suppress(ValueError):
             for number, before in self._before.items():
                 signal.signal(number, before)
         if self.notice == signal.SIGTERM and not self.is_answered:
@@ -63,8 +64,8 @@ class TerminationNotices:
         if self.notice == number:
             return False
         self.notice = signal.Signals(number)
-        child = getattr(signal, "SIGCHLD", None)
-        if child is not None and getattr(signal.getsignal(child), "__module__", "") == _OF_LOADERS:
+        child = getattr(signal, "SIGCHLD", number)
+        if getattr(signal.getsignal(child), "__module__", "") == _OF_LOADERS:
             # A job's signal goes to all of its processes, and ends the workers of a DataLoader: torch would raise in
             # the step before the training is saved.
             signal.signal(child, signal.SIG_DFL)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker.cli.base import CommandVerb, answer, cli, json_option, needs_torch, show_json, verbose_option
-from greenlove_tracker.rendering.document import Column, Document, Paragraph, Table
+from greenlove_tracker.cli.base import CommandVerb, answer, cli, json_option, needs_torch, verbose_option
+from greenlove_tracker.rendering.document import Document, Paragraph, Table, columns
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import UsageError
 
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint
     from greenlove_tracker.vocabulary.checkpoints import RehearsedResume
 
-_HEAD = ("", "epochs done", "batches", "size", "saved (UTC)", "resume")  # kind and step stand in the name
-_DAMAGED = "damaged"
+_COLUMNS = [  # kind and step stand in the name
+    *columns({"": 1.0, "epochs done": 1.0}, ("batches", "size")),
+    *columns({"saved (UTC)": 1.0, "resume": 1.0}),
+]
+_RESUMES = {None: "not rehearsed", True: "identical *", False: "differs *"}
 
 
 @cli.command(cls=CommandVerb, short_help="List the checkpoints of a training, and rehearse its resume.")
@@ -45,97 +48,65 @@ def checkpoints(ctx: click.Context, directory: str, steps: int, as_json: bool, i
     if directory == "rehearse" or command is not None:
         if directory != "rehearse" or not command:
             raise UsageError("give the training's command: greenlove checkpoints rehearse -- python train.py")
-        _rehearse(ctx, command, steps, as_json=as_json)
+        _rehearse(ctx, command, steps)
     from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore
 
     try:
         store = CheckpointStore(directory)
         if not store.path.exists():
             raise UsageError(f"there is no directory {directory}")
-        found = [(one, one.problem()) for one in store.listing()]
+        rehearsal = store.rehearsal()
+        listed = [_entry(one, rehearsal) for one in store.listing()]
     except OSError as error:
         raise UsageError(f"{directory} cannot be read: {error.strerror or error}") from error
-    newest = next((one.name for one, problem in found if not problem), None)
-    rehearsal = store.rehearsal()
-    if as_json:
-        listed = [_record(one, problem, rehearsal) for one, problem in found]
-        show_json({"directory": directory, "newest_whole": newest, "rehearsal": rehearsal, "checkpoints": listed})
-    elif not found:
+    if not (listed or as_json):
         raise UsageError(f"{directory} holds no checkpoint: give the directory that they lie in")
-    else:
-        answer(_document(directory, found, newest, rehearsal))
-    ctx.exit(0 if newest is not None else 1)
+    records = [record for record, _ in listed]
+    table = Table(_COLUMNS, tuple(row for _, row in listed))
+    whole = [one for one in records if one["is_whole"]]
+    n_in_all = fmt.plural(len(records), "checkpoint")
+    said = [f"! {one['name']}: {one['problem']}." for one in records if one["problem"]]
+    newest = None
+    verdict = "No checkpoint is whole: a training would begin anew."
+    if whole:
+        newest = whole[0]["name"]
+        manifest = whole[0]["manifest"]
+        are = "is" if len(whole) == 1 else "are"
+        verdict = f"{len(whole)} of {n_in_all} {are} whole. A training would go on from {newest}."
+        said += [f"{newest} holds: {', '.join(manifest.holds)}."] if manifest.holds else []
+        said += [f"! Found in the training, and not passed: {what}" for what in manifest.not_passed]
+    if rehearsal is not None and any(one["is_bit_identical"] is not None for one in records):
+        said.append(f"* {rehearsal.sentence}.")
+    answer(
+        Document(f"Checkpoints in {directory}", n_in_all, "", (table, *map(Paragraph, said)), verdict),
+        {"directory": directory, "newest_whole": newest, "rehearsal": rehearsal, "checkpoints": records},
+    )
+    ctx.exit(0 if whole else 1)
 
 
-def _rehearse(ctx: click.Context, command: list[str], steps: int, *, as_json: bool) -> None:
+def _rehearse(ctx: click.Context, command: list[str], steps: int) -> None:
     from greenlove_tracker.cli.rehearsal import rehearse
 
     needs_torch("checkpoints rehearse")
     found, said = rehearse(command, steps)
-    if as_json:
-        show_json(found)
-    else:
-        verdict = f"{found.sentence[0].upper()}{found.sentence[1:]}."
-        answer(Document("Rehearsal", "", "", verdict=verdict, blocks=tuple(map(Paragraph, said))))
+    verdict = f"{found.sentence[0].upper()}{found.sentence[1:]}."
+    answer(Document("Rehearsal", "", "", verdict=verdict, blocks=tuple(map(Paragraph, said))), found)
     ctx.exit(1 if found.differs else 0)
 
 
-def _rehearsed(found: Checkpoint, rehearsal: RehearsedResume | None) -> RehearsedResume | None:
-    """Return the rehearsal where it holds for this checkpoint."""
-    if rehearsal is None or rehearsal.conditions != found.manifest.conditions:
-        return None
-    return rehearsal
-
-
-def _record(found: Checkpoint, problem: str, rehearsal: RehearsedResume | None) -> dict[str, Any]:
-    """Return a checkpoint as plain values; what a manifest does not tell is null."""
-    head = {"name": found.name, "is_whole": not problem, "problem": problem}
-    if found.damage:
-        return head | {"size_bytes": None, "is_bit_identical": None, "manifest": None}
-    tried = _rehearsed(found, rehearsal)
-    is_bit_identical = None if tried is None else not tried.differs
-    return head | {"size_bytes": found.size_bytes, "is_bit_identical": is_bit_identical, "manifest": found.manifest}
-
-
-def _document(
-    directory: str, found: list[tuple[Checkpoint, str]], newest: str | None, rehearsal: RehearsedResume | None
-) -> Document:
-    """Return what a training would go on from, the table, what is held, and what is damaged."""
-    n_whole = sum(not problem for _, problem in found)
-    are = "is" if n_whole == 1 else "are"
-    n_in_all = fmt.plural(len(found), "checkpoint")
-    verdict = "No checkpoint is whole: a training would begin anew."
-    said = [f"! {one.name}: {problem}." for one, problem in found if problem]
-    if newest:
-        verdict = f"{n_whole} of {n_in_all} {are} whole. A training would go on from {newest}."
-        manifest = next(one.manifest for one, _ in found if one.name == newest)
-        said += [f"{newest} holds: {', '.join(manifest.holds)}."] if manifest.holds else []
-        said += [f"! Found in the training, and not passed: {what}" for what in manifest.not_passed]
-    if rehearsal is not None and any(_rehearsed(one, rehearsal) for one, _ in found):
-        said.append(f"* {rehearsal.sentence}.")
-    columns = tuple(Column(title, is_number=title in ("batches", "size")) for title in _HEAD)
-    return Document(
-        title=f"Checkpoints in {directory}",
-        subtitle=n_in_all,
-        footer="",
-        verdict=verdict,
-        blocks=(Table(columns, tuple(_row(*one, rehearsal) for one in found)), *map(Paragraph, said)),
-    )
-
-
-def _row(found: Checkpoint, problem: str, rehearsal: RehearsedResume | None) -> tuple[str, ...]:
-    if found.damage:
-        return (found.name, *[fmt.UNKNOWN] * (len(_HEAD) - 2), _DAMAGED)
+def _entry(found: Checkpoint, rehearsal: RehearsedResume | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return a checkpoint as plain values, and as a row; what a manifest does not tell is null, and unknown."""
+    problem = found.problem()
     manifest = found.manifest
-    epochs = f"{manifest.position.epoch:,}"
-    if manifest.epochs is not None:
-        epochs += f" of {manifest.epochs:,}"
-    tried = _rehearsed(found, rehearsal)
-    if problem:
-        resume = _DAMAGED
-    elif tried is None:
-        resume = "not rehearsed"
-    else:
-        resume = "differs *" if tried.differs else "identical *"
-    figures = (epochs, f"{manifest.position.batches:,}", fmt.memory(found.size_bytes))
-    return (found.name, *figures, manifest.saved_at[:19].replace("T", " "), resume)
+    position = manifest.position
+    is_identical = None
+    if rehearsal is not None and rehearsal.conditions == manifest.conditions:  # it was of this very training
+        is_identical = not rehearsal.differs
+    resume = "damaged" if problem else _RESUMES[is_identical]
+    record = {"name": found.name, "is_whole": not problem, "problem": problem, "is_bit_identical": is_identical}
+    if found.damage:
+        return record | {"size_bytes": None, "manifest": None}, (found.name, *[fmt.UNKNOWN] * 4, resume)
+    of_all = "" if manifest.epochs is None else f" of {manifest.epochs:,}"
+    saved_at = manifest.saved_at[:19].replace("T", " ")
+    figures = (f"{position.epoch:,}{of_all}", f"{position.batches:,}", fmt.memory(found.size_bytes), saved_at)
+    return record | {"size_bytes": found.size_bytes, "manifest": manifest}, (found.name, *figures, resume)

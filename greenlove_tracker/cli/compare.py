@@ -178,7 +178,7 @@ def _compare_logs(targets: Sequence[str]) -> tuple[Comparison, Groups]:
     names = names if len(set(names)) == len(names) else list(targets)
     groups = [(name, _runs_of(target)) for name, target in zip(names, targets, strict=True)]
     from greenlove_tracker.extrapolation.run_comparison import compare_runs
-    from greenlove_tracker.report.comparison import learnt_differences
+    from greenlove_tracker.report.comparison_sides import learnt_differences
 
     found = compare_runs(groups)
     learnt = learnt_differences(groups)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.experiments.definition import Experiment
     from greenlove_tracker.experiments.dry_run import ExperimentForecast, GroupForecast
     from greenlove_tracker.experiments.progress import ExperimentProgress
-    from greenlove_tracker.report.comparison import ExperimentRecord
+    from greenlove_tracker.report.experiment_report import ExperimentRecord
     from greenlove_tracker.vocabulary.forecasting import Estimate
 
 
@@ -153,7 +153,7 @@ def report(file: str) -> None:
 def _report(described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str], *, shows: bool) -> None:
     """Write the reports that the file asks for, and show the result."""
     from greenlove_tracker.report.build import write_document
-    from greenlove_tracker.report.comparison import experiment_document
+    from greenlove_tracker.report.experiment_report import experiment_document
 
     if not any(training.runs for training in progress.runs):
         return  # each training was told of by then
@@ -169,7 +169,7 @@ def _report(described: Experiment, progress: ExperimentProgress, reasons: Mappin
 def _record(described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str]) -> ExperimentRecord:
     """Return what the report is made of."""
     from greenlove_tracker.experiments.whole_training import whole_training
-    from greenlove_tracker.report.comparison import ExperimentRecord
+    from greenlove_tracker.report.experiment_report import ExperimentRecord
 
     groups = [
         (name, tuple(whole_training(training.runs) for training in trainings if training.runs))

@@ -21,7 +21,6 @@ from greenlove_tracker.cli.base import (
     within_option,
     within_s,
 )
-from greenlove_tracker.settings.config import setting_names
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
@@ -77,16 +76,13 @@ def explore(
     if as_json:
         raise UsageError("--json is of the last exploration: greenlove explore --json, without a task")
     needs_torch("exploring")
-    from inspect import signature
-
-    from greenlove_tracker.exploration.estimator import Estimator
+    from greenlove_tracker.exploration.estimator import ARGUMENT_NAMES, Estimator
     from greenlove_tracker.exploration.task import load_task_function, pieces_of
 
-    takes = {*signature(Estimator).parameters, *setting_names()}
     chosen = {name: value for name, value in options.items() if value is not None}
     if limit_s is not None:
         chosen["max_hours"] = limit_s / SECONDS_PER_HOUR
-    pieces = pieces_of(load_task_function(task, script_arguments)(), task, takes)
+    pieces = pieces_of(load_task_function(task, script_arguments)(), task, ARGUMENT_NAMES)
     arguments = {"asks": False} | pieces | chosen
     if epochs is not None or steps is not None:
         arguments |= {"total_epochs": epochs, "total_steps": steps}

@@ -107,7 +107,8 @@ def _project(
 ) -> None:
     """Show a training here and elsewhere, or one row of it on a spot machine."""
     from greenlove_tracker.projection import from_log as comparison
-    from greenlove_tracker.report import projection_report
+    from greenlove_tracker.report.projection_record import projection_record, projection_values
+    from greenlove_tracker.report.projection_report import projection_document
 
     if hours is None:
         compare = partial(comparison.compare_log, log_dir)
@@ -131,9 +132,9 @@ def _project(
     is_list = bool(chosen.include_all or chosen.gpus) and not asked["is_verbose"] and asked["page"] is None
     asked["is_verbose"] |= is_list
     answer(
-        projection_report.projection_document(rows, about, decision, chosen.today, is_list=is_list),
-        projection_report.projection_record(rows, about, decision),
-        list(map(projection_report.projection_values, rows)),
+        projection_document(rows, about, decision, chosen.today, is_list=is_list),
+        projection_record(rows, about, decision),
+        list(map(projection_values, rows)),
     )
 
 

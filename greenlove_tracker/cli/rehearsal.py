@@ -169,9 +169,9 @@ def _run(command: Sequence[str], directory: Path, role: str, steps: int) -> None
     Raises:
         UsageError: where it cannot be started, or fails.
     """
-    (directory / "plan.json").write_text(json.dumps({"role": role, "steps": steps}), "utf-8")
+    (directory / "steps.txt").write_text(str(steps), "utf-8")
     hash_seed = str(["straight", *RehearsalPoint].index(role) + 1)  # a set has another order in each, as without us
-    env = {"PYTHONHASHSEED": hash_seed, **os.environ, REHEARSAL_VARIABLE: str(directory)}
+    env = {"PYTHONHASHSEED": hash_seed, **os.environ, REHEARSAL_VARIABLE: str(directory / role)}
     with (directory / "output.txt").open("wb") as output:
         try:
             child = subprocess.Popen(

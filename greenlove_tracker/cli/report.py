@@ -185,11 +185,13 @@ def _show_sums(added_up: Aggregate, form: str, keys: Sequence[str], *, as_json: 
 
 def _ledger(added_up: Aggregate) -> str:
     """Return the ledger as CSV."""
+    from greenlove_tracker.logs.overlaps import overlapping, twice_kwh
     from greenlove_tracker.report.ledger import ledger_csv, ledger_row
 
-    total = added_up.total
-    overlaps = {(row.path, row.run): overlap for row, overlap in zip(total.rows, total.overlaps, strict=True)}
-    found = [ledger_row(run, overlaps[run.place, run.run_id]) for run in added_up.each()]
+    rows = added_up.total.rows
+    at_once = zip(overlapping(rows), twice_kwh(rows), strict=True)
+    of_run = {(row.path, row.run): both for row, both in zip(rows, at_once, strict=True)}
+    found = [ledger_row(run, *of_run[run.place, run.run_id]) for run in added_up.each()]
     if added_up.n_left_out and not found:
         raise UsageError("all of these runs are simulated: --include-simulated writes them, marked")
     return ledger_csv(found)

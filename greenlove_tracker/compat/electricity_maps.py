@@ -1,4 +1,4 @@
-"""A key of Electricity Maps, as carbontracker and green-love take it as an argument."""
+"""A key of Electricity Maps as an argument, as carbontracker and green-love take it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from greenlove_tracker.vocabulary.errors import UsageError
 
 
 def intensity_now(key: str, country: str | None) -> float | None:
-    """Ask Electricity Maps with this key for the intensity in force, in gCO2e/kWh; None, warned of, if it fails.
+    """Ask Electricity Maps with this key for the present intensity in gCO2e/kWh; on failure warn and return None.
 
     Raises:
         UsageError: as ``intensity_by_key``.
@@ -26,10 +26,10 @@ def intensity_now(key: str, country: str | None) -> float | None:
 
 
 def intensity_by_key(key: str, country: str | None) -> IntensityFallbacks:
-    """Return what asks Electricity Maps with this key, and falls back to the table.
+    """Return a source that asks Electricity Maps with this key, and falls back to the table.
 
     Raises:
-        UsageError: where no place is given, or the service does not know it.
+        UsageError: if no place is given, or the service does not know it.
     """
     settings = load_settings({"country": country})
     if not settings.country:

@@ -7,6 +7,7 @@ Paths in a file start at the file's own directory: the same command finds the sa
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -127,29 +128,23 @@ def planned_runs(
             in_turn.reverse()
         for arm in in_turn:
             run = _with_values(replace(common, arm=arm, techniques=tuple(arms[arm]), seed=seed), values)
-            group = group_name(arm, values)
+            group = ", ".join((arm, *(f"{name}={value}" for name, value in values.items())))
             found.append(replace(run, key=training_key(run), group=group, name=f"{group}, seed {seed}"))
     return tuple(found)
 
 
-def group_name(arm: str, values: Mapping[str, Any]) -> str:
-    """Return the name of an arm with the values of the matrix: ``optimised, batch_size=64, --lr=1e-3``."""
-    return ", ".join((arm, *(f"{name}={value}" for name, value in values.items())))
-
-
 def _with_values(run: PlannedRun, values: Mapping[str, Any]) -> PlannedRun:
     """Return a training with the values of a combination."""
-    given = sorted((name, str(value)) for name, value in values.items() if name.startswith("-"))
-    words = itertools.chain.from_iterable(argument_words(name, value) for name, value in given)
-    own = {name: value for name, value in values.items() if not name.startswith("-")}
-    return replace(run, values=dict(values), arguments=(*run.arguments, *words), **own)
-
-
-def argument_words(name: str, value: str) -> tuple[str, ...]:
-    """Return a named argument as a command line has it: ``--lr=1e-3`` (a value may begin with a dash), ``-l 1e-3``."""
-    if name.startswith("--"):
-        return (f"{name}={value}",)
-    return (name, value)
+    arguments = [*run.arguments]
+    lengths = {}
+    for name, value in sorted(values.items()):
+        if name in _LENGTHS:
+            lengths[name] = value
+        elif name.startswith("--"):
+            arguments.append(f"{name}={value}")  # which may begin with a dash
+        else:
+            arguments += (name, str(value))
+    return replace(run, values=dict(values), arguments=tuple(arguments), **lengths)
 
 
 def training_key(run: PlannedRun) -> str:
@@ -160,10 +155,9 @@ def training_key(run: PlannedRun) -> str:
     the settings that only measure, the place of the file, nor whether a value stands in the matrix or above it: to
     rename an arm, or to add a seed, an exporter or a deadline, trains nothing anew.
     """
-    file, _, function = run.task.rpartition(":")
     what = {
         "form": _KEY_FORM,
-        "task": f"{PurePath(file).name}:{function}",
+        "task": PurePath(run.task).name,
         "arguments": list(run.arguments),
         "techniques": [[technique.name, dict(technique.options)] for technique in run.techniques],
         "epochs": run.epochs,
@@ -232,11 +226,10 @@ def _check_label(text: str) -> None:
 
 def _technique(item: Any) -> TechniqueChoice:
     """Return the technique of an item: ``name``, ``name=value``, ``name: value`` or ``name: {option: value}``."""
+    text = item
+    given = None
     if isinstance(item, dict) and len(item) == 1:
-        text, given = next(iter(item.items()))
-    else:
-        text = item
-        given = None
+        ((text, given),) = item.items()
     name = str(text).partition("=")[0]
     if name not in TECHNIQUES:
         raise UsageError(f"no technique is called {name!r}: {nearest(name, TECHNIQUES)}")
@@ -248,10 +241,8 @@ def _technique(item: Any) -> TechniqueChoice:
 def _typed(value: Any) -> Any:
     """Return an option of a technique as what its text is: a number, true, false or a text."""
     for kind in (int, float):
-        try:
+        with contextlib.suppress(TypeError, ValueError):
             return kind(value)
-        except (TypeError, ValueError):
-            continue
     if value in ("true", "false"):
         return value == "true"
     return value
@@ -294,10 +285,12 @@ class ExperimentBudget(_FileSection):
     @property
     def limits(self) -> dict[str, float]:
         """The limits that are set, by quantity as a run's summary has them."""
-        hours = self.hours
-        emissions = self.kgco2e
-        limits = {"duration_s": hours and hours * SECONDS_PER_HOUR, "energy_kwh": self.energy_kwh}
-        limits |= {"emissions_kgco2e": emissions, "cost_usd": self.cost_usd}
+        limits = {
+            "duration_s": self.hours and self.hours * SECONDS_PER_HOUR,
+            "energy_kwh": self.energy_kwh,
+            "emissions_kgco2e": self.kgco2e,
+            "cost_usd": self.cost_usd,
+        }
         return {quantity: limit for quantity, limit in limits.items() if limit is not None}
 
 
@@ -528,41 +521,32 @@ def _message(details: Any) -> str:
         if isinstance(given, str):
             problem += f", not {given!r}"[:60]
         return problem
-    section = ""
-    if len(location) > 1:
-        section = str(location[0])
-    return f"no such key: {nearest(str(location[-1]), SECTIONS[section].model_fields)}"
+    section = SECTIONS[str(location[0])] if len(location) > 1 else ExperimentFile
+    return f"no such key: {nearest(str(location[-1]), section.model_fields)}"
 
 
 def _refused(file: Path, values: Any, mistakes: Iterable[tuple[Location, str]]) -> UsageError:
     """Return the error that says all mistakes of a file, in the order of its lines."""
-    found = sorted((_line(values, location), _where(location), message) for location, message in mistakes)
+    found = sorted((*_place(values, location), message) for location, message in mistakes)
     said = [f"line {line}: {where}{message}" for line, where, message in found]
     if len(said) == 1:
         return UsageError(f"{file}, {said[0]}")
     return UsageError("\n  ".join((f"{file} has {len(said)} mistakes:", *said)))
 
 
-def _line(values: Any, location: Location) -> int:
-    """Return the line of a value, or of the nearest that it would lie in."""
+def _place(values: Any, location: Location) -> tuple[int, str]:
+    """Return the line of a value, or of the nearest that it would lie in, and its place: ``arms.optimised[2]:``."""
     line = 0
+    place = ""
     for part in location:
+        place += f"[{part}]" if isinstance(part, int) else f".{part}"
         try:
-            places = values.lc  # of ruamel's round trip
-            position = places.key(part) if hasattr(values, "keys") else places.item(part)
+            position = values.lc.key(part) if hasattr(values, "keys") else values.lc.item(part)  # of ruamel
             line = position[0]
             values = values[part]
         except (AttributeError, KeyError, IndexError, TypeError):
-            break
-    return line + 1
-
-
-def _where(location: Location) -> str:
-    """Return where a value stands in the words of the file: ``arms.optimised[2]:``."""
-    text = ""
-    for part in location:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return f"{text.removeprefix('.')}: " if text else ""
+            values = None  # nor is there anything within it
+    return line + 1, f"{place.removeprefix('.')}: " if place else ""
 
 
 def _source(task: Path) -> str:
@@ -581,13 +565,12 @@ def _experiment(file: Path, content: ExperimentFile, names: Iterable[str], sha25
     def beside(text: str) -> Path:
         return file.parent / os.path.expanduser(text)  # noqa: PTH111  # that of Path raises where no home is known
 
-    values = {**dict(content.matrix), **(content.matrix.model_extra or {})}
+    values = dict(content.matrix)
     matrix: dict[str, list[Any]] = {name: values[name] for name in names}
     n_runs = math.prod(map(len, (content.arms, content.seeds, *matrix.values())))
     if n_runs > _MOST_RUNS:
         raise UsageError(f"{file}: arms, matrix and seeds make {n_runs:,} trainings; {_MOST_RUNS:,} are the most")
-    own = {"project": content.name, "country": content.country}
-    own |= content.settings
+    own = {"project": content.name, "country": content.country, **content.settings}
     settings = {name: value for name, value in own.items() if value is not None}
     for name in ("intensity", "electricity_tariff"):
         path = beside(str(settings.get(name, "")))
@@ -604,13 +587,13 @@ def _experiment(file: Path, content: ExperimentFile, names: Iterable[str], sha25
         settings=settings,
         task_sha256=hashlib.sha256(_source(beside(task)).encode()).hexdigest(),
     )
-    first = {name: choices[0] for name, choices in matrix.items()}
+    runs = planned_runs(common, content.arms, matrix, content.seeds)
     return Experiment(
         name=content.name,
         path=file,
         sha256=sha256,
-        runs=planned_runs(common, content.arms, matrix, content.seeds),
-        baseline=group_name(content.baseline or next(iter(content.arms)), first),
+        runs=runs,
+        baseline=next((run.group for run in runs if run.arm == (content.baseline or run.arm)), ""),
         start=content.schedule,
         budget=content.budget,
         outputs=beside(content.outputs.directory or f"{EXPERIMENTS_DIR}/{content.name}"),

@@ -59,13 +59,6 @@ class GroupForecast:
     warnings: tuple[str, ...] = ()
     start_up_s: float | None = None
 
-    def left(self, quantity: str) -> Estimate | None:
-        """Return what all trainings that are left of it take: the error of the speed is the same for all seeds."""
-        of_one: Estimate | None = getattr(self, quantity)
-        if of_one is None:
-            return None
-        return of_one.times(self.n_left, of_one.unit)
-
 
 @dataclass(frozen=True, slots=True)
 class ExperimentForecast:
@@ -109,58 +102,42 @@ def forecast_experiment(
         raise UsageError(f"{{argument}} must be a positive number of seconds, not {budget_s!r}", argument="budget_s")
     check_runnable(experiment)
     progress = ExperimentProgress.of(experiment)
-    groups = explore_groups(experiment, progress, budget_s, command=command)
-    explored = [group for group in groups if group.n_left and not group.reason]
-    totals = {quantity: _total([group.left(quantity) for group in explored]) for quantity in fmt.QUANTITIES}
-    limits = experiment.budget.limits
-    used = progress.use
-    over = {}
-    for quantity, limit in limits.items():
-        total = totals[quantity]
-        if total is not None:
-            over[quantity] = total.probability_above(limit - used[quantity])
-    return ExperimentForecast(experiment, progress, groups, totals, over)
-
-
-def _total(parts: Sequence[Estimate | None]) -> Estimate | None:
-    """Return the sum of estimates whose errors have the same sign; None where there is none, or one is not known."""
-    known = [part for part in parts if part is not None]
-    if not known or len(known) < len(parts):
-        return None
-    point, lower, upper = (math.fsum(getattr(part, end) for part in known) for end in ("point", "lower", "upper"))
-    return replace(known[0], point=point, lower=lower, upper=upper)
-
-
-def explore_groups(
-    experiment: Experiment,
-    progress: ExperimentProgress,
-    budget_s: float = DEFAULT_BUDGET_S,
-    *,
-    command: Sequence[str] = one_run.COMMAND,
-) -> tuple[GroupForecast, ...]:
-    """Explore each group of which a training is left, in a process of its own, one after another.
-
-    Args:
-        experiment: whose groups.
-        progress: of it.
-        budget_s: for all of them.
-        command: that explores one.
-    """
-    by_group = progress.groups(experiment.runs[0].group)
     each_s = max(_LEAST_GROUP_S, budget_s / max(1, len({run.planned.group for run in progress.left})))
+    by_group = progress.groups(experiment.runs[0].group)
+    groups = list[GroupForecast]()
     status = StatusLine()
-    found = list[GroupForecast]()
     try:
-        for group, runs in by_group:
-            left = [run for run in runs if run.state is not PlannedRunState.FINISHED]
-            forecast = GroupForecast(group, len(runs), len(left))
+        for name, runs in by_group:
+            left = [run.planned for run in runs if run.state is not PlannedRunState.FINISHED]
+            group = GroupForecast(name, len(runs), len(left))
             if left:
-                status.draw(f"greenlove  exploring {group}, {each_s:.0f} s ({len(found) + 1} of {len(by_group)})")
-                forecast = _explored(forecast, experiment, left[0].planned, each_s, command)
-            found.append(forecast)
+                status.draw(f"greenlove  exploring {name}, {each_s:.0f} s ({len(groups) + 1} of {len(by_group)})")
+                group = _explored(group, experiment, left[0], each_s, command)
+            groups.append(group)
     finally:
         status.clear()
-    return tuple(found)
+    explored = [group for group in groups if group.n_left and not group.reason]
+    totals = {quantity: _total(explored, quantity) for quantity in fmt.QUANTITIES}
+    over = {}
+    for quantity, limit in experiment.budget.limits.items():
+        total = totals[quantity]
+        if total is not None:
+            over[quantity] = total.probability_above(limit - progress.use[quantity])
+    return ExperimentForecast(experiment, progress, tuple(groups), totals, over)
+
+
+def _total(groups: Sequence[GroupForecast], quantity: str) -> Estimate | None:
+    """Return what all trainings that are left take; None where there is none, or one is not known.
+
+    Errors have the same sign in all of them: that of the speed is the same for all seeds.
+    """
+    estimates = [getattr(group, quantity) for group in groups]
+    if not estimates or None in estimates:
+        return None
+    parts = [(group.n_left, estimate) for group, estimate in zip(groups, estimates, strict=True)]
+    point, lower, upper = (math.fsum(n * getattr(one, end) for n, one in parts) for end in ("point", "lower", "upper"))
+    total: Estimate = replace(estimates[0], point=point, lower=lower, upper=upper)
+    return total
 
 
 def _explored(

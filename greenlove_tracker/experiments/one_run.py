@@ -14,13 +14,11 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import asdict
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.experiments.definition import Experiment, PlannedRun, expanded, technique_of
 from greenlove_tracker.files.reading import parsed_json, read_text
-from greenlove_tracker.settings.config import setting_names
 from greenlove_tracker.settings.secret_masking import mask_secrets
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import BudgetExceeded, UsageError
@@ -29,20 +27,17 @@ from greenlove_tracker.vocabulary.records import Field
 
 COMMAND = (sys.executable, "-P", "-m", "greenlove_tracker.experiments.one_run")  # file, key and answer follow
 _SAVED = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
-_ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def read_answer(file: Path, code: int) -> tuple[dict[str, Any], int | None]:
     """Return what a process answered, or how it ended without a word; and the signal that ended it, if one did."""
     number = -code if code < 0 else code - 128
-    by = number if number in _ENDING else None
+    by = number if number in ENDING else None
     try:
         found: dict[str, Any] = parsed_json(read_text(file))
     except (OSError, ValueError):
-        if code < 0:
-            how = f"was ended by {signal.Signals(-code).name}"
-        else:
-            how = f"ended with exit code {code}"
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return {"outcome": "failed" if by is None else "interrupted", "reason": f"its process {how}"}, by
     return found, by
 
@@ -140,7 +135,7 @@ def _explored(planned: PlannedRun, budget_s: float, log_dir: Path) -> dict[str, 
     Raises:
         UsageError: where a technique cannot be used here, or the training cannot be explored.
     """
-    from greenlove_tracker.exploration.estimator import Estimator
+    from greenlove_tracker.exploration.estimator import ARGUMENT_NAMES, Estimator
     from greenlove_tracker.techniques.arm import arm_of, parts_of
     from greenlove_tracker.techniques.full_training import with_length
 
@@ -149,21 +144,20 @@ def _explored(planned: PlannedRun, budget_s: float, log_dir: Path) -> dict[str, 
     if parts.get("eval_fn") is not None and parts.get("total_steps") and not parts.get("eval_every"):
         parts["eval_every"] = parts["total_steps"]  # as it is trained: evaluated at its end alone
     arm = arm_of(parts, technique_of(planned.techniques))
-    takes = {*signature(Estimator).parameters, *setting_names()}
-    options = {name: value for name, value in arm.parts.items() if name in takes} | dict(planned.settings)
-    own = {"budget_s": budget_s, "asks": False, "log_dir": log_dir, "verbose": 0, "export": "", "seed": planned.seed}
-    own |= {"train_step": lambda model, batch, *_: arm.step(batch)}  # with what techniques make of it
+    options = {name: value for name, value in arm.parts.items() if name in ARGUMENT_NAMES} | dict(planned.settings)
+    options |= {"budget_s": budget_s, "asks": False, "log_dir": log_dir, "verbose": 0, "export": ""}
+    options |= {"seed": planned.seed, "train_step": lambda model, batch, *_: arm.step(batch)}  # of the techniques
     stopping = arm.parts.get("early_stopping")
     if stopping is not None and parts.get("total_epochs") is not None:
-        own["stopping"] = stopping.rule
+        options["stopping"] = stopping.rule
     with arm.active():
-        estimator = Estimator(**{**options, **own})
+        estimator = Estimator(**options)
         estimation = estimator.estimate()
     forecast = estimation.forecast
     stop = estimator.plan.stop
     estimates = {quantity: getattr(forecast, quantity) for quantity in fmt.QUANTITIES}
     return {
-        **{quantity: None if estimate is None else asdict(estimate) for quantity, estimate in estimates.items()},
+        **{quantity: estimate and asdict(estimate) for quantity, estimate in estimates.items()},
         "plan": fmt.plan(estimator.plan),
         "stop": "" if stop is None else fmt.expected_stop(stop_estimate(stop, LEVEL), stop.most_epochs),
         "spent_s": estimation.spent_s,

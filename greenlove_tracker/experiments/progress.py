@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -55,16 +55,14 @@ class PlannedRunProgress:
         last = runs[-1]
         status = last.summary.status
         code = last.summary.exit_code
-        reason = last.text("failure")
-        if status == RunStatus.FAILED and code is not None:
-            reason = reason or f"exit code {code}"
-        if status == RunStatus.STOPPED:
-            reason = reason or "stopped by a budget"
+        state = PlannedRunState.INTERRUPTED
+        reason = ""
         if status == RunStatus.FAILED:
             state = PlannedRunState.FAILED
-        else:
-            state = PlannedRunState.INTERRUPTED
-        return cls(planned, state, tuple(runs), reason)
+            reason = "" if code is None else f"exit code {code}"
+        elif status == RunStatus.STOPPED:
+            reason = "stopped by a budget"
+        return cls(planned, state, tuple(runs), last.text("failure") or reason)
 
     @property
     def duration_s(self) -> float:
@@ -74,13 +72,16 @@ class PlannedRunProgress:
 
 def known_use(runs: Sequence[Run]) -> dict[str, float]:
     """Return what some runs took together, by quantity: the sums of what is known."""
-    found: dict[str, list[float | None]] = {
-        "duration_s": [run.summary.duration_s for run in runs],
-        "energy_kwh": [run.summary.energy_kwh for run in runs],
-        "emissions_kgco2e": [run.emissions_kgco2e for run in runs],
-        "cost_usd": [run.summary.cost_usd for run in runs],
+
+    def total(amounts: Iterable[float | None]) -> float:
+        return math.fsum(filter(None, amounts))
+
+    return {
+        "duration_s": total(run.summary.duration_s for run in runs),
+        "energy_kwh": total(run.summary.energy_kwh for run in runs),
+        "emissions_kgco2e": total(run.emissions_kgco2e for run in runs),
+        "cost_usd": total(run.summary.cost_usd for run in runs),
     }
-    return {name: math.fsum(v for v in values if v is not None) for name, values in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ def _changed_task_notes(found: Sequence[PlannedRunProgress]) -> Iterator[str]:
     """Yield a note on finished trainings whose code was another than today's."""
     finished = [run for run in found if run.state is PlannedRunState.FINISHED]
     file = Path(found[0].planned.task.rpartition(":")[0])
-    if finished and file.is_file():
+    if file.is_file():
         today = hashlib.sha256(file.read_bytes()).hexdigest()
         n_other = sum(run.runs[-1].text("task_sha256") not in ("", today) for run in finished)
         if n_other:

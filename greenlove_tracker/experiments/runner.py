@@ -11,8 +11,8 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from greenlove_tracker.experiments import one_run
 from greenlove_tracker.experiments.definition import Experiment, PlannedRun, expanded
 from greenlove_tracker.experiments.progress import (
     ExperimentProgress,
+    PlannedRunProgress,
     PlannedRunState,
     outputs_lock,
 )
@@ -35,7 +36,6 @@ from greenlove_tracker.vocabulary.records import RunStatus
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 from greenlove_tracker.vocabulary.waits import WAIT_VARIABLE
 
-_ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _LIVE = "live"  # who is asked for the intensity where no setting says it: a wait needs a network
 # The settings by which a training stops itself, by what is limited.
 _LIMITS = {
@@ -92,9 +92,8 @@ def run_experiment(
         UsageError: where it cannot be run, before anything is trained.
     """
     check_runnable(experiment)
-    tell: Callable[[str], None] = (lambda text: None) if quiet else say
     with outputs_lock(experiment.outputs):
-        return _Call(experiment, command, tell, quiet=quiet).run()
+        return _Call(experiment, command, quiet).run()
 
 
 def check_runnable(experiment: Experiment) -> None:
@@ -114,122 +113,107 @@ def check_runnable(experiment: Experiment) -> None:
         for argument in run.arguments:
             expanded(argument)
         settings = load_settings(run.settings)
-        if (
-            settings.intensity or experiment.start.below_gco2e_per_kwh is not None
-        ):  # what cannot be asked is refused now
-            opened_intensity(settings.intensity or _LIVE, settings.country or None)
+        if settings.intensity or experiment.start.below_gco2e_per_kwh is not None:
+            opened_intensity(settings.intensity or _LIVE, settings.country or None)  # what cannot be asked is refused
 
 
+@dataclass(slots=True)
 class _Call:
     """One call of ``run_experiment``.
 
-    Args:
+    Attributes:
         experiment: what is trained.
         command: that trains one of them.
-        tell: takes sentences for the screen.
-        quiet: waits are not shown.
+        is_quiet: nothing is said, and waits are not shown.
+        not_run: by name, the reason of those that did not come to their end.
+        limit: that was reached, as a clause.
+        signal: that ended it.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        command: Sequence[str],
-        tell: Callable[[str], None],
-        *,
-        quiet: bool,
-    ) -> None:
-        self._experiment = experiment
-        self._tell = tell
-        self._is_quiet = quiet
-        self._command = command
-        self._not_run: dict[str, str] = {}
-        self._limit = ""  # that was reached, as a clause
-        self._signal: int | None = None
+    experiment: Experiment
+    command: Sequence[str]
+    is_quiet: bool
+    not_run: dict[str, str] = field(default_factory=dict)
+    limit: str = ""
+    signal: int | None = None
 
     def run(self) -> ExperimentOutcome:
         """Train what has not finished, and say how it ended."""
-        progress = ExperimentProgress.of(self._experiment)
+        progress = ExperimentProgress.of(self.experiment)
         trainings = fmt.plural(len(progress.runs), "training")
-        begun = f"greenlove  {self._experiment.name}: {trainings}"
-        if progress.n_finished:
-            begun += f", {progress.n_finished} of them finished before"
-        self._tell(begun)
+        before = f", {progress.n_finished} of them finished before" if progress.n_finished else ""
+        self._tell(f"{self.experiment.name}: {trainings}{before}")
         for note in progress.notes:
-            self._tell(f"greenlove  {note}")
-        for number, run in enumerate(progress.runs, 1):
-            planned = run.planned
+            self._tell(note)
+        for number, run in enumerate(progress.runs):
             if run.state is PlannedRunState.FINISHED:
                 continue
-            rest, self._limit = self._budget_rest(progress.use)
-            if self._limit:
+            rest = self._budget_rest(progress.use)
+            if self.limit:
                 break
-            wait_to_start(self._experiment, planned, quiet=self._is_quiet)
-            answer = self._train(planned, rest)
-            progress = ExperimentProgress.of(self._experiment)
-            self._note(number, progress, answer, is_limited=bool(rest))
-            if self._signal is not None or self._limit:
+            wait_to_start(self.experiment, run.planned, quiet=self.is_quiet)
+            answer = self._train(run.planned, rest)
+            progress = ExperimentProgress.of(self.experiment)
+            self._tell_end(f"{number + 1} of {len(progress.runs)}  {run.planned.name}", progress.runs[number], answer)
+            if self.signal is not None or self.limit:
                 break
-        left = [run.planned.name for run in progress.left if run.planned.name not in self._not_run]
+        left = [run.planned.name for run in progress.left if run.planned.name not in self.not_run]
         done = f"{progress.n_finished} of {trainings} done"
-        if self._signal is not None:
-            self._tell(f"greenlove  ended by {signal.Signals(self._signal).name}: {done}. The same command goes on")
-        elif self._limit:
-            self._tell(f"greenlove  {self._limit}: {done}, and left out are {fmt.shortened('; '.join(left), 200)}")
-            self._tell("greenlove  With a larger budget in the file the same command goes on")
-        elif self._not_run:
-            self._tell(f"greenlove  {done}. The same command tries the others again")
-        return ExperimentOutcome(
-            progress, tuple(self._not_run.items()), tuple(left if self._limit else ()), self._signal
-        )
+        if self.signal is not None:
+            self._tell(f"ended by {signal.Signals(self.signal).name}: {done}. The same command goes on")
+        elif self.limit:
+            self._tell(f"{self.limit}: {done}, and left out are {fmt.shortened('; '.join(left), 200)}")
+            self._tell("With a larger budget in the file the same command goes on")
+        elif self.not_run:
+            self._tell(f"{done}. The same command tries the others again")
+        return ExperimentOutcome(progress, tuple(self.not_run.items()), tuple(left if self.limit else ()), self.signal)
 
-    def _budget_rest(self, use: Mapping[str, float]) -> tuple[dict[str, float], str]:
-        """Return what is left of each limit by its quantity, and the limit that is reached, as a clause."""
+    def _tell(self, text: str) -> None:
+        if not self.is_quiet:
+            say(f"greenlove  {text}")
+
+    def _budget_rest(self, use: Mapping[str, float]) -> dict[str, float]:
+        """Return what is left of each limit by its quantity, and take note of one that is reached."""
         rest = {}
-        for quantity, limit in self._experiment.budget.limits.items():
-            used = use[quantity]
-            rest[quantity] = limit - used
-            name, text = fmt.QUANTITIES[quantity]
-            if used >= limit:
-                return {}, f"the budget is used: {name} is at {text(used)} of {text(limit)}"
-        return rest, ""
+        for quantity, limit in self.experiment.budget.limits.items():
+            rest[quantity] = limit - use[quantity]
+            if rest[quantity] <= 0:
+                name, text = fmt.QUANTITIES[quantity]
+                self.limit = f"the budget is used: {name} is at {text(use[quantity])} of {text(limit)}"
+                break
+        return rest
 
-    def _note(self, number: int, progress: ExperimentProgress, answer: Mapping[str, str], *, is_limited: bool) -> None:
+    def _tell_end(self, place: str, run: PlannedRunProgress, answer: Mapping[str, str]) -> None:
         """Take note of how a training ended."""
-        run = progress.runs[number - 1]
-        name = run.planned.name
-        place = f"greenlove  {number} of {len(progress.runs)}  "
         if run.state is PlannedRunState.FINISHED:
             energies = [one.summary.energy_kwh for one in run.runs]
-            if None in energies:
-                energy_kwh = None
-            else:
-                energy_kwh = math.fsum(filter(None, energies))
-            self._tell(f"{place}{name}: {fmt.duration(run.duration_s)} · {fmt.energy(energy_kwh)}")
+            energy_kwh = None if None in energies else math.fsum(filter(None, energies))
+            self._tell(f"{place}: {fmt.duration(run.duration_s)} · {fmt.energy(energy_kwh)}")
             return
         reason = answer["reason"] or run.reason or "it trained to its end, and its log could not be written"
         is_stopped = bool(run.runs) and run.runs[-1].summary.status == RunStatus.STOPPED
-        if self._signal is not None or (answer["outcome"] == "interrupted" and not is_stopped):
-            self._signal = self._signal or int(signal.SIGTERM)  # that reached the training alone
-        elif is_limited and is_stopped:
-            self._limit = f"{name} was stopped by the budget and saved ({reason})"
+        if self.signal is not None or (answer["outcome"] == "interrupted" and not is_stopped):
+            self.signal = self.signal or int(signal.SIGTERM)  # that reached the training alone
+        elif is_stopped and self.experiment.budget.limits:
+            self.limit = f"{run.planned.name} was stopped by the budget and saved ({reason})"
         else:
-            self._not_run[name] = reason
-            self._tell(f"{place}{name} did not finish: {reason}")
+            self.not_run[run.planned.name] = reason
+            self._tell(f"{place} did not finish: {reason}")
 
     def _train(self, planned: PlannedRun, rest: Mapping[str, float]) -> Mapping[str, str]:
         """Run the process of one training to its end, pass signals on to it, and return what it answered."""
         environment = dict(os.environ) | limit_variables(planned, rest)
         os.environ.pop(WAIT_VARIABLE, None)  # it is of this training alone
-        if self._is_quiet:
+        if self.is_quiet:
             environment.setdefault("GREENLOVE_VERBOSE", "0")
         with tempfile.TemporaryDirectory() as directory:
             answer = Path(directory, "answer.json")
-            words = [*self._command, str(self._experiment.path), planned.key, str(answer)]
-            words += ["--outputs", str(self._experiment.outputs)]  # the file may name others by now
+            words = [*self.command, str(self.experiment.path), planned.key, str(answer)]
+            words += ["--outputs", str(self.experiment.outputs)]  # the file may name others by now
             code, came = wait_and_forward(subprocess.Popen(words, env=environment))
             found, ended_by = one_run.read_answer(answer, code)
-        ours = [int(n) for n in came if signal.Signals(n).name in _ENDING_SIGNALS]
-        self._signal = next(iter(ours), ended_by if found["outcome"] == "interrupted" else None)
+        ours = [int(number) for number in came if number in one_run.ENDING]
+        self.signal = next(iter(ours), ended_by if found["outcome"] == "interrupted" else None)
         return found
 
 
@@ -238,10 +222,7 @@ def limit_variables(planned: PlannedRun, rest: Mapping[str, float]) -> dict[str,
     own = load_settings(planned.settings)
     variables = {"GREENLOVE_ON_OVERRUN": "stop"} if rest else {}
     for quantity, amount in rest.items():
-        if quantity == "duration_s":
-            limit = amount / SECONDS_PER_HOUR
-        else:
-            limit = amount
+        limit = amount / SECONDS_PER_HOUR if quantity == "duration_s" else amount
         name = _LIMITS[quantity]
         variables[f"GREENLOVE_{name.upper()}"] = repr(min(limit, getattr(own, name) or math.inf))
     return variables
@@ -250,8 +231,8 @@ def limit_variables(planned: PlannedRun, rest: Mapping[str, float]) -> dict[str,
 def wait_to_start(experiment: Experiment, planned: PlannedRun, *, quiet: bool) -> None:
     """Wait until a training is to begin, and hand the wait over to its run."""
     policy = experiment.start
-    settings = load_settings(planned.settings)
     if policy.below_gco2e_per_kwh is not None:
+        settings = load_settings(planned.settings)
         wait_for_low_carbon(
             policy.below_gco2e_per_kwh,
             policy.max_wait,

@@ -39,10 +39,9 @@ def whole_training(runs: Sequence[Run]) -> Run:
         elif name in first.lines:  # nothing was left to do for the last one
             lines[name] = first.lines[name]
     for name in ("peak_memory_gb", "peak_gpu_memory_gb"):
-        peaks = [run.amount(name) for run in parts]
-        known = [peak for peak in peaks if peak is not None]
-        if known:
-            lines[name] = (f"{max(known):g}", "GiB")
+        peaks = list(filter(None, (run.amount(name) for run in parts)))
+        if peaks:
+            lines[name] = (f"{max(peaks):g}", "GiB")
     ranks = sorted({rank for run in parts for rank in run.rows})
     rows = {rank: [row for run in parts for row in run.rows.get(rank, ())] for rank in ranks}
     of_last = last.summary

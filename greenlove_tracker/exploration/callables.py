@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,8 @@ from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estim
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.machine import devices
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.settings.config import load_settings
-from greenlove_tracker.vocabulary.errors import UsageError, is_whole, whole_number
+from greenlove_tracker.vocabulary.errors import UsageError, whole_number
 from greenlove_tracker.vocabulary.forecasting import TrainingPlan, Trial
 from greenlove_tracker.vocabulary.records import Clock
 
@@ -25,9 +24,7 @@ _CUDA_DEVICES = {"/dev/nvidia-uvm", "/dev/dxg"}  # the second in the Windows Sub
 _REPLICATES = 3  # of each size at most; a fit's time differs from call to call
 _SMALLEST = 50  # samples of the smallest trial: fits on fewer are mostly their own start
 _SMALLEST_SHARE = 1000  # or one in so many of all samples, where that is more
-_SINGLE_SHARE = (
-    0.3  # of the budget that one fit may take once there are enough sizes, so that there is time for it again
-)
+_SINGLE_SHARE = 0.3  # of the budget that one fit may take once there are enough sizes, so that there is time again
 _STEEPEST = 3.0  # exponent that an untried size is expected to cost at most, until two sizes show another
 
 
@@ -75,29 +72,22 @@ def explore_callable(
     """
     sizes = _checked(sizes, samples)
     plan = TrainingPlan(samples=samples, batch_size=1, epochs=1)
-    options = EstimateOptions(budget_s, auto_open_report, asks, on_no_terminal, ProjectionOptions())
-    with ExplorationRun(load_settings(settings), plan, options, clock, meter) as run:
+    options = EstimateOptions(budget_s, auto_open_report, asks, on_no_terminal, clock, meter)
+    with ExplorationRun(load_settings(settings), plan, options) as run:
         run.record = ExplorationRecord(method="power")
-        try:
-            cold_start_s = _time_fits(fit, sizes, run, budget_s, seed)
-        finally:
-            run.record = replace(
-                run.record,
-                peak_memory_gb=devices.peak_memory_gb(),
-                used_gpus=0 if _is_without_cuda() else None,
-            )
+        cold_start_s = _time_fits(fit, sizes, run, budget_s, seed)
         run.record = replace(run.record, cold_start_s=cold_start_s)
         forecast = run.forecast()
     return run.conclude(forecast)
 
 
-def _is_without_cuda(opened: Path = Path("/proc/self/fd")) -> bool:
+def _is_without_cuda() -> bool:
     """Return whether nothing in this process has computed on an NVIDIA GPU; False where that cannot be seen.
 
     Every CUDA context holds the driver's memory manager open, which asking a GPU for its power does not.
     """
     try:
-        return not any(os.path.realpath(fd) in _CUDA_DEVICES for fd in opened.iterdir())
+        return _CUDA_DEVICES.isdisjoint(os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir())
     except OSError:  # not Linux
         return False
 
@@ -108,18 +98,13 @@ def _checked(sizes: Sequence[int] | None, samples: int) -> list[int]:
     Raises:
         UsageError: where an argument cannot be.
     """
-    if not is_whole(samples, _LEAST_SIZES):
-        raise UsageError(f"samples must be the number of all samples, at least {_LEAST_SIZES}, not {samples!r}")
-    samples = int(samples)
+    samples = whole_number("samples", samples, _LEAST_SIZES)
     if sizes is None:
         smallest = max(1, min(_SMALLEST, samples // 8), samples // _SMALLEST_SHARE)
-        sizes = [smallest * 2**k for k in range(samples.bit_length()) if smallest * 2**k <= samples]
+        sizes = [smallest * 2**k for k in range((samples // smallest).bit_length())]
     wanted = sorted({whole_number("sizes", size, 0) for size in sizes})
     if len(wanted) < _LEAST_SIZES or wanted[0] < 1 or wanted[-1] > samples:
-        raise UsageError(
-            f"sizes must be three different ones or more, from 1 to samples={samples}, such as "
-            f"{[max(1, samples // k) for k in (100, 50, 20, 10)]}, not {wanted}"
-        )
+        raise UsageError(f"sizes must be three different ones or more, from 1 to samples={samples}, not {wanted}")
     return wanted
 
 
@@ -145,32 +130,35 @@ def _time_fits(
         return Trial(size, 1, (max(duration_s, 1e-9),), run.end_trial().total_kwh or None)
 
     cold_s = timed(sizes[0]).total_s
+    times_s: dict[int, float] = {}  # the shortest of each size: a hiccup stops no climb
     order = random.Random(seed)  # noqa: S311  # an order, no secret
     for _ in range(_REPLICATES):
-        done = sorted({t.sample_size for t in run.record.trials})
-        for size in [*order.sample(done, len(done)), *(s for s in sizes if s not in done)]:
-            has_enough = len({t.sample_size for t in run.record.trials}) >= _LEAST_SIZES
-            most_s = min(budget_s - run.spent_s, budget_s * (_SINGLE_SHARE if has_enough else 1.0))
-            if _longest_expected_s(run.record.trials, size) <= most_s:
-                run.record = replace(run.record, trials=(*run.record.trials, timed(size)))
-    n_sizes = len({t.sample_size for t in run.record.trials})
-    if n_sizes < _LEAST_SIZES:
+        for size in [*order.sample(sorted(times_s), len(times_s)), *(s for s in sizes if s not in times_s)]:
+            share = _SINGLE_SHARE if len(times_s) >= _LEAST_SIZES else 1.0
+            if _expected_s(times_s, size) <= min(budget_s - run.spent_s, budget_s * share):
+                trial = timed(size)
+                times_s[size] = min(trial.total_s, times_s.get(size, math.inf))
+                run.record = replace(
+                    run.record,
+                    trials=(*run.record.trials, trial),
+                    peak_memory_gb=devices.peak_memory_gb(),
+                    used_gpus=0 if _is_without_cuda() else None,
+                )
+    if len(times_s) < _LEAST_SIZES:
         raise UsageError(
-            f"{budget_s:g} s held {n_sizes} of the sizes, and three are needed: give smaller sizes or a larger budget_s"
+            f"{budget_s:g} s held {len(times_s)} of the sizes, and three are needed: give smaller sizes or a larger "
+            "budget_s"
         )
     return max(0.0, cold_s - run.record.trials[0].total_s)
 
 
-def _longest_expected_s(trials: Sequence[Trial], size: int) -> float:
+def _expected_s(times_s: Mapping[int, float], size: int) -> float:
     """Return the time that a fit may take: as before at its size, else by a power law through the two largest."""
-    if not trials:
-        return 0.0
-    by_size = {t.sample_size: t.total_s for t in sorted(trials, key=lambda t: -t.total_s)}  # a hiccup stops no climb
-    if size in by_size:
-        return by_size[size]
-    *smaller, largest = sorted(by_size)
+    if not times_s or size in times_s:
+        return times_s.get(size, 0.0)
+    *smaller, largest = sorted(times_s)
     exponent = _STEEPEST
     if smaller:
-        measured = math.log(by_size[largest] / by_size[smaller[-1]]) / math.log(largest / smaller[-1])
+        measured = math.log(times_s[largest] / times_s[smaller[-1]]) / math.log(largest / smaller[-1])
         exponent = min(_STEEPEST, max(1.0, measured))
-    return float(by_size[largest] * (size / largest) ** exponent)
+    return float(times_s[largest] * (size / largest) ** exponent)

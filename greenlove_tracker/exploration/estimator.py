@@ -18,7 +18,7 @@ from torch import nn
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
 from greenlove_tracker.exploration.peak_memory import TrainingStep, counted_updates, peak_of_steps
-from greenlove_tracker.exploration.snapshot import find_lr_schedulers, find_scalers_and_averages, is_plain, preserved
+from greenlove_tracker.exploration.snapshot import Snapshot, find_lr_schedulers, find_scalers_and_averages, is_plain
 from greenlove_tracker.exploration.task import each_of, pieces_of
 from greenlove_tracker.exploration.trials import (
     DEFAULT_BATCH_SIZE,
@@ -48,7 +48,6 @@ from greenlove_tracker.vocabulary.phases import Phase
 from greenlove_tracker.vocabulary.records import Clock
 from greenlove_tracker.vocabulary.stopping import StoppingRule, unknown_stop
 from greenlove_tracker.vocabulary.units import BYTES_PER_GB
-from greenlove_tracker.vocabulary.workloads import Seen
 
 _MEMORY_S = 3.0  # that the estimate of GPU memory may take, within what trials leave of the budget
 _MEMORY_SHARE = 0.1  # of the budget on a CPU, that trials leave to that estimate
@@ -137,44 +136,41 @@ class Estimator:
         **settings: Any,
     ) -> None:
         self._model = model
-        self._optimizer = optimizer
         self._criterion = criterion
-        own_step = step_of(loss or partial(loss_of_pair, criterion=criterion), max_grad_norm)
-        self._train_step = train_step or own_step
-        self._loss = loss
-        self._device = device_of(model, device)
+        own_device = device_of(model, device)
+        make_step = train_step or step_of(loss or partial(loss_of_pair, criterion=criterion), max_grad_norm)
+        self._training = TrainingStep(
+            tuple(m for m in (model, criterion) if isinstance(m, nn.Module)),
+            tuple(each_of(optimizer)),
+            lambda batch: make_step(model, batch, optimizer, criterion, own_device),
+            own_device,
+        )
         self._eval_fn = eval_fn
         self._also_restore = tuple(also_restore)
-        self._clock = clock
-        self._meter = meter
-        self._last_batch: Any = None
-        self._settings = load_settings(settings)
-        self._options = EstimateOptions(
-            budget_s,
-            auto_open_report,
-            asks,
-            on_no_terminal,
-            comparison or ProjectionOptions(),
-        )
-        self._data = train_dataset
+        self._watched = {
+            "model": model,
+            "criterion": criterion,
+            "optimizer": optimizer,
+            "loss": loss,
+            "train_step": train_step,
+            "eval_fn": eval_fn,
+            "train_dataset": train_dataset,
+        }
+        options = EstimateOptions(budget_s, auto_open_report, asks, on_no_terminal, clock, meter, comparison)
+        given = load_settings(settings)
+        self._open_run = partial(ExplorationRun, given, options=options)
         self._source = source_of(train_dataset, batch_size)
-        phases = self._settings.phases
-        has_planned = any(phase.eval_every is not None for phase in phases)
-        if eval_fn is not None and eval_every is None and total_steps is not None and not has_planned:
-            raise UsageError("eval_fn in a training in steps: say how often it is run, with eval_every=")
         if eval_fn is None:
-            every = None
-        else:
-            every = eval_every or (None if has_planned else 1)
-        self.plan = plan_of(self._source, total_epochs, total_steps, every, phases)
+            eval_every = None
+        elif eval_every is None and all(phase.eval_every is None for phase in given.phases):
+            if total_steps is not None:
+                raise UsageError("eval_fn in a training in steps: say how often it is run, with eval_every=")
+            eval_every = 1
+        self.plan = plan_of(self._source, total_epochs, total_steps, eval_every, given.phases)
         if stopping is not None:
             if self.plan.epochs is None:
                 raise UsageError("stopping= counts epochs: give {argument}, not steps", argument="total_epochs")
             self.plan = replace(self.plan, stop=unknown_stop(stopping, self.plan.epochs))
-        reserved_share = (_EVAL_SHARE if eval_fn is not None else 0.0) + (
-            _MEMORY_SHARE if self._device.type == "cpu" else 0.0
-        )
-        self._scheduled_s = (1 - reserved_share) * budget_s
         self._seed = seed
 
     def estimate(self, *, restores: bool = True) -> Estimation:
@@ -187,14 +183,20 @@ class Estimator:
             UsageError: where the training step or the data cannot be explored, with what to do.
         """
         check_single_process()
-        plan = self.plan
-        notes = []
-        scheduler = ExplorationScheduler(
-            plan.batches_per_epoch, plan.n_epochs, budget_s=self._scheduled_s, seed=self._seed
-        )
-        with ExplorationRun(self._settings, self.plan, self._options, self._clock, self._meter) as run:
-            self._explore(run, scheduler, restores=restores)
+        with self._open_run(self.plan) as run:
+            run.record = ExplorationRecord(used_gpus=_gpus_of(self._training.modules))
+            try:
+                with self._preserved() if restores else nullcontext():
+                    self._explore(run)
+            except torch.cuda.OutOfMemoryError as error:
+                raise UsageError(
+                    f"out of memory at batch size {self._source.batch_size}, as the training itself would be: {error}. "
+                    "A smaller batch is another training, and not tried in silence"
+                ) from error
+            finally:
+                self._source.close()
             forecast = run.forecast()
+        notes = []
         if self._eval_fn is None and not self.plan.has_pauses("eval"):
             notes.append(
                 WarningCode.EVALUATION.warning(
@@ -205,81 +207,69 @@ class Estimator:
         if not run.record.is_finite:
             notes.append(WarningCode.NAN.warning("a loss was not finite", "check the learning rate and the data", True))
         forecast = replace(forecast, warnings=(*forecast.warnings, *notes))
-        return run.conclude(forecast, short_training_advice(forecast.duration_s, self._options.budget_s))
+        return run.conclude(forecast, short_training_advice(forecast.duration_s, run.budget_s))
 
-    def _explore(self, run: ExplorationRun, scheduler: ExplorationScheduler, *, restores: bool) -> None:
-        """Run the trials and the evaluations, and put everything back that they change.
+    def _explore(self, run: ExplorationRun) -> None:
+        """Run the trials and the evaluations.
 
         Raises:
-            UsageError: where there is not enough memory, or not one step was done.
+            UsageError: where not one step was done.
         """
-        modules = [m for m in (self._model, self._criterion) if isinstance(m, nn.Module)]
-        run.record = ExplorationRecord(used_gpus=_gpus_of(modules))
-        run.workload = _seen(lambda: workload_of(self._model))
         self._n_batches = 0
-        self._last_batch = None
-        self._precision = Seen()
-        schedulers = find_lr_schedulers(self._optimizer, self._also_restore)
-        others = (*self._also_restore, *schedulers, *find_scalers_and_averages())
-        try:
-            with self._preserved(others) if restores else nullcontext():
-                devices.reset_peak_gpu_memory()
-                self._model.train()
-                with counted_updates(each_of(self._optimizer)) as n_updates:
-                    self._run_trials(run, scheduler)
-                    per_step = round(self._n_batches / (n_updates() or self._n_batches or 1))
-                run.precision = self._precision
-                eval_durations_s = self._time_evaluations(run)
-                peak_memory_gb = devices.peak_memory_gb()
-                estimate_gb = self._gpu_memory_estimate_gb(run, modules)
-        except torch.cuda.OutOfMemoryError as error:
-            raise UsageError(
-                f"out of memory at batch size {self._source.batch_size}, as the training itself would be: {error}. A "
-                "smaller batch is another training, and not tried in silence"
-            ) from error
-        finally:
-            self._source.close()
+        self._last_batch: Any = None
+        self._autocast_calls: list[bool] = []
+        devices.reset_peak_gpu_memory()
+        self._model.train()
+        with counted_updates(self._training.optimizers) as n_updates:
+            try:
+                self._run_trials(run)
+            finally:
+                self._note_kind(run)
+            per_step = round(self._n_batches / (n_updates() or self._n_batches or 1))
         if not run.record.trials:
             raise UsageError(
-                f"not one step was done in {self._options.budget_s:g} s: give a larger {{argument}}",
-                argument="budget_s",
+                f"not one step was done in {run.budget_s:g} s: give a larger {{argument}}", argument="budget_s"
             )
-        if self.plan.steps is not None and per_step > 1:  # it is of optimizer steps, of so many batches each
-            self.plan = run.plan = replace(self.plan, batches_per_step=per_step)
         run.record = replace(
             run.record,
-            eval_durations_s=eval_durations_s,
-            peak_memory_gb=peak_memory_gb,
-            gpu_memory_estimate_gb=estimate_gb,
+            eval_durations_s=self._time_evaluations(run),
+            peak_memory_gb=devices.peak_memory_gb(),
+            gpu_memory_estimate_gb=self._gpu_memory_estimate_gb(run),
         )
+        if self.plan.steps is not None and per_step > 1:  # it is of optimizer steps, of so many batches each
+            self.plan = run.plan = replace(self.plan, batches_per_step=per_step)
 
-    def _preserved(self, others: Sequence[Any]) -> AbstractContextManager[Any]:
+    def _preserved(self) -> AbstractContextManager[Any]:
         """Put back what the exploration changes, and warn of what it changes beside."""
         criterion = getattr(self._criterion, "__self__", self._criterion)  # of a method its object
         models = [self._model]
         if isinstance(criterion, nn.Module) or is_plain(criterion):
             models.append(criterion)
-        watched = {
-            "model": self._model,
-            "criterion": self._criterion,
-            "optimizer": self._optimizer,
-            "loss": self._loss,
-            "train_step": self._train_step,
-            "eval_fn": self._eval_fn,
-            "train_dataset": self._data,
-        }
-        return preserved(models, self._optimizer, loaders=[self._data], others=others, watched=watched)
+        schedulers = find_lr_schedulers(self._training.optimizers)
+        others = (*self._also_restore, *schedulers, *find_scalers_and_averages())
+        data = self._watched["train_dataset"]
+        return Snapshot(models, self._training.optimizers, loaders=[data], others=others, watched=self._watched)
 
-    def _run_trials(self, run: ExplorationRun, scheduler: ExplorationScheduler) -> None:
+    def _run_trials(self, run: ExplorationRun) -> None:
         """Run what the scheduler requests, until it requests no more."""
         batch_size = self._source.batch_size
+        reserved_share = _EVAL_SHARE if self._eval_fn is not None else 0.0
+        if self._training.device.type == "cpu":
+            reserved_share += _MEMORY_SHARE
+        scheduler = ExplorationScheduler(
+            self.plan.batches_per_epoch,
+            self.plan.n_epochs,
+            budget_s=(1 - reserved_share) * run.budget_s,
+            seed=self._seed,
+        )
+        plan = replace(self.plan, eval_every=None, phases=(), stop=None)
         width = None
         while (request := scheduler.next(run.spent_s, relative_width=width)) is not None:
             run.show_progress(request.batches * batch_size, width)
             run.start_trial()
-            timed = run_trial(self._source, self._step, request, perf_s=run.perf_s, synchronise=devices.synchronise)
+            timed = run_trial(self._source, self._step, request, run.perf_s)
             energy_kwh = run.end_trial().total_kwh or None
-            scheduler.results.append(replace(timed, energy_kwh=None if timed.partial_batches else energy_kwh))
+            scheduler.results.append(replace(timed, energy_kwh=None if timed.is_cut else energy_kwh))
             trials = scheduler.trials(batch_size)
             run.record = replace(
                 run.record,
@@ -288,45 +278,41 @@ class Estimator:
                 is_finite=run.record.is_finite and timed.is_finite,
             )
             if len({t.sample_size for t in trials}) >= _LEAST_SIZES:
-                plan = replace(self.plan, eval_every=None, save_every=None, phases=(), stop=None)
                 width = extrapolate(trials, plan).duration_s.relative_width
 
     def _step(self, batch: Any) -> Any:
         self._n_batches += 1
         self._last_batch = batch
         if self._n_batches > 1:
-            return self._train_step(self._model, batch, self._optimizer, self._criterion, self._device)
-        with autocast_logged(self._model) as calls:  # the first step is not timed as the others are
-            loss = self._train_step(self._model, batch, self._optimizer, self._criterion, self._device)
-        is_under_autocast = is_mostly_under_autocast(calls)
-        self._precision = _seen(lambda: precision_of(self._model, is_under_autocast=is_under_autocast))
-        return loss
+            return self._training.step(batch)
+        with autocast_logged(self._model) as self._autocast_calls:  # the first step is not timed as the others are
+            return self._training.step(batch)
 
-    def _gpu_memory_estimate_gb(self, run: ExplorationRun, modules: Sequence[nn.Module]) -> float | None:
+    def _note_kind(self, run: ExplorationRun) -> None:
+        with suppress(Exception):  # modules that are not as torch's are; a guess for a comparison is worth no training
+            run.workload = workload_of(self._model)
+            is_under_autocast = is_mostly_under_autocast(self._autocast_calls)
+            run.precision = precision_of(self._model, is_under_autocast=is_under_autocast)
+
+    def _gpu_memory_estimate_gb(self, run: ExplorationRun) -> float | None:
         """Estimate the peak that a training on a CPU would have on a GPU; None where it is not soon found."""
-        training = TrainingStep(tuple(modules), tuple(each_of(self._optimizer)), self._step, self._device)
-        if self._device.type != "cpu" or training.is_compiled or self._last_batch is None:
-            return None
         batch = self._last_batch
         self._last_batch = None
-        deadline_s = run.perf_s() + min(_MEMORY_S, self._options.budget_s - run.spent_s)
-        with warnings.catch_warnings():
+        if self._training.device.type != "cpu" or self._training.is_compiled or batch is None:
+            return None
+        deadline_s = run.perf_s() + min(_MEMORY_S, run.budget_s - run.spent_s)
+        with warnings.catch_warnings(), suppress(Exception):  # the training went well: nobody asked for these steps
             warnings.simplefilter("ignore")
-            with suppress(Exception):  # the training itself went well: nobody asked for these steps
-                found = peak_of_steps(training, repeat(batch), is_late=lambda: run.perf_s() >= deadline_s)
-                if found.peak_bytes is None:
-                    return None
-                return found.peak_bytes / BYTES_PER_GB
+            found = peak_of_steps(self._training, repeat(batch), is_late=lambda: run.perf_s() >= deadline_s)
+            return None if found.peak_bytes is None else found.peak_bytes / BYTES_PER_GB
         return None
 
     def _time_evaluations(self, run: ExplorationRun) -> tuple[float, ...]:
         """Time one evaluation, which may overrun the budget, and more while what is left of it holds them."""
         times_s: list[float] = []
-        while (
-            self._eval_fn is not None
-            and len(times_s) < _MOST_EVALUATIONS
-            and (not times_s or run.spent_s + max(times_s) <= self._options.budget_s)
-        ):
+        while self._eval_fn is not None and len(times_s) < _MOST_EVALUATIONS:
+            if times_s and run.spent_s + max(times_s) > run.budget_s:
+                break
             began_s = run.perf_s()
             self._eval_fn(self._model)
             devices.synchronise()
@@ -336,14 +322,10 @@ class Estimator:
 
 def short_training_advice(whole: Estimate, budget_s: float) -> str | None:
     """Return the advice to train instead of exploring, where the whole training surely takes hardly longer."""
-    if whole.point < 59.5:
-        about = f"{whole.point:.2g} s"
-    else:
-        about = duration(whole.point)
-    is_short = whole.upper <= _SHORT_BUDGETS * budget_s
-    if is_short:
-        return f"the whole training takes about {about}: just run it"
-    return None
+    if whole.upper > _SHORT_BUDGETS * budget_s:
+        return None
+    about = f"{whole.point:.2g} s" if whole.point < 59.5 else duration(whole.point)
+    return f"the whole training takes about {about}: just run it"
 
 
 def plan_of(
@@ -370,14 +352,9 @@ def plan_of(
         raise UsageError(
             "give {argument} or {argument}: what is the whole training?", argument=("total_epochs", "total_steps")
         )
-    if steps is None:
-        name = "total_epochs"
-        count = epochs
-    else:
-        name = "total_steps"
-        count = steps
-    if count is not None and not is_whole(count):
-        raise UsageError(f"{{argument}} must be a whole number of at least 1, not {count!r}", argument=name)
+    for name, count in (("total_epochs", epochs), ("total_steps", steps)):
+        if count is not None and not is_whole(count):
+            raise UsageError(f"{{argument}} must be a whole number of at least 1, not {count!r}", argument=name)
     if source.batches_per_epoch is None and steps is None and unit != "steps":
         raise UsageError(
             "the training data have no length: say with {argument=} how long the training is", argument="total_steps"
@@ -393,25 +370,16 @@ def check_single_process() -> None:
     Raises:
         UsageError: where this process is one of several that train together.
     """
-    ranks = find_ranks(os.environ)
     distributed = torch.distributed
-    is_initialised = distributed.is_available() and distributed.is_initialized()
-    if is_initialised:
+    if distributed.is_available() and distributed.is_initialized():
         n_ranks = distributed.get_world_size()
     else:
-        n_ranks = ranks.world_size
+        n_ranks = find_ranks(os.environ).world_size
     if n_ranks > 1:
         raise UsageError(
             f"{n_ranks} processes train together, and would wait for each other's steps for ever: explore in a process "
             "of its own on one GPU, and say greenlove project --gpus N"
         )
-
-
-def _seen(see: Callable[[], Seen]) -> Seen:
-    """Return what is seen of a model; nothing where its modules are not as torch's are, and looking at them fails."""
-    with suppress(Exception):  # a guess for a comparison is worth no training
-        return see()
-    return Seen()
 
 
 def _gpus_of(models: Sequence[nn.Module]) -> int:
@@ -432,6 +400,9 @@ def device_of(model: nn.Module, device: str | torch.device | None) -> torch.devi
     return found
 
 
+ARGUMENT_NAMES = {*signature(Estimator).parameters, *setting_names()}  # of an Estimator
+
+
 def changed_task(
     function: Callable[[], Any], target: str, epochs: int | None = None, batch_size: int | None = None
 ) -> Callable[[], dict[str, Any]]:
@@ -443,15 +414,14 @@ def changed_task(
         epochs: of the whole training.
         batch_size: in samples.
     """
-    takes = {*signature(Estimator).parameters, *setting_names()}
-    changes: dict[str, Any] = {}
-    if epochs is not None:
-        changes |= {"total_epochs": epochs, "total_steps": None, "phases": ()}
-    if batch_size is not None:
-        changes["batch_size"] = batch_size
 
     def task() -> dict[str, Any]:
-        return pieces_of(function(), target, takes) | changes
+        pieces = pieces_of(function(), target, ARGUMENT_NAMES)
+        if epochs is not None:
+            pieces |= {"total_epochs": epochs, "total_steps": None, "phases": ()}
+        if batch_size is not None:
+            pieces["batch_size"] = batch_size
+        return pieces
 
     task.__name__ = target
     return task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from greenlove_tracker.exploration.trial_session import TrialSession
@@ -46,6 +47,8 @@ class EstimateOptions:
         auto_open_report: open the page in a browser, where there is one.
         asks: ask on a terminal whether to train on.
         on_no_terminal: ``continue`` or ``stop``: the answer where there is nobody to ask.
+        clock: None: the system's, with the meter in the background.
+        meter: None: CodeCarbon.
         comparison: options of the comparison with other GPUs.
 
     Raises:
@@ -56,7 +59,9 @@ class EstimateOptions:
     auto_open_report: bool
     asks: bool
     on_no_terminal: str
-    comparison: ProjectionOptions
+    clock: Clock | None
+    meter: Meter | None
+    comparison: ProjectionOptions | None = None
 
     def __post_init__(self) -> None:
         if not LEAST_S <= self.budget_s <= MOST_S:
@@ -126,8 +131,6 @@ class ExplorationRun(TrialSession):
         settings: as of any run.
         plan: of the whole training.
         options: the user's choices.
-        clock: None: the system's, with the meter in the background.
-        meter: None: CodeCarbon.
 
     Attributes:
         record: of the trials so far; whoever runs them keeps it up to date.
@@ -137,15 +140,8 @@ class ExplorationRun(TrialSession):
         workload: class that it was seen to be of.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        plan: TrainingPlan,
-        options: EstimateOptions,
-        clock: Clock | None,
-        meter: Meter | None,
-    ) -> None:
-        super().__init__(settings, options.budget_s, clock, meter, trials_log.plan_fields(plan))
+    def __init__(self, settings: Settings, plan: TrainingPlan, options: EstimateOptions) -> None:
+        super().__init__(settings, options.budget_s, options.clock, options.meter, trials_log.plan_fields(plan))
         self.record = trials_log.ExplorationRecord()
         self.precision = self.workload = Seen()
         self.plan = plan
@@ -201,21 +197,32 @@ class ExplorationRun(TrialSession):
         now_utc_s = self._clock.utc_s()
         limit = time_limit(self.settings, now_utc_s)  # not of this Slurm job: the training may be another
         fit = None if limit is None else time_fit(forecast, limit.limit_s)
-        projections, why_none = self._projections(forecast)
-        shown = forecast_with_meter_error(forecast, Run(session.run_dir))
-        explored = exploration_document(
-            shown, record.trials, projections=projections, tilde=wording.energy_mark(Run(session.run_dir))
+        run = Run(session.run_dir)
+        projections: tuple[Projection, ...] = ()
+        notes = [advice] if advice else []
+        notes += map(wording.sentence, filter(None, (wording.kind_sentence(run), wording.place_sentence(run))))
+        next_steps = [f"{session.shown_dir}/dashboard.html"]
+        try:
+            projections = compare_run(run, options.comparison or ProjectionOptions(), forecast=forecast).projections
+            next_steps.append(f"greenlove project {session.shown_dir}")
+        except GreenloveError as error:  # as from a GPU in no table
+            notes.append(f"No other GPUs: {error}.")
+        explored = partial(
+            exploration_document,
+            forecast_with_meter_error(forecast, run),
+            record.trials,
+            tilde=wording.energy_mark(run),
         )
-        page = write_report(session.run_dir / "dashboard.html", html.render(explored))
+        page = write_report(session.run_dir / "dashboard.html", html.render(explored(projections=projections)))
         if options.auto_open_report:
             open_page(page.as_uri())
+        continues = None
         if self.settings.verbose > 0:
-            self._say(shown, advice, now_utc_s, fit, why_none)
-        asks = options.asks and self.settings.verbose > 0
-        if asks:
-            answer = confirm("Continue training locally?", default=False)
-        else:
-            answer = None
+            next_steps.append(f"greenlove explore {session.shown_dir} --epochs N    no new run needed")
+            said = explored(now_utc_s=now_utc_s, fit=fit, notes=notes, next_steps=next_steps)
+            say(terminal.render(said))
+            if options.asks:
+                continues = confirm("Continue training locally?", default=False)
         return Estimation(
             forecast,
             record.trials,
@@ -224,34 +231,12 @@ class ExplorationRun(TrialSession):
             advice,
             session.run_dir,
             page,
-            continues=options.on_no_terminal == "continue" if answer is None else answer,
+            continues=options.on_no_terminal == "continue" if continues is None else continues,
             peak_memory_gb=record.peak_memory_gb,
             gpu_power_w=record.gpu_power_w,
             time_fit=fit,
             gpu_memory_estimate_gb=record.gpu_memory_estimate_gb,
         )
-
-    def _say(
-        self, forecast: Forecast, advice: str | None, now_utc_s: float, fit: TimeFit | None, why_none: str
-    ) -> None:
-        """Print the answer, what is to be known of it, and what can be done next."""
-        shown = self._session.shown_dir
-        notes = [advice] if advice else []
-        run = Run(self._session.run_dir)
-        notes += [wording.sentence(text) for text in (wording.kind_sentence(run), wording.place_sentence(run)) if text]
-        notes += [f"No other GPUs: {why_none}."] if why_none else []
-        elsewhere = [] if why_none else [f"greenlove project {shown}"]
-        steps = [f"{shown}/dashboard.html", *elsewhere, f"greenlove explore {shown} --epochs N    no new run needed"]
-        said = exploration_document(
-            forecast,
-            self.record.trials,
-            now_utc_s=now_utc_s,
-            fit=fit,
-            notes=notes,
-            next_steps=steps,
-            tilde=wording.energy_mark(run),
-        )
-        say(terminal.render(said))
 
     def _write_record(self) -> None:
         trials_log.write_trials(self._session.run_dir, self.record.trials)
@@ -261,20 +246,9 @@ class ExplorationRun(TrialSession):
         self._session.write_fields(fields)
         self._session.note_kind(self.precision, self.workload)
 
-    def _projections(self, forecast: Forecast) -> tuple[tuple[Projection, ...], str]:
-        """Project onto other GPUs; none and why where that cannot be, as from a GPU in no table."""
-        try:
-            return compare_run(Run(self._session.run_dir), self.options.comparison, forecast=forecast).projections, ""
-        except GreenloveError as error:
-            return (), str(error)
-
     def _gpu_power_w(self) -> float | None:
-        metered = [
-            (row.energy.gpu_kwh, row.duration_s)
-            for row in self._session.writer.rows()
-            if row.epoch is not None and row.energy.gpu_kwh is not None
-        ]
-        timed_s = sum(s for _, s in metered)
-        if timed_s >= LEAST_ENERGY_S:
-            return w_from_kwh_s(sum(kwh for kwh, _ in metered), timed_s)
-        return None
+        rows = [row for row in self._session.writer.rows() if row.epoch is not None and row.energy.gpu_kwh is not None]
+        timed_s = sum(row.duration_s for row in rows)
+        if timed_s < LEAST_ENERGY_S:
+            return None
+        return w_from_kwh_s(sum(row.energy.gpu_kwh or 0.0 for row in rows), timed_s)

@@ -1,96 +1,139 @@
-"""What hangs on a user's objects, by name: found without running code of theirs."""
+"""What hangs on a user's objects, by name, and whether it has changed: found without running code of theirs."""
 
 from __future__ import annotations
 
 import copyreg
 import sys
-from collections import deque
-from collections.abc import Iterable, Iterator
+import zlib
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
-from types import FunctionType, MethodType, ModuleType
+from itertools import islice
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
+import torch
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
 
 CONTAINERS = (dict, list, deque, set, tuple, frozenset)
-LONGEST = 1000  # items of a container that are looked at one by one: a longer one is data
+GRAD_SCALER = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler  # torch < 2.3
+TRAINS = (torch.Tensor, nn.Module, torch.optim.Optimizer, LRScheduler, GRAD_SCALER)
+ATOMS = (str, bytes, int, float, complex, type(None))
+_OF_TENSORS = ("data", "requires_grad", "grad", "_backward_hooks", "_post_accumulate_grad_hooks")
+_LONGEST = 1000  # items of a container that are looked at one by one: a longer one is data
 _MOST_OBJECTS = 200_000  # that are looked at
-_ATOMS = (type, ModuleType, str, bytes, bytearray, int, float, complex, type(None))
-_LIBRARIES = ("site-packages", "dist-packages")
+_MOST_BYTES = 64 * 1024**2  # of a tensor or an array whose content is compared
 # What tells people of a training changes with each step, and changes no training.
 _REPORTERS = {"greenlove_tracker", "mlflow", "rich", "tensorboard", "tensorboardX", "tqdm", "wandb"}
+_NO_TRAINING = sys.stdlib_module_names | _REPORTERS
 _INNER = ("torch._", "torch.utils.tensorboard")
-_OF_MODULES = ("_parameters", "_buffers", "_modules")
+
+Named = Iterable[tuple[str, Any]]
 
 
-def objects_within(roots: Iterable[tuple[str, Any]], *, with_code: bool = True) -> Iterator[tuple[str, Any]]:
-    """Yield what hangs on these by its name, the nearest first, each object once, and not without end.
+def walk(roots: Named, parts: Callable[[Any], Named]) -> Iterator[tuple[str, Any]]:
+    """Yield what hangs on these by its name, the nearest first, each object once.
 
     Args:
         roots: names and objects.
-        with_code: also what functions hold or name, and the attributes of the user's classes.
+        parts: of an object, with what comes behind its name; asked for after it was yielded.
     """
     queue = deque(roots)
     seen: dict[int, Any] = {}  # held, so that no other object gets an id meanwhile
-    while queue and len(seen) < _MOST_OBJECTS:
+    while queue:
         name, thing = queue.popleft()
-        if issubclass(type(thing), _ATOMS):  # isinstance would wake lazy objects
-            yield name, thing
-        elif id(thing) not in seen:
+        is_atom = issubclass(type(thing), ATOMS)  # isinstance would wake lazy objects
+        if id(thing) in seen and not is_atom:
+            continue
+        yield name, thing
+        if not is_atom:
             seen[id(thing)] = thing
-            yield name, thing
-            queue.extend((f"{name}{part}", value) for part, value in _parts(thing, with_code=with_code))
+            queue.extend((f"{name}{part}", value) for part, value in parts(thing))
 
 
-def _parts(thing: Any, *, with_code: bool) -> Iterator[tuple[str, Any]]:
+def objects_within(roots: Named) -> Iterator[tuple[str, Any]]:
+    """Yield all that hangs on these by name, with what functions hold or name; of long containers nothing."""
+    return islice(walk(roots, _parts_with_code), _MOST_OBJECTS)
+
+
+def _parts_with_code(thing: Any) -> Named:
     kind = type(thing)
     if issubclass(kind, MethodType | partial):
-        held = [getattr(thing, name, None) for name in ("__self__", "__func__", "func", "args", "keywords")]
-        yield from (("", part) for part in held if part is not None)
-    elif issubclass(kind, FunctionType):
-        if with_code:
-            yield from _named(_variables(thing))
-    elif is_of_training(kind):
-        if issubclass(kind, dict | list | tuple | deque) and len(thing) <= LONGEST:
-            items = dict.items(thing) if issubclass(kind, dict) else enumerate(thing)
-            for number, (key, value) in enumerate([*items]):
-                yield f"[{key!r}]" if isinstance(key, str | int) else f"[{number}]", value
-        if with_code:
-            for base in kind.__mro__:
-                if _is_users(base.__module__):
-                    yield from _named({name: part for name, part in vars(base).items() if not name.startswith("__")})
-        attributes = dict(getattr(thing, "__dict__", {}))
-        for name in _OF_MODULES if issubclass(kind, nn.Module) else ():
-            attributes |= attributes.pop(name, {})
-        attributes.pop("_iterator", None)  # workers of a loader
-        yield from _named({**attributes, **slots_of(thing)})
+        return [("", getattr(thing, name, None)) for name in ("__self__", "__func__", "func", "args", "keywords")]
+    if issubclass(kind, FunctionType):
+        return _attributes(_variables(thing))
+    if issubclass(kind, type | ModuleType):
+        names = vars(thing)
+        is_users = _is_users(str(names.get("__module__", names.get("__name__"))))
+        return [*(("", base) for base in getattr(thing, "__bases__", ())), *_attributes(names if is_users else {})]
+    if issubclass(kind, CONTAINERS) and len(thing) > _LONGEST:
+        return ()
+    return [*parts_of(thing), ("", kind)]
 
 
-def _named(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    return ((f".{name}", value) for name, value in values.items())
+def parts_of(thing: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the items and the attributes of an object that may matter to a training."""
+    kind = type(thing)
+    if not is_of_training(kind):
+        return
+    if issubclass(kind, CONTAINERS):
+        yield from (("[]", item) for item in _items(thing))
+    attributes = {**getattr(thing, "__dict__", {}), **slots_of(thing)}
+    attributes.pop("_iterator", None)  # workers of a loader
+    if issubclass(kind, torch.Tensor):
+        attributes.pop("data", None)
+    for name in ("_parameters", "_buffers", "_modules") if issubclass(kind, nn.Module) else ():
+        yield from _attributes(attributes.get(name, {}))
+    yield from _attributes(attributes)
+
+
+def _items(container: Any) -> list[Any]:
+    if isinstance(container, dict):
+        return [*dict.keys(container), *dict.values(container)]
+    if isinstance(container, set | frozenset):
+        return sorted(container, key=hash)  # their own order is another after they were put back
+    return list(container)
+
+
+def _attributes(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    return ((f".{name}", value) for name, value in values.items() if not name.startswith("__"))
+
+
+def has_attributes(thing: Any) -> bool:
+    """Return True of an object with attributes that may matter to a training."""
+    return is_of_training(type(thing)) and (hasattr(thing, "__dict__") or bool(slots_of(thing)))
 
 
 def slots_of(thing: Any) -> dict[str, Any]:
-    """Return the attributes that an object has in slots, by name."""
+    """Return the attributes that an object has in slots, by name, and those of a tensor that training changes."""
     names = copyreg._slotnames(type(thing))  # type: ignore[attr-defined]
+    if issubclass(type(thing), torch.Tensor):
+        names = _OF_TENSORS if thing.is_leaf and not thing.is_inference() else ()
     return {name: getattr(thing, name) for name in names if hasattr(thing, name)}
 
 
 def is_of_training(kind: type) -> bool:
     """Return True of a type whose attributes may matter to a training: most of Python's, and what reports, do not."""
-    if issubclass(kind, CONTAINERS) or kind.__module__ in ("types", "argparse"):
-        return True
-    top = kind.__module__.partition(".")[0]
-    return top not in sys.stdlib_module_names | _REPORTERS and not kind.__module__.startswith(_INNER)
+    module = kind.__module__
+    is_other = module.partition(".")[0] in _NO_TRAINING or module.startswith(_INNER)
+    return issubclass(kind, CONTAINERS + TRAINS) or module in ("types", "argparse") or not is_other
 
 
 @cache
 def _is_users(module: str) -> bool:
     """Return True of a module that is neither Python's nor an installed library's."""
     file = getattr(sys.modules.get(module), "__file__", None) or ""
-    is_library = any(library in file for library in _LIBRARIES)
-    return not is_library and module.partition(".")[0] not in sys.stdlib_module_names | _REPORTERS
+    is_library = "site-packages" in file or "dist-packages" in file
+    return not is_library and module.partition(".")[0] not in _NO_TRAINING
+
+
+def _names(code: CodeType) -> set[str]:
+    """Return what code names, with that of the functions inside."""
+    inner = [_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
+    return set(code.co_names).union(*inner)
 
 
 def _variables(function: FunctionType) -> dict[str, Any]:
@@ -98,9 +141,49 @@ def _variables(function: FunctionType) -> dict[str, Any]:
     if not _is_users(str(function.__module__)):
         return {}
     code = function.__code__
-    found = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+    found = {name: function.__globals__[name] for name in _names(code) if name in function.__globals__}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # it is not filled yet
             found[name] = cell.cell_contents
-    found |= vars(function)
-    return {**found, "__defaults__": function.__defaults__, "__kwdefaults__": function.__kwdefaults__}
+    return {**found, **vars(function), "defaults": (function.__defaults__, function.__kwdefaults__)}
+
+
+def values_of(things: Named, kept: Collection[int]) -> dict[str, Any]:
+    """Return what tells whether objects have changed, by their names; that of a container has all of its items.
+
+    Args:
+        things: names and objects.
+        kept: identities of those that are put back.
+    """
+    values = defaultdict[str, list[Any]](list)
+    for name, thing in things:
+        values[name.partition("[")[0]].append(None if id(thing) in kept else _value(thing))
+    return values
+
+
+def _value(thing: Any) -> Any:
+    kind = type(thing)
+    if issubclass(kind, ATOMS):
+        return thing
+    if issubclass(kind, torch.Tensor | np.ndarray | np.generic):
+        return _digest(thing)
+    if issubclass(kind, bytearray) or kind.__module__ == "itertools":
+        return repr(thing)
+    return len(thing) if issubclass(kind, CONTAINERS) else kind.__qualname__
+
+
+def _digest(array: Any) -> Any:
+    """Return shape and content of a tensor or an array; of a large tensor a count of its changes."""
+    form = (tuple(array.shape), str(array.dtype))
+    with suppress(Exception):  # sparse ones have no memory of their own, and those on meta none at all
+        if array.nbytes > _MOST_BYTES:
+            return (*form, getattr(array, "_version", None))
+        if isinstance(array, torch.Tensor):
+            array = array.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+        return (*form, zlib.crc32(array.tobytes()))
+    return form
+
+
+def changed_names(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return the names of what has changed, the nearest first."""
+    return [name for name in {**before, **now} if before.get(name) != now.get(name)]

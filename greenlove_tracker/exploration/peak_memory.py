@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +25,6 @@ from greenlove_tracker.vocabulary.comparisons import MEASURED_STEP, META, Memory
 
 N_STEPS = 2  # the states of the optimizer exist from the second on
 MOST_BATCHES = 64  # until the optimizer has stepped twice: that many are accumulated at most
-_GPU_BLOCK_BYTES = 512  # of CUDA's allocator, which gives whole blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,47 +49,31 @@ class TrainingStep:
         parts = [part for module in self.modules for part in module.modules()]
         return any(hasattr(p, "_orig_mod") or getattr(p, "_compiled_call_impl", None) is not None for p in parts)
 
-    def weights(self) -> list[torch.Tensor]:
-        """Return the parameters and buffers."""
-        return [t for module in self.modules for t in (*module.parameters(), *module.buffers())]
-
-    def optimizer_states(self) -> list[torch.Tensor]:
-        """Return the tensors that the optimizers keep."""
-        states = [list(getattr(o, "state", {}).values()) for o in self.optimizers]
-        return [t for t in tree_leaves(states) if isinstance(t, torch.Tensor)]
-
-    def kept_tensors(self) -> list[torch.Tensor]:
-        """Return what it keeps between steps: parameters, buffers, gradients and states of optimizers."""
-        weights = self.weights()
-        return [*weights, *_gradients(weights), *self.optimizer_states()]
-
-
-def _gradients(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    return [t.grad for t in tensors if t.grad is not None]
+    def kept(self) -> tuple[list[torch.Tensor], list[Any], list[Any]]:
+        """Return what it keeps between steps: parameters and buffers, their gradients, and the states of optimizers."""
+        weights = [t for module in self.modules for t in (*module.parameters(), *module.buffers())]
+        states = [list(getattr(optimizer, "state", {}).values()) for optimizer in self.optimizers]
+        return weights, [weight.grad for weight in weights], states
 
 
 class _LiveTensors(TorchDispatchMode):  # type: ignore[misc]
     """Follows the memory of a training's tensors: what it keeps, and what operators return inside.
-
-    Args:
-        training: whose device is followed.
-        block_bytes: each memory takes whole blocks of so many bytes.
 
     Attributes:
         peak_bytes: the most that lived at once.
         gradients_bytes: of that, the gradients.
     """
 
-    def __init__(self, training: TrainingStep, block_bytes: int) -> None:
+    def __init__(self, training: TrainingStep) -> None:
         super().__init__()
+        self.peak_bytes = 0
         self.gradients_bytes = 0
-        self._weights = training.weights()
         self._device = training.device
-        self._block_bytes = block_bytes
         self._live_bytes = 0
         self._known: dict[int, weakref.ref[torch.UntypedStorage]] = {}
-        self.count(training.kept_tensors())
-        self.peak_bytes = self._live_bytes
+        kept = training.kept()
+        self._weights = kept[0]
+        self.count(kept)
 
     def __torch_dispatch__(
         self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -100,21 +83,17 @@ class _LiveTensors(TorchDispatchMode):  # type: ignore[misc]
         self.count(found)
         if self._live_bytes > self.peak_bytes:
             self.peak_bytes = self._live_bytes
-            gradients = _gradients(self._weights)
-            self.gradients_bytes = storage_bytes(gradients, self._device)
+            self.gradients_bytes = storage_bytes([weight.grad for weight in self._weights], self._device)
         return found
 
-    def count(self, tensors: Any) -> None:
+    def count(self, value: Any) -> None:
         """Count the memory of the tensors in a value until it is freed."""
-        found = [tensor for tensor in tree_leaves(tensors) if isinstance(tensor, torch.Tensor)]
-        for storage in _storages(found, self._device):
+        for storage in storages_of(value, self._device):
             key = storage._cdata
-            if key in self._known:
-                continue
-            n_blocks = -(-storage.nbytes() // self._block_bytes)
-            n_bytes = n_blocks * self._block_bytes
-            self._live_bytes += n_bytes
-            self._known[key] = weakref.ref(storage, partial(self._remove, key, n_bytes))
+            if key not in self._known:
+                n_bytes = storage.nbytes()
+                self._live_bytes += n_bytes
+                self._known[key] = weakref.ref(storage, partial(self._remove, key, n_bytes))
 
     def _remove(self, key: int, n_bytes: int, _: object) -> None:
         self._live_bytes -= n_bytes
@@ -131,7 +110,7 @@ def peak_of_steps(
 ) -> MemoryRow:
     """Make steps until the optimizer has stepped twice, and return the peak of what lived meanwhile.
 
-    Inside ``preserved`` they are taken back. A model on ``meta`` computes nothing, and needs no memory.
+    A ``Snapshot`` takes back what they change. A model on ``meta`` computes nothing, and needs no memory.
 
     Args:
         training: on any device.
@@ -148,29 +127,26 @@ def peak_of_steps(
     has_data = training.device.type != "meta"
     batch = None
     groups = [group for o in training.optimizers for group in getattr(o, "param_groups", ()) if as_on_gpu]
-    untold = [g for g in groups if g.get("foreach", False) is None and not g.get("fused")]
-    for group in untold:
-        group["foreach"] = True
-    live = _LiveTensors(training, _GPU_BLOCK_BYTES if as_on_gpu else 1)
-    try:
-        with counted_updates(training.optimizers) as n_updates:
-            for n_batches in range(most_batches):
-                made = n_updates()
-                if n_batches >= N_STEPS and (made is None or made >= N_STEPS):
-                    break
-                if is_late():
-                    raise TimeoutError("following the steps took too long")
-                batch = next(batches, batch)  # of a data set with one batch, that one again
-                if not has_data:
-                    batch = tree_map_only(torch.Tensor, lambda t: t.to("meta"), batch)
-                live.count(batch)  # the data that it is a view of are no part of a step
-                with live:
-                    training.step(batch)
-    finally:
-        for group in untold:
-            group["foreach"] = None
-    parameters = storage_bytes(training.weights(), training.device)
-    optimizer = storage_bytes(training.optimizer_states(), training.device)
+    for group in groups:
+        if group.get("foreach", False) is None and not group.get("fused"):
+            group["foreach"] = True
+    live = _LiveTensors(training)
+    with counted_updates(training.optimizers) as n_updates:
+        for n_batches in range(most_batches):
+            made = n_updates()
+            if n_batches >= N_STEPS and (made is None or made >= N_STEPS):
+                break
+            if is_late():
+                raise TimeoutError("following the steps took too long")
+            batch = next(batches, batch)  # of a data set with one batch, that one again
+            if not has_data:
+                batch = tree_map_only(torch.Tensor, lambda t: t.to("meta"), batch)
+            live.count(batch)  # the data that it is a view of are no part of a step
+            with live:
+                training.step(batch)
+    weights, _, states = training.kept()
+    parameters = storage_bytes(weights, training.device)
+    optimizer = storage_bytes(states, training.device)
     return MemoryRow(
         parameters_bytes=parameters,
         gradients_bytes=live.gradients_bytes,
@@ -188,50 +164,45 @@ def counted_updates(optimizers: Iterable[Any]) -> Iterator[Callable[[], int | No
     Yields:
         A function that returns how many the optimizer with the most has made; None where none of them tells.
     """
-    counts: Counter[int] = Counter()
+    counts = Counter[int]()
     hooked = [o for o in optimizers if hasattr(o, "register_step_post_hook")]
-    handles = [o.register_step_post_hook(lambda optimizer, *_: counts.update([id(optimizer)])) for o in hooked]
-    try:
+    with ExitStack() as stack:
+        for o in hooked:
+            stack.enter_context(o.register_step_post_hook(lambda optimizer, *_: counts.update([id(optimizer)])))
         yield lambda: max(counts.values(), default=0) if hooked else None
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
-# ---- on a GPU that others use too
+def storage_bytes(value: Any, device: torch.device) -> int:
+    """Return the memory that the tensors in a value hold on a device, each storage once."""
+    return sum({storage._cdata: storage.nbytes() for storage in storages_of(value, device)}.values())
 
 
-def storage_bytes(tensors: Iterable[torch.Tensor], device: torch.device) -> int:
-    """Return the memory that tensors hold on a device, each storage once."""
-    return sum({storage._cdata: storage.nbytes() for storage in _storages(tensors, device)}.values())
+def storages_of(value: Any, device: torch.device | None = None) -> Iterator[torch.UntypedStorage]:
+    """Yield the memory of the tensors in a value, on a device.
 
-
-def _storages(tensors: Iterable[torch.Tensor], device: torch.device) -> Iterator[torch.UntypedStorage]:
-    """Yield the memory of tensors on a device; none of sparse ones, whose values are tensors of their own."""
-    for tensor in tensors:
-        if hasattr(tensor, "__tensor_flatten__"):  # of quantized weights, which are made of others
-            names, _ = tensor.__tensor_flatten__()
-            parts = [getattr(tensor, name) for name in names]
-            yield from _storages(parts, device)
-        elif tensor.device == device:
+    Sparse ones have none, their values are tensors of their own; quantized weights are made of others.
+    """
+    for tensor in tree_leaves(value):
+        if hasattr(tensor, "__tensor_flatten__"):
+            parts = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+            yield from storages_of(parts, device)
+        elif isinstance(tensor, torch.Tensor) and device in (None, tensor.device):
             with suppress(NotImplementedError, RuntimeError):
                 yield tensor.untyped_storage()
 
 
-@contextmanager
-def cuda_peak(own: Callable[[], Iterable[torch.Tensor]], device: torch.device) -> Iterator[Callable[[], int | None]]:
-    """Measure the peak of CUDA memory of what runs inside, without what others hold there.
+def started_cuda_peak(kept: Any, device: torch.device) -> Callable[[], int | None]:
+    """Begin to measure the peak of CUDA memory, without what others hold there.
 
     Args:
-        own: returns the tensors that the training keeps between steps.
+        kept: what the training keeps between steps.
         device: of the training; for another one than a GPU nothing is measured.
 
-    Yields:
-        A function that returns the peak in bytes.
+    Returns:
+        A function that returns the peak so far in bytes.
     """
     if device.type != "cuda":
-        yield lambda: None
-        return
-    others = torch.cuda.memory_allocated(device) - storage_bytes(own(), device)
+        return lambda: None
+    others = torch.cuda.memory_allocated(device) - storage_bytes(kept, device)
     torch.cuda.reset_peak_memory_stats(device)
-    yield lambda: max(0, int(torch.cuda.max_memory_allocated(device)) - others)
+    return lambda: max(0, int(torch.cuda.max_memory_allocated(device)) - others)

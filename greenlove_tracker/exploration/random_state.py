@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import random
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import torch
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_map_only
 
 from greenlove_tracker.exploration.object_tree import objects_within
-
-_NUMPYS = "NumPy's random state"
+from greenlove_tracker.vocabulary.errors import UsageError
 
 # From the general to the particular: a precision that is not set is that of the wider one.
 _SWITCHES = (
@@ -38,58 +36,64 @@ _SWITCHES = (
     "backends.mkldnn.conv.fp32_precision",
     "backends.mkldnn.rnn.fp32_precision",
 )
+# The precision of products is wider than the switches above.
 _FUNCTIONS = (
-    ("matmul precision", "get_float32_matmul_precision", "set_float32_matmul_precision"),
-    ("default dtype", "get_default_dtype", "set_default_dtype"),
-    ("threads", "get_num_threads", "set_num_threads"),
-    ("gradient mode", "is_grad_enabled", "set_grad_enabled"),
-    ("flash attention", "backends.cuda.flash_sdp_enabled", "backends.cuda.enable_flash_sdp"),
-    ("efficient attention", "backends.cuda.mem_efficient_sdp_enabled", "backends.cuda.enable_mem_efficient_sdp"),
-    ("plain attention", "backends.cuda.math_sdp_enabled", "backends.cuda.enable_math_sdp"),
-    ("cuDNN attention", "backends.cuda.cudnn_sdp_enabled", "backends.cuda.enable_cudnn_sdp"),
+    ("get_float32_matmul_precision", "set_float32_matmul_precision"),
+    ("get_deterministic_debug_mode", "set_deterministic_debug_mode"),
+    ("is_anomaly_enabled", "autograd.set_detect_anomaly"),
+    ("get_default_dtype", "set_default_dtype"),
+    ("get_num_threads", "set_num_threads"),
+    ("is_grad_enabled", "set_grad_enabled"),
+    ("backends.cuda.flash_sdp_enabled", "backends.cuda.enable_flash_sdp"),
+    ("backends.cuda.mem_efficient_sdp_enabled", "backends.cuda.enable_mem_efficient_sdp"),
+    ("backends.cuda.math_sdp_enabled", "backends.cuda.enable_math_sdp"),
+    ("backends.cuda.cudnn_sdp_enabled", "backends.cuda.enable_cudnn_sdp"),
 )
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class SavedState:
-    """The state that a pair of functions saves and puts back, by name."""
+    """A state that a pair of functions saves and puts back, by name."""
 
     name: str
     save: Callable[[], Any]
     put_back: Callable[[Any], object]
-    _state: Any = None
 
-    def copy(self) -> None:
-        """Call the function that saves."""
-        self._state = self.save()
+    def undo(self) -> Callable[[], object]:
+        """Save the state, and return what puts it back, also more than once.
 
-    def restore(self) -> None:
-        """Call the function that puts back."""
-        self.put_back(self._state)
+        Raises:
+            UsageError: it cannot be saved.
+        """
+        try:
+            return partial(self.put_back, self.save())
+        except Exception as error:  # of the user's code too
+            raise UsageError(f"{self.name} cannot be saved, so exploring would change it: {error!r}") from error
 
 
-def host_random_states() -> list[SavedState]:
-    """Return the global random states of Python, of torch on the CPU, and of NumPy where it is loaded."""
-    numpy = getattr(sys.modules.get("numpy"), "random", None)
-    if numpy is not None:
-        numpys = [SavedState(_NUMPYS, partial(numpy.get_state, legacy=False), numpy.set_state)]
-    else:
-        numpys = []
-    return [
-        SavedState("Python's random state", random.getstate, random.setstate),
-        SavedState("torch's random state", torch.get_rng_state, torch.set_rng_state),
-        *numpys,
-    ]
+def saved_process() -> Callable[[], None]:
+    """Save the switches of torch and the global random states, and return what puts them back."""
+    undos = [state.undo() for state in (*switches(), *random_states())]
+
+    def put_back() -> None:
+        for undo in undos:
+            undo()
+
+    return put_back
 
 
 def random_states() -> list[SavedState]:
-    """Return the global random states of Python, NumPy (where it is loaded) and torch, of CUDA and Apple's GPU too."""
-    cuda = SavedState(
-        "cuda random states",
-        lambda: torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None,
-        lambda saved: None if saved is None else torch.cuda.set_rng_state_all(saved),
-    )
-    states = [*host_random_states(), cuda]
+    """Return the global random states of Python, NumPy and torch, of CUDA and Apple's GPU too."""
+    states = [
+        SavedState("Python's random state", random.getstate, random.setstate),
+        SavedState("torch's random state", torch.get_rng_state, torch.set_rng_state),
+        SavedState("NumPy's random state", np.random.get_state, np.random.set_state),
+        SavedState(
+            "cuda random states",
+            lambda: torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+            lambda saved: torch.cuda.set_rng_state_all(saved or []),
+        ),
+    ]
     if torch.backends.mps.is_available():
         states.append(SavedState("mps random state", torch.mps.get_rng_state, torch.mps.set_rng_state))
     return states
@@ -110,101 +114,60 @@ def put_back_random_state_values(values: Mapping[str, Any]) -> tuple[str, ...]:
         The names of those that could not be put back, for a device is not here or there is another number of them, and
         of those that are here and were not saved.
     """
-    if _NUMPYS in values:
-        with contextlib.suppress(ImportError):
-            import_module("numpy")  # the training may load it only later, and its state would be a new one
     here = {state.name: state for state in random_states()}
     left = []
     for name in {**values, **here}:
         try:
             here[name].put_back(values[name])
-        except (AssertionError, AttributeError, RuntimeError, ValueError, TypeError, LookupError):
-            if values.get(name, here) is not None:  # that no device was there, needs no device here
-                left.append(name)
+        except Exception:  # whatever the library makes of it
+            left.append(name)
     return tuple(left)
 
 
 def plain_value(value: Any) -> Any:
     """Return a random state in plain types, which all generators take back: arrays of NumPy become lists."""
-    if isinstance(value, dict):
-        return {name: plain_value(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(plain_value, value))
-    if type(value).__module__ == "numpy":
-        return value.tolist()
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    return value
-
-
-def is_same_state(one: Any, other: Any) -> bool:
-    """Return whether two random states in plain types are equal."""
-    parts, form = tree_flatten(one)
-    others, other_form = tree_flatten(other)
-    return form == other_form and all(
-        torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(parts, others, strict=True)
-    )
+    return tree_map_only(np.ndarray, np.ndarray.tolist, value)
 
 
 def switches() -> list[SavedState]:
     """Return the process-wide switches of torch that choose kernels, and with them the last bits of a result."""
-
-    def called(name: str, *value: Any) -> Any:
-        return attrgetter(name)(torch)(*value)
-
-    def set_attribute(name: str, value: Any) -> None:
-        owner, _, attribute = name.rpartition(".")
-        setattr(attrgetter(owner)(torch), attribute, value)
-
-    # The precision of products is wider than the switches below.
-    states = [_switch(name, partial(called, get), partial(called, put)) for name, get, put in _FUNCTIONS]
-    states += [_switch(name, partial(attrgetter(name), torch), partial(set_attribute, name)) for name in _SWITCHES]
-    anomaly = (torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled)
-    determinism = (torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled)
-    return [
-        *states,
-        _switch("anomaly mode", lambda: [ask() for ask in anomaly], lambda v: torch.autograd.set_detect_anomaly(*v)),
-        _switch(
-            "deterministic algorithms",
-            lambda: [ask() for ask in determinism],
-            lambda v: torch.use_deterministic_algorithms(v[0], warn_only=v[1]),
-        ),
-    ]
+    return [*(_switch(*names) for names in _FUNCTIONS), *(_switch(name) for name in _SWITCHES)]
 
 
-def _switch(name: str, get: Callable[[], Any], put: Callable[[Any], object]) -> SavedState:
+def _switch(name: str, name_of_setter: str | None = None) -> SavedState:
+    """Return a switch of torch: an attribute, or what one function returns and another one sets."""
+    owner, _, attribute = name.rpartition(".")
+
     def value() -> Any:  # None where this torch lacks the switch, or refuses it since its newer form was used
         with contextlib.suppress(AttributeError, RuntimeError):
-            return get()
+            found = attrgetter(name)(torch)
+            return found if name_of_setter is None else found()
 
     def put_back(was: Any) -> None:
-        if was is not None and value() != was:  # setting one of them may set others
-            put(was)
+        if was is None or value() == was:  # setting one of them may set others
+            return
+        if name_of_setter is None:
+            setattr(attrgetter(owner)(torch), attribute, was)
+        else:
+            attrgetter(name_of_setter)(torch)(was)
 
     return SavedState(name, value, put_back)
 
 
 def saved_generator(name: str, source: Any) -> SavedState | None:
     """Return the state of a generator of random numbers; None where the object is none."""
-    if isinstance(source, torch.Generator):
-        return SavedState(name, source.get_state, source.set_state)
-    if isinstance(source, random.Random):
-        if isinstance(source, random.SystemRandom):
-            return None
-        return SavedState(name, source.getstate, source.setstate)
-    numpy = getattr(sys.modules.get("numpy"), "random", None)
-    if numpy is None:
-        return None
-    if isinstance(source, numpy.RandomState):
-        return SavedState(name, partial(source.get_state, legacy=False), source.set_state)
-    if isinstance(source, numpy.Generator):
+    if isinstance(source, np.random.Generator):
         source = source.bit_generator
-    if isinstance(source, numpy.BitGenerator):
+    if isinstance(source, np.random.BitGenerator):
         return SavedState(name, partial(getattr, source, "state"), partial(setattr, source, "state"))
+    if isinstance(source, torch.Generator | np.random.RandomState):
+        return SavedState(name, source.get_state, source.set_state)
+    if isinstance(source, random.Random) and not isinstance(source, random.SystemRandom):
+        return SavedState(name, source.getstate, source.setstate)
     return None
 
 
-def generators_within(roots: Iterable[Any]) -> list[Any]:
-    """Return the generators that hang on these objects: on a dataset's transforms, on a collate function."""
-    found = objects_within(("", root) for root in roots)
-    return [thing for _, thing in found if saved_generator("", thing) is not None]
+def generators_within(source: Any) -> list[SavedState]:
+    """Return the generators that hang on a source of batches: on a dataset's transforms, on a collate function."""
+    states = [saved_generator(name, thing) for name, thing in objects_within([("the data", source)])]
+    return [state for state in states if state is not None]

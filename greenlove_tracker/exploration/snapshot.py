@@ -12,31 +12,35 @@ from __future__ import annotations
 import copy
 import gc
 import os
-import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from operator import is_
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any
+from operator import setitem
+from types import FunctionType, ModuleType
+from typing import Any, Self
 
+import numpy as np
 import psutil
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
-from greenlove_tracker.exploration.changes import Watched, octets, said
-from greenlove_tracker.exploration.object_tree import is_of_training, objects_within, slots_of
-from greenlove_tracker.exploration.random_state import (
-    SavedState,
-    generators_within,
-    random_states,
-    saved_generator,
-    switches,
+from greenlove_tracker.exploration.object_tree import (
+    CONTAINERS,
+    GRAD_SCALER,
+    TRAINS,
+    changed_names,
+    has_attributes,
+    objects_within,
+    parts_of,
+    slots_of,
+    values_of,
+    walk,
 )
+from greenlove_tracker.exploration.peak_memory import storages_of
+from greenlove_tracker.exploration.random_state import SavedState, saved_generator, saved_process
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.machine.devices import machine_share
 from greenlove_tracker.text.format import significant
@@ -45,71 +49,32 @@ from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
 from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 
 _HOST_SHARE = 0.8  # of the host's free memory, that copies may take
-_CONTAINERS = (dict, list, deque, set)
-_GradScaler = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler  # torch < 2.3
-_CODE = (type(None), type, ModuleType, FunctionType, MethodType, BuiltinFunctionType)
-_TRAINS = (nn.Module, torch.optim.Optimizer, LRScheduler, ReduceLROnPlateau, _GradScaler)
+_MOST_NAMES = 5  # that are said
+_REFILLED = (OrderedDict, dict, list, deque, set)
 
 
 class RestoreError(GreenloveError, RuntimeError):
     """Something could not be put back after an exploration; the message names it and says what to do."""
 
 
-@contextmanager
-def preserved(
-    models: Any,
-    optimizers: Any = (),
-    *,
-    loaders: Any = (),
-    others: Sequence[Any] = (),
-    watched: Mapping[str, Any] | None = None,
-) -> Iterator[list[str]]:
-    """Put back what the block inside changes, also where it fails or is interrupted, and warn of what stays changed.
-
-    Args:
-        models: this and what follows as of ``Snapshot``.
-        optimizers: likewise.
-        loaders: likewise.
-        others: likewise.
-        watched: by name, whatever may hold what the block changes.
-
-    Yields:
-        A list, which holds afterwards the names of what stays changed.
-
-    Raises:
-        RestoreError: something could not be put back.
-        UsageError: as ``Snapshot``, before anything runs.
-    """
-    snapshot = Snapshot(models, optimizers, loaders=loaders, others=others)
-    compared = Watched(watched or {}, snapshot.storages)
-    changed = list[str]()
-    try:
-        yield changed
-    finally:
-        snapshot.restore()
-        changed += compared.changed()
-        if changed:
-            WarnOnce().warn(
-                "changed",
-                f"the trials have changed {said(changed)}, which nobody puts back. Put it back before you train on, or "
-                "name it in also_restore: a plain object, one with state_dict() and load_state_dict(), or a pair of "
-                "functions (save, restore)",
-            )
-
-
 class Snapshot:
-    """The state of a training when the snapshot was taken; copies lie in the host's memory.
+    """The state of a training when the snapshot was taken, and ``with`` it what the block inside changes is put back.
+
+    That is also done where the block fails or is interrupted; a warning names what stays changed. Copies lie in the
+    host's memory.
 
     Args:
         models: one module or several; the criterion too, where it is a module or a plain object.
         optimizers: one or several.
         loaders: one or several sources of batches: a DataLoader, or the data set that it is made from.
-        others: what the user names: modules, schedulers, scalers, random generators, objects with ``state_dict`` and
-            ``load_state_dict``, or pairs of functions (save, restore).
+        others: what the user names: modules, schedulers, scalers, random generators, plain objects, objects with
+            ``state_dict`` and ``load_state_dict``, or pairs of functions (save, restore).
+        watched: by name, whatever may hold what is changed: its random generators are put back, and the attributes of
+            its loaders, samplers and data sets; all else is compared.
 
     Attributes:
-        size_bytes: of all copies together.
-        storages: memory of the tensors that are put back, by identity.
+        size_bytes: of the copies of tensors together.
+        left_changed: after the block, the names of what stays changed.
 
     Raises:
         UsageError: there is no memory for the copies, or something cannot be saved; nothing was changed.
@@ -122,36 +87,63 @@ class Snapshot:
         *,
         loaders: Any = (),
         others: Sequence[Any] = (),
+        watched: Mapping[str, Any] | None = None,
     ) -> None:
-        of_process = [*switches(), *random_states()]  # put back last, for all else may draw
-        for state in of_process:
-            state.copy()
-        self.storages: dict[int, torch.UntypedStorage] = {}
-        self._array_bytes = 0
-        self._states: list[SavedState] = []
-        self._undos: list[Callable[[], object]] = []
-        self._seen: dict[int, Any] = {}  # held, so that no other object gets the id meanwhile
+        put_process_back = saved_process()  # first, and put back last: all else may draw
+        self.left_changed: list[str] = []
+        self._watched = watched or {}
+        self._kept: dict[int, Any] = {}  # held, so that no other object gets the id meanwhile
+        self._undos: list[tuple[str, Callable[[], object]]] = []
         named = [(f"also_restore[{index}]", thing) for index, thing in enumerate(others)]
         named += [("a model", model) for model in each_of(models)]
         named += [("an optimizer", optimizer) for optimizer in each_of(optimizers)]
-        for name, thing in named:
-            self._add_named(name, thing)
-        for loader in each_of(loaders):
-            self._add_loader(loader)
-        self.size_bytes = self._array_bytes + sum(storage.nbytes() for storage in self.storages.values())
+        for name, thing in walk(named, lambda thing: parts_of(thing) if id(thing) in self._kept else ()):
+            undo = _undo_of(name, thing)
+            if undo is not None:
+                self._kept[id(thing)] = thing
+                self._undos.append((name, undo))
+        self._undos.reverse()  # parts before what holds them
+        states: list[SavedState | None]
+        states = [_own_state(n, t) for n, t in named if isinstance(t, list | tuple) or id(t) not in self._kept]
+        tensors = [thing for thing in self._kept.values() if isinstance(thing, torch.Tensor)]
+        copied = {storage._cdata: storage for storage in storages_of(tensors) if storage.device.type != "meta"}
+        self.size_bytes = sum(storage.nbytes() for storage in copied.values())
         _check_memory(self.size_bytes)
-        for state in self._states:
-            try:
-                state.copy()
-            except Exception as error:
-                raise UsageError(f"{state.name} cannot be saved, so exploring would change it: {error!r}") from error
-        self._states += of_process
-        self._copies = [
-            (storage, torch.UntypedStorage(storage.nbytes()).copy_(storage)) for storage in self.storages.values()
-        ]
-        for loader in each_of(loaders):
+        self._undos += [("values", _storage_undo(storage)) for storage in copied.values()]
+        loaders = each_of(loaders)
+        kinds = (DataLoader, Sampler, Dataset, *(type(loader) for loader in loaders if hasattr(loader, "__dict__")))
+        for name, thing in objects_within([*self._watched.items(), *(("the data", loader) for loader in loaders)]):
+            if isinstance(thing, kinds):
+                self._undos.append((name, _content_undo(vars(thing))))
+            states.append(saved_generator(name, thing))
+        self._undos += [(state.name, state.undo()) for state in states if state is not None]
+        self._undos.append(("random states", put_process_back))
+        self._before = self._values()
+        for loader in loaders:
             if getattr(loader, "_iterator", None) is not None:
                 loader._iterator = None  # the user's workers are set aside: the exploration starts others
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Put everything back, and warn of what stays changed.
+
+        Raises:
+            RestoreError: something could not be put back; all else was.
+        """
+        self.restore()
+        self.left_changed = changed_names(self._before, self._values())
+        if self.left_changed:
+            names = self.left_changed[:_MOST_NAMES]
+            if len(self.left_changed) > _MOST_NAMES:
+                names.append(f"{len(self.left_changed) - _MOST_NAMES} more")
+            WarnOnce().warn(
+                "changed",
+                f"the trials have changed {', '.join(names)}, which nobody puts back. Put it back before you train on, "
+                "or name it in also_restore: a plain object, one with state_dict() and load_state_dict(), or a pair of "
+                "functions (save, restore)",
+            )
 
     def restore(self) -> None:
         """Put everything back; may be called again.
@@ -160,14 +152,9 @@ class Snapshot:
             RestoreError: something could not be put back; all else was.
         """
         failures: list[tuple[str, Exception]] = []
-        named: list[tuple[str, Callable[[], object]]] = [
-            *(("a part", undo) for undo in reversed(self._undos)),
-            *(("values", partial(_put_values_back, storage, of_it)) for storage, of_it in self._copies),
-            *((state.name, state.restore) for state in self._states),
-        ]
-        for name, put_back in named:
+        for name, undo in self._undos:
             try:
-                put_back()
+                undo()
             except Exception as error:  # of the user's code too: whatever it raises, the rest is put back
                 failures.append((name, error))
         torch.clear_autocast_cache()  # it may hold casts of the exploration's weights
@@ -178,85 +165,49 @@ class Snapshot:
                 "Training on would differ from a run that never explored: build the model and what trains it anew"
             ) from failures[0][1]
 
-    def _add(self, thing: Any) -> None:
-        """Note how to put a thing back, and what it holds."""
-        queue = deque([thing])
-        while queue:
-            thing = queue.popleft()
-            if id(thing) not in self._seen:
-                self._seen[id(thing)] = thing
-                queue.extend(self._noted(thing))
+    def _values(self) -> dict[str, Any]:
+        return values_of(objects_within(self._watched.items()), self._kept)
 
-    def _noted(self, thing: Any) -> Iterable[Any]:
-        """Note how to put a thing back, and return its parts."""
-        generator = saved_generator(type(thing).__name__, thing)
-        if generator is not None:
-            self._states.append(generator)
-        elif isinstance(thing, torch.Tensor):
-            flatten = getattr(thing, "__tensor_flatten__", None)  # of quantized weights, which are made of others
-            for part in [thing] if flatten is None else [getattr(thing, name) for name in flatten()[0]]:
-                with suppress(NotImplementedError, RuntimeError):  # sparse ones have no memory of their own
-                    storage = part.untyped_storage()
-                    self.storages |= {} if storage.device.type == "meta" else {storage._cdata: storage}
-            grad = thing.grad if thing.is_leaf else None
-            if not thing.is_inference():
-                self._undos.append(partial(_put_back, thing, thing.is_leaf, thing.requires_grad, grad))
-            return (grad,)
-        elif type(thing).__module__ == "numpy" and getattr(getattr(thing, "flags", None), "writeable", False):
-            self._array_bytes += thing.nbytes
-            self._states.append(SavedState("an array", thing.copy, partial(sys.modules["numpy"].copyto, thing)))
-        elif isinstance(thing, tuple):
-            return thing
-        elif isinstance(thing, _CONTAINERS):
-            keys, values = _content(thing)
-            self._undos.append(partial(_refill, thing, keys, values))
-            return [*values, getattr(thing, "__dict__", None)]
-        elif isinstance(thing, _TRAINS) or is_plain(thing):
-            slots = slots_of(thing)
-            self._undos.append(partial(_put_object_back, thing, type(thing), slots))
-            return [getattr(thing, "__dict__", None), *slots.values()]
-        return ()
 
-    def _add_named(self, name: str, thing: Any) -> None:
-        """Add what the user names.
+def _undo_of(name: str, thing: Any) -> Callable[[], object] | None:
+    """Return what puts a thing back; None of one that is only compared.
 
-        Raises:
-            UsageError: it can neither be put back by us nor restores itself.
-        """
-        is_pair = isinstance(thing, tuple | list) and len(thing) == 2
-        if is_pair and all(callable(part) and not isinstance(part, nn.Module) for part in thing):
-            self._states.append(SavedState(name, *thing))
-        elif isinstance(thing, (torch.Tensor, *_TRAINS)) or saved_generator(name, thing) is not None:
-            _refuse_lazy(name, thing)
-            self._add(thing)
-        elif all(callable(getattr(thing, method, None)) for method in ("state_dict", "load_state_dict")):
-            # copied in both directions: many a state_dict is the object's own state
-            self._states.append(
-                SavedState(
-                    name,
-                    lambda: copy.deepcopy(thing.state_dict()),
-                    lambda state: thing.load_state_dict(copy.deepcopy(state)),
-                )
-            )
-        elif is_plain(thing):
-            self._add(thing)
-        else:
-            raise UsageError(
-                f"{name} is a {type(thing).__name__}, which cannot be saved and restored: pass an object with "
-                "state_dict() and load_state_dict(), or a pair of functions, the first of which returns what the "
-                "second takes to restore it"
-            )
+    Raises:
+        UsageError: it is a parameter that the first step makes: nobody could take that back.
+    """
+    generator = saved_generator(name, thing)
+    if generator is not None:
+        return generator.undo()
+    if isinstance(thing, nn.parameter.UninitializedTensorMixin):
+        owner, _, path = name.partition(".")
+        raise UsageError(f"{owner} is lazy: {path} has no shape yet. Run a batch through the model, then explore")
+    if isinstance(thing, np.ndarray) and thing.flags.writeable:
+        return partial(setitem, thing, ..., thing.copy())
+    if isinstance(thing, CONTAINERS + TRAINS) or is_plain(thing):
+        return _object_undo(thing)
+    return None
 
-    def _add_loader(self, loader: Any) -> None:
-        """Add a loader's generators, and the attributes of its samplers and its data set; but no data."""
-        parts = {name: part for name, part in getattr(loader, "__dict__", {}).items() if name != "_iterator"}
-        for generator in generators_within([*parts.values()] or [loader]):
-            self._add(generator)
-        batch_sampler = parts.get("batch_sampler")
-        samplers = (parts.get("sampler"), batch_sampler, getattr(batch_sampler, "sampler", None))
-        for thing in (loader, parts.get("dataset"), *samplers):
-            if hasattr(thing, "__dict__") and not isinstance(thing, type):
-                self._undos.append(partial(_refill, vars(thing), *_content(vars(thing))))
+
+def _own_state(name: str, thing: Any) -> SavedState:
+    """Return the state of what the user names, which saves and restores itself.
+
+    Raises:
+        UsageError: it does not.
+    """
+    is_pair = isinstance(thing, tuple | list) and len(thing) == 2
+    if is_pair and all(callable(part) and not isinstance(part, nn.Module) for part in thing):
+        return SavedState(name, *thing)
+    if all(callable(getattr(thing, method, None)) for method in ("state_dict", "load_state_dict")):
+        return SavedState(
+            name,  # copied in both directions: many a state_dict is the object's own state
+            lambda: copy.deepcopy(thing.state_dict()),
+            lambda state: thing.load_state_dict(copy.deepcopy(state)),
+        )
+    raise UsageError(
+        f"{name} is a {type(thing).__name__}, which cannot be saved and restored: pass an object with "
+        "state_dict() and load_state_dict(), or a pair of functions, the first of which returns what the "
+        "second takes to restore it"
+    )
 
 
 def is_plain(thing: Any) -> bool:
@@ -264,103 +215,79 @@ def is_plain(thing: Any) -> bool:
 
     It holds no file, thread, lock, loader or iterator: what these have done cannot be taken back by an attribute.
     """
-    if issubclass(type(thing), _CODE) or not _has_attributes(thing):
-        return False
-    return all(_is_value(part) for _, part in objects_within([("", thing)], with_code=False))
-
-
-def _has_attributes(thing: Any) -> bool:
-    return hasattr(thing, "__dict__") or bool(slots_of(thing))
+    return has_attributes(thing) and all(_is_value(part) for _, part in walk([("", thing)], parts_of))
 
 
 def _is_value(thing: Any) -> bool:
     kind: Any = type(thing)
-    if issubclass(kind, (DataLoader, Dataset)):
+    if issubclass(kind, DataLoader | Dataset):
         return False
     is_its_content = kind.__eq__ is not object.__eq__  # as all numbers, texts and containers are
-    is_of_torch = kind.__module__ == "torch" or issubclass(kind, _TRAINS)
-    if is_its_content or is_of_torch or issubclass(kind, _CODE) or saved_generator("", thing) is not None:
-        return True
-    return _has_attributes(thing) and is_of_training(kind)
+    is_code = issubclass(kind, type | ModuleType | FunctionType | None)
+    is_of_torch = kind.__module__ == "torch" or saved_generator("", thing) is not None
+    return is_its_content or is_code or is_of_torch or has_attributes(thing)
 
 
-def _refuse_lazy(name: str, thing: Any) -> None:
-    """Refuse a model with parameters that its first step makes: nobody could take that back.
+def _storage_undo(storage: torch.UntypedStorage) -> Callable[[], None]:
+    copied = torch.UntypedStorage(storage.nbytes()).copy_(storage)
 
-    Raises:
-        UsageError: then.
-    """
-    for path, part in getattr(thing, "named_parameters", dict)():
-        if isinstance(part, nn.parameter.UninitializedParameter):
-            raise UsageError(f"{name} is lazy: {path} has no shape yet. Run a batch through the model, then explore")
+    def undo() -> None:
+        if storage.device.type == "cpu":
+            now, before = (torch.empty(0, dtype=torch.uint8).set_(one) for one in (storage, copied))
+            if torch.equal(now, before):
+                return  # a file that is mapped into memory may be read-only
+        storage.copy_(copied)
+
+    return undo
 
 
-def _put_object_back(thing: Any, kind: type, slots: dict[str, Any]) -> None:
-    """Let an object have its class again, which parametrizations change, and what it held in slots."""
-    if type(thing) is not kind:
-        thing.__class__ = kind
-    for name, value in slots.items():
-        if getattr(thing, name, None) is not value:
+def _object_undo(thing: Any) -> Callable[[], object]:
+    """Return what lets an object have its class again, which parametrizations change, its attributes and its items."""
+    kind = type(thing)
+    slots = slots_of(thing)
+    own = getattr(thing, "__dict__", {})
+    contents = [_content_undo(part) for part in (own, thing) if isinstance(part, _REFILLED)]
+
+    def undo() -> None:
+        if type(thing) is not kind:
+            thing.__class__ = kind
+        if "grad" in slots and not thing.is_leaf:
+            thing.detach_()  # a step wrote its result into a buffer
+        for name, value in slots.items():
             object.__setattr__(thing, name, value)
+        for put_content_back in contents:
+            put_content_back()
+
+    return undo
 
 
-def _put_values_back(storage: torch.UntypedStorage, copied: torch.UntypedStorage) -> None:
-    if storage.device.type != "cpu" or not torch.equal(octets(storage), octets(copied)):
-        storage.copy_(copied)  # not where nothing changed: a file that is mapped into memory may be read-only
+def _content_undo(container: Any) -> Callable[[], object]:
+    """Return what puts the items of a container back, by no method of a class of the user's."""
+    base: Any = next(kind for kind in _REFILLED if isinstance(container, kind))
+    items = [*dict.items(container)] if isinstance(container, dict) else [*container]
+    add = base.extend if base in (list, deque) else base.update
+
+    def undo() -> None:
+        base.clear(container)
+        add(container, items)
+
+    return undo
 
 
-def _put_back(tensor: torch.Tensor, was_leaf: bool, required_grad: bool, grad: Any) -> None:
-    """Let a tensor have the gradient and the flag that it had."""
-    if was_leaf:
-        if not tensor.is_leaf:
-            tensor.detach_()  # a step wrote its result into a buffer
-        tensor.requires_grad_(required_grad)
-        tensor.grad = grad
-
-
-def _content(container: Any) -> tuple[list[Any], list[Any]]:
-    if isinstance(container, dict):
-        return [*dict.keys(container)], [*dict.values(container)]
-    return ([], list(container))
-
-
-def _refill(container: Any, keys: list[Any], values: list[Any]) -> None:
-    """Put the items of a container back, unless they are what they were; by no method of a class of the user's."""
-    now = _content(container)
-    if all(len(old) == len(new) and all(map(is_, old, new)) for old, new in zip((keys, values), now, strict=True)):
-        return
-    base: Any = next(kind for kind in (OrderedDict, *_CONTAINERS) if isinstance(container, kind))
-    base.clear(container)
-    if isinstance(container, dict):
-        for key, value in zip(keys, values, strict=True):  # a Counter's update() would add
-            base.__setitem__(container, key, value)
-    elif isinstance(container, set):
-        set.update(container, values)
-    else:
-        base.extend(container, values)
-
-
-def find_lr_schedulers(optimizers: Any, known: Sequence[Any]) -> tuple[Any, ...]:
-    """Find the schedulers of these optimizers that nobody named: a step that steps them would leave them changed.
+def find_lr_schedulers(optimizers: Any) -> tuple[Any, ...]:
+    """Find the schedulers of one optimizer or several: a step that steps them would leave them changed.
 
     An optimizer does not know its schedulers, they know it: they are looked for among all objects, which takes some
     tens of ms. Not all leave a mark on the optimizer: ``ReduceLROnPlateau`` does not.
-
-    Args:
-        optimizers: one, or several in a sequence or mapping.
-        known: that the user named already.
     """
     wanted = {id(optimizer) for optimizer in each_of(optimizers)}
-    return tuple(
-        scheduler
-        for scheduler in _objects_of(LRScheduler, ReduceLROnPlateau)
-        if id(getattr(scheduler, "optimizer", None)) in wanted and all(scheduler is not one for one in known)
-    )
+    found = _objects_of(LRScheduler)
+    return tuple(scheduler for scheduler in found if id(getattr(scheduler, "optimizer", None)) in wanted)
 
 
 def find_scalers_and_averages() -> list[Any]:
     """Find the gradient scalers and averaged models of this process, which a step may hold where nobody sees it."""
-    return _objects_of(_GradScaler, AveragedModel)
+    return _objects_of(GRAD_SCALER, AveragedModel)
 
 
 def _objects_of(*classes: type) -> list[Any]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import ast
-import importlib.util
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec
 from pathlib import Path
+from symtable import symtable
+from types import ModuleType
 from typing import Any
 
-from greenlove_tracker.files.reading import parsed, read_bytes
+from greenlove_tracker.files.reading import read_text
 from greenlove_tracker.vocabulary.errors import UsageError
 
 _RETURNS = "The function returns model, optimizer, criterion and train_dataset: docs/guides/explore.md"
@@ -35,33 +37,28 @@ def load_task_function(target: str, arguments: Sequence[str] = ()) -> Callable[[
         raise UsageError(f"no such file: {file}")
     if not _names(path, name):  # before it is run: a plain script would train
         raise UsageError(f"{file} has no function {name}(). {_RETURNS}")
-    spec = importlib.util.spec_from_file_location(_module_name(path), path.absolute())
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{file} is not a Python file")
+    is_taken = path.stem in sys.modules or ("." not in path.stem and find_spec(path.stem) is not None)
+    module_name = f"greenlove_task_{path.stem}" if is_taken else path.stem  # a library must stay what it is
+    module = ModuleType(module_name)
+    module.__file__ = str(path.absolute())
     sys.path.insert(0, str(path.absolute().parent))  # the file's own imports, as when it is run
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # pickles of loader workers look it up
+    sys.modules[module_name] = module  # pickles of loader workers look it up
     with _argv(file, arguments):
-        spec.loader.exec_module(module)
+        SourceFileLoader(module_name, module.__file__).exec_module(module)
     function = getattr(module, name, None)
     if not callable(function):
         raise UsageError(f"{file} has no function {name}(). {_RETURNS}")
-
-    def call() -> Any:
-        with _argv(file, arguments):
-            return function()
-
-    return call
+    called: Callable[[], Any] = _argv(file, arguments)(function)
+    return called
 
 
 def _names(path: Path, name: str) -> bool:
     """Return True where a file names something so at all; where it cannot be parsed, running it says why."""
     try:
-        nodes = list(ast.walk(parsed(read_bytes(path), ast.parse)))
-    except (SyntaxError, ValueError):
+        content = read_text(path)
+        return "import *" in content or name in symtable(content, str(path), "exec").get_identifiers()
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return True
-    found = {getattr(node, attribute, None) for node in nodes for attribute in ("name", "asname", "id")}
-    return name in found or "*" in found
 
 
 @contextmanager
@@ -72,14 +69,6 @@ def _argv(file: str, arguments: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         sys.argv = argv
-
-
-def _module_name(path: Path) -> str:
-    """Return the file's own name, unless a library is imported by it: that one must stay what it is."""
-    is_taken = path.stem in sys.modules or ("." not in path.stem and importlib.util.find_spec(path.stem) is not None)
-    if is_taken:
-        return f"greenlove_task_{path.stem}"
-    return path.stem
 
 
 def pieces_of(found: Any, target: str, takes: Collection[str]) -> dict[str, Any]:
@@ -94,27 +83,24 @@ def pieces_of(found: Any, target: str, takes: Collection[str]) -> dict[str, Any]
     Raises:
         UsageError: where it returned something else, a piece is missing, or a name is unknown.
     """
-    if isinstance(found, Mapping):
-        unknown = [str(name) for name in found if name not in takes]
-        if unknown:
-            known = "Estimator takes no such argument (help(greenlove_tracker.Estimator))"
-            raise UsageError(f"{target} gives {', '.join(unknown)}: {known}")
-        if hasattr(found.get("loss"), "forward"):
-            raise UsageError(f"{target} gives a loss that is a module: name it criterion; loss is of (model, batch)")
-        if "loss" in found:
-            given = {"criterion": None, **found}
-        else:
-            given = dict(found)
-        missing = [piece for piece in _PIECES if piece not in given]
-        if missing:
-            raise UsageError(f"{target} gives no {', '.join(missing)}")
-        return given
     if isinstance(found, tuple) and len(found) == len(_PIECES):
         return dict(zip(_PIECES, found, strict=True))
-    raise UsageError(
-        f"{target} must return (model, optimizer, criterion, train_dataset), or a dict of those and of more arguments "
-        f"of Estimator, not {type(found).__name__}"
-    )
+    if not isinstance(found, Mapping):
+        raise UsageError(
+            f"{target} must return (model, optimizer, criterion, train_dataset), or a dict of those and of more "
+            f"arguments of Estimator, not {type(found).__name__}"
+        )
+    unknown = [str(name) for name in found if name not in takes]
+    if unknown:
+        known = "Estimator takes no such argument (help(greenlove_tracker.Estimator))"
+        raise UsageError(f"{target} gives {', '.join(unknown)}: {known}")
+    if hasattr(found.get("loss"), "forward"):
+        raise UsageError(f"{target} gives a loss that is a module: name it criterion; loss is of (model, batch)")
+    given = {"criterion": None, **found} if "loss" in found else dict(found)
+    missing = [piece for piece in _PIECES if piece not in given]
+    if missing:
+        raise UsageError(f"{target} gives no {', '.join(missing)}")
+    return given
 
 
 def each_of(things: Any) -> list[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR
@@ -93,9 +92,7 @@ class TrialSession:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Close a run that failed.
 
         Raises:
@@ -123,14 +120,11 @@ class TrialSession:
 
     def end_trial(self) -> Energy:
         """End the trial, and return its energy without PUE; unknown where a part of it was not metered."""
-        number = None
         with self._session.tracked_call as recorder:
             number = recorder.epoch
             recorder.end_epoch()
         energies = [row.energy for row in self._session.writer.rows() if row.epoch == number]
-        if energies and all(e.is_known for e in energies):
-            return sum_energies(energies)
-        return UNKNOWN_ENERGY
+        return sum_energies(energies) if all(e.is_known for e in energies) else UNKNOWN_ENERGY
 
     def abandon_trial(self) -> None:
         """End a trial that was cut: an unfinished epoch of the run."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, IterableDataset
 
 from greenlove_tracker.exploration.adaptive import TrialRequest, TrialResult
+from greenlove_tracker.machine import devices
 from greenlove_tracker.text.format import plural
 from greenlove_tracker.vocabulary.errors import UsageError, is_whole
 
@@ -23,14 +25,25 @@ _SYNCHRONISE_EVERY_S = 0.5  # a GPU runs behind: without this a deadline would b
 
 DEFAULT_BATCH_SIZE = 64  # of a data set that comes without a loader
 
+_SHARED = (  # of a loader with its copy
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "generator",
+    "prefetch_factor",
+    "persistent_workers",
+    "in_order",  # since torch 2.6
+)
+
 
 def run_trial(
     source: BatchSource,
     step: Step,
     request: TrialRequest,
-    *,
     perf_s: Callable[[], float],
-    synchronise: Callable[[], None],
 ) -> TrialResult:
     """Time the requested epochs; the deadline is checked after each step.
 
@@ -39,16 +52,17 @@ def run_trial(
         step: the training's.
         request: of so many epochs of so many batches.
         perf_s: a steady clock.
-        synchronise: brings the device to rest.
 
     Raises:
         UsageError: where the data end before an epoch does.
     """
-    deadline = Deadline(perf_s() + request.deadline_s, perf_s, synchronise)
+    deadline = Deadline(perf_s() + request.deadline_s, perf_s)
     durations_s = list[float]()
+    timed_s = 0.0
     loss = None
-    for _ in range(request.epochs):
-        synchronise()
+    is_late = False
+    while len(durations_s) < request.epochs and not is_late:
+        devices.synchronise()
         began_s = perf_s()
         done = 0
         first = source.first(request.batches)
@@ -57,50 +71,49 @@ def run_trial(
                 break
             loss = step(batch)
             done += 1
-            if deadline.has_passed_after_step():
+            if deadline.has_passed():
                 break
         is_late = deadline.has_passed()
-        synchronise()
+        devices.synchronise()
         duration_s = perf_s() - began_s
+        timed_s += duration_s
         del first  # only now: what a stream loaded ahead is thrown away outside the clock
-        if done < request.batches:
-            if not is_late:
-                raise UsageError(
-                    f"the training data ended after {plural(done, 'batch')} where {request.batches} were asked for: "
-                    "give it a length that is true, or fewer batches"
-                )
-            return TrialResult(request, tuple(durations_s), done, duration_s, is_finite=_is_finite(loss))
-        durations_s.append(duration_s)
-        if is_late:
-            break
-    return TrialResult(request, tuple(durations_s), is_finite=_is_finite(loss))
+        if done == request.batches:
+            durations_s.append(duration_s)
+        elif not is_late:
+            raise UsageError(
+                f"the training data ended after {plural(done, 'batch')} where {request.batches} were asked for: "
+                "give it a length that is true, or fewer batches"
+            )
+    is_cut = 0 < done < request.batches
+    batches = request.batches
+    if not durations_s:
+        batches = done
+        if done:
+            durations_s.append(duration_s)
+    return TrialResult(request, batches, tuple(durations_s), timed_s, is_cut, is_finite=_is_finite(loss))
 
 
+@dataclass(slots=True)
 class Deadline:
     """The end of the time for steps, which a GPU that runs behind would hide: it is brought to rest now and then.
 
-    Args:
+    Attributes:
         at_s: by the clock.
         perf_s: a steady clock.
-        synchronise: brings the device to rest.
+        rested_s: when the GPU was at rest last, by the clock.
     """
 
-    def __init__(self, at_s: float, perf_s: Callable[[], float], synchronise: Callable[[], None]) -> None:
-        self._at_s = at_s
-        self._perf_s = perf_s
-        self._synchronise = synchronise
-        self._synchronised_s = perf_s()
+    at_s: float
+    perf_s: Callable[[], float]
+    rested_s: float = -math.inf
 
     def has_passed(self) -> bool:
         """Return True where the time is over."""
-        return self._perf_s() >= self._at_s
-
-    def has_passed_after_step(self) -> bool:
-        """Return True where the step that was just made is the last."""
-        if self._perf_s() > self._synchronised_s + _SYNCHRONISE_EVERY_S:
-            self._synchronise()
-            self._synchronised_s = self._perf_s()
-        return self.has_passed()
+        if self.perf_s() > self.rested_s + _SYNCHRONISE_EVERY_S:
+            devices.synchronise()
+            self.rested_s = self.perf_s()
+        return self.perf_s() >= self.at_s
 
 
 def loss_of(returned: Any) -> Any:
@@ -139,7 +152,7 @@ def loss_of_pair(model: Any, batch: Any, criterion: Any) -> Any:
     Raises:
         UsageError: where the batch is something else.
     """
-    if isinstance(batch, dict) or not isinstance(batch, list | tuple) or len(batch) != 2:
+    if not isinstance(batch, list | tuple) or len(batch) != 2:
         kind = type(batch).__name__ + (f" of {len(batch)}" if isinstance(batch, list | tuple | dict) else "")
         raise UsageError(
             f"a batch is a {kind}, not (inputs, targets): give loss=, a function of (model, batch) that returns the "
@@ -149,7 +162,7 @@ def loss_of_pair(model: Any, batch: Any, criterion: Any) -> Any:
     return criterion(model(inputs), targets)
 
 
-def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
     """Return a value with the tensors in its tuples, lists and mappings changed, and all else as it was.
 
     It is in every step, and within its time: torch's ``tree_map`` takes 25 µs for a pair of tensors, and this one 2.
@@ -160,10 +173,8 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
         if hasattr(value, "_fields"):
             return type(value)(*parts)
         return type(value)(parts)
-    if isinstance(value, Mapping):  # a copy is what it is of: a defaultdict, or a batch of a tokenizer
+    if isinstance(value, MutableMapping):  # a copy is what it is of: a defaultdict, or a batch of a tokenizer
         changed = {key: map_tensors(part, change) for key, part in value.items()}
-        if not isinstance(value, MutableMapping):
-            return type(value)(changed)  # type: ignore[call-arg]
         other = copy(value)
         other.update(changed)
         return other
@@ -175,12 +186,7 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
 def samples_of(batch: Any) -> list[int]:
     """Return the samples in each tensor of a batch: its first dimension, of those that have one."""
     sizes: list[int] = []
-
-    def note(tensor: torch.Tensor) -> torch.Tensor:
-        sizes.extend(tensor.shape[:1])
-        return tensor
-
-    map_tensors(batch, note)
+    map_tensors(batch, lambda tensor: sizes.extend(tensor.shape[:1]))
     return sizes
 
 
@@ -209,15 +215,15 @@ class BatchSource(ABC):
         """Let go of workers."""
 
 
+@dataclass(slots=True)
 class _FirstBatches:
     """A batch sampler that stops early: nothing is loaded that is not used, and the rest is as the user's own."""
 
-    def __init__(self, batch_sampler: Iterable[Any], limit: int) -> None:
-        self._batch_sampler = batch_sampler
-        self.limit = limit
+    batch_sampler: Iterable[Any]
+    limit: int
 
     def __iter__(self) -> Iterator[Any]:
-        return islice(self._batch_sampler, self.limit)
+        return islice(self.batch_sampler, self.limit)
 
 
 def copied_loader(loader: DataLoader[Any], **changes: Any) -> DataLoader[Any]:
@@ -228,24 +234,11 @@ def copied_loader(loader: DataLoader[Any], **changes: Any) -> DataLoader[Any]:
         **changes: arguments of ``DataLoader`` that differ; a ``batch_sampler`` replaces batch size and sampler.
     """
     if "batch_sampler" in changes or loader.batch_size is None:
-        batches: dict[str, Any] = {"batch_sampler": loader.batch_sampler}
+        names = ["batch_sampler"]
     else:
-        batches = {"batch_size": loader.batch_size, "sampler": loader.sampler, "drop_last": loader.drop_last}
-    arguments = {
-        **batches,
-        "num_workers": loader.num_workers,
-        "collate_fn": loader.collate_fn,
-        "pin_memory": loader.pin_memory,
-        "timeout": loader.timeout,
-        "worker_init_fn": loader.worker_init_fn,
-        "multiprocessing_context": loader.multiprocessing_context,
-        "generator": loader.generator,
-        "prefetch_factor": loader.prefetch_factor,
-        "persistent_workers": loader.persistent_workers,
-        **({"in_order": loader.in_order} if hasattr(loader, "in_order") else {}),  # since torch 2.6
-        **changes,
-    }
-    return DataLoader(loader.dataset, **arguments)
+        names = ["batch_size", "sampler", "drop_last"]
+    shared = {name: getattr(loader, name) for name in (*names, *_SHARED) if hasattr(loader, name)}
+    return DataLoader(loader.dataset, **(shared | changes))
 
 
 class LoaderSource(BatchSource):
@@ -266,8 +259,12 @@ class LoaderSource(BatchSource):
                 if batches is None
                 else "the DataLoader gives no batch: the data set is empty, or smaller than a dropped last one"
             )
+        samples = _length(loader.sampler if loader.batch_size else loader.dataset)
+        mean = -(-(samples or batches) // batches)  # of a bucket sampler, whose batches differ
         self.batches_per_epoch = batches
-        self.batch_size, self.samples_per_epoch = _sizes(loader, batches)
+        self.batch_size = int(loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or mean)
+        is_known = samples is not None and -(-samples // self.batch_size) == batches  # else it repeats or skips
+        self.samples_per_epoch = samples if is_known else batches * self.batch_size
         self._sampler = _FirstBatches(loader.batch_sampler, batches)
         self._loader = copied_loader(loader, batch_sampler=self._sampler)
 
@@ -281,30 +278,14 @@ class LoaderSource(BatchSource):
         self._loader._iterator = None
 
 
-class _TruncatedStream:
-    """The first batches of a stream, which is let go of with this object, not at the last batch.
-
-    A stream that ends earlier is begun anew where it has no length, as a training in steps does.
-    """
-
-    def __init__(self, stream: Iterable[Any], batches: int, *, is_repeated: bool) -> None:
-        self._stream = stream
-        self._left = batches
-        self._is_repeated = is_repeated
-        self._batches = iter(stream)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        if self._left == 0:
-            raise StopIteration
-        self._left -= 1
-        try:
-            return next(self._batches)
-        except StopIteration:
-            self._batches = iter(self._stream if self._is_repeated else ())
-            return next(self._batches)  # one that is empty now ends for good
+def _repeated(stream: Iterable[Any]) -> Iterator[Any]:
+    """Yield the batches of a stream over and over, as a training in steps does; nothing of an empty one."""
+    is_empty = False
+    while not is_empty:
+        is_empty = True
+        for batch in stream:
+            is_empty = False
+            yield batch
 
 
 class StreamSource(BatchSource):
@@ -326,15 +307,13 @@ class StreamSource(BatchSource):
             raise UsageError("the training data are empty: there is nothing to explore")
         self.batch_size = batch_size
         self.batches_per_epoch = batches_per_epoch
-        if batches_per_epoch is None:
-            self.samples_per_epoch = None
-        else:
-            self.samples_per_epoch = batches_per_epoch * batch_size
+        self.samples_per_epoch = None if batches_per_epoch is None else batches_per_epoch * batch_size
         self._stream = stream
 
     def first(self, batches: int) -> Iterator[Any]:
-        """Begin a new epoch that ends after so many batches."""
-        return _TruncatedStream(self._stream, batches, is_repeated=self.batches_per_epoch is None)
+        """Begin a new epoch that ends after so many batches; the stream is let go of with what is returned."""
+        stream = _repeated(self._stream) if self.batches_per_epoch is None else self._stream
+        return map(lambda _, batch: batch, range(batches), stream)  # holds its stream after the last batch, too
 
 
 def source_of(data: Any, batch_size: int = DEFAULT_BATCH_SIZE) -> BatchSource:
@@ -366,31 +345,15 @@ def source_of(data: Any, batch_size: int = DEFAULT_BATCH_SIZE) -> BatchSource:
         and length is not None
         and not (isinstance(data, list | tuple) and _holds_batches(data))
     ):
-        if length == 0:
-            raise UsageError("the training data set is empty: there is nothing to explore")
-        return LoaderSource(DataLoader(data, batch_size=batch_size, shuffle=True))
+        return LoaderSource(DataLoader(data, batch_size=batch_size, shuffle=length > 0))
     if not isinstance(data, Iterable):
         raise UsageError(f"train_dataset must be a data set, a DataLoader or an iterable of batches, not {data!r}")
     return StreamSource(data, batch_size, length)
 
 
 def _holds_batches(data: Sequence[Any]) -> bool:
-    tensors = [part for part in tree_leaves(data[:1]) if isinstance(part, torch.Tensor)]
-    return all(tensor.ndim for tensor in tensors) and len({tensor.shape[0] for tensor in tensors}) <= 1
-
-
-def _sizes(loader: DataLoader[Any], batches: int) -> tuple[int, int]:
-    """Return the samples of a batch and of an epoch: as the sampler says, where that agrees with the batches."""
-    batch_size = int(loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 0)
-    if loader.batch_size:
-        samples = _length(loader.sampler)
-    else:
-        samples = _length(loader.dataset)
-    if not batch_size:  # a bucket sampler, whose batches differ: their mean
-        batch_size = -(-(samples or 1) // batches)
-    if samples is None or -(-samples // batch_size) != batches:
-        samples = batches * batch_size
-    return batch_size, samples
+    sizes = {part.shape[:1] for part in tree_leaves(data[:1]) if isinstance(part, torch.Tensor)}
+    return len(sizes) <= 1 and () not in sizes
 
 
 def _length(data: Any) -> int | None:

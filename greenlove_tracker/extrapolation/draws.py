@@ -1,4 +1,4 @@
-"""A distribution is an array of draws: sums, products and quantiles are those of arrays."""
+"""Distributions as arrays of draws: their sums, products and quantiles are those of the arrays."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _CERTAIN = 1e9  # degrees of freedom that are as good as any number
 
 
 def drawn(parts: Array, rng: np.random.Generator) -> Array:
-    """Return draws from a mixture of Student's t distributions, of which those about more than 0 have no end below 0.
+    """Return draws from a mixture of Student's t distributions; those with a positive mean have no end below 0.
 
     Args:
-        parts: rows of weight, mean, scale and degrees of freedom, of each part a column.
-        rng: of the draws.
+        parts: one column per part: weight, mean, scale and degrees of freedom.
+        rng: the source of the draws.
     """
     weights, means, scales, freedoms = parts
     passed = np.cumsum(weights)
@@ -33,33 +33,34 @@ def drawn(parts: Array, rng: np.random.Generator) -> Array:
     t = rng.permutation(NORMAL) * np.sqrt(freedom / rng.chisquare(freedom))
     middles = means[which]
     errors = scales[which] * t
-    is_positive = middles > 0
-    relative = errors / np.where(is_positive, middles, 1.0)
-    return rng.permutation(np.where(is_positive, middles * factors(relative), middles + errors))
+    found = middles + errors
+    is_low = (middles > 0) & (found < middles / 2)
+    found[is_low] = -(middles[is_low] ** 2) / (4.0 * errors[is_low])  # goes on with the same slope, and never reaches 0
+    return rng.permutation(found)
 
 
 def factors(deviations: Array) -> Array:
-    """Return what relative deviations multiply by: 1 + d above, and 1 / (1 + d) for one as large below; never 0."""
+    """Return factors of relative deviations: 1 + d upwards, and 1 / (1 + d) for one as large downwards; never 0."""
     return np.asarray((1.0 + np.abs(deviations)) ** np.sign(deviations))
 
 
 def with_point(draws: Array, point: float, rng: np.random.Generator) -> Array:
-    """Return draws in random order behind what is expected: what is made of such arrays begins with its own point."""
+    """Return draws in random order behind the point; all such arrays begin with their point."""
     return np.concatenate([[point], rng.permutation(draws)])
 
 
 def sum_to_come(count: int, known: Sequence[float], spread_of_one: float, rng: np.random.Generator) -> Array:
-    """Return the sum of ``count`` future values like those that are known, as draws behind their point.
+    """Return the sum of ``count`` future values like the known ones, as draws behind their point.
 
-    Its relative variance is s²(1/n + 1/count), of the mean's error and the scatter to come, with Student's t of n - 1
+    Its relative variance is s²(1/n + 1/count): the error of the mean and the scatter to come, with Student's t of n - 1
     degrees of freedom (Hahn and Meeker, Statistical Intervals, 1991, §4.6: a prediction interval for the mean of future
     observations).
 
     Args:
-        count: of future values, at least one.
-        known: at least one, none below 0.
-        spread_of_one: assumed relative standard deviation where one alone is known.
-        rng: of the order of the draws.
+        count: the number of future values, at least one.
+        known: the known values, at least one, none below 0.
+        spread_of_one: the relative standard deviation assumed if only one is known.
+        rng: the source of the draws' order.
     """
     n = len(known)
     mean = float(np.mean(known))
@@ -78,20 +79,20 @@ def estimate(draws: Array, level: float, unit: str, floor: float = 0.0) -> Estim
 
 
 def estimate_about(draws: Array, level: float, unit: str, kind: str = Kind.PREDICTION) -> Estimate:
-    """Return the interval about the point that draws begin with."""
+    """Return the interval around the point that the draws begin with."""
     point = float(draws[0])
     lower, upper = np.quantile(draws[1:], [(1 - level) / 2, (1 + level) / 2], method="hazen").tolist()  # as of SPREAD
     return Estimate(point, min(point, lower), max(point, upper), level, unit, kind)
 
 
 def split_normal(z: Array, point: Array | float, lower: Array | float, upper: Array | float) -> Array:
-    """Return draws each side of which is half a normal distribution, from standard ones over the quantile of the ends.
+    """Return draws of which each side is half a normal distribution.
 
     Args:
-        z: standard normal draws, divided by the quantile that the upper end is.
-        point: median.
-        lower: end of the interval.
-        upper: likewise.
+        z: standard normal draws, divided by the normal quantile of the upper end.
+        point: the median.
+        lower: the lower end of the interval.
+        upper: the upper end.
     """
     return np.asarray(point + z * np.where(z > 0, np.subtract(upper, point), np.subtract(point, lower)))
 
@@ -102,7 +103,7 @@ def lognormal(median: float, spread: float, rng: np.random.Generator) -> Array:
 
 
 def above_zero(lower: float, point: float, upper: float) -> float:
-    """Return the lower end of a quantity that is more than 0: as far below in proportion as the upper end above."""
+    """Return a lower end above 0: as far below the point in proportion as the upper end is above it."""
     if lower > 0 or upper <= 0:
         return lower
     return max(0.0, point * point / upper)

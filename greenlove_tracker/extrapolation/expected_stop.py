@@ -1,13 +1,13 @@
-"""The expected end of a training with early stopping: its learning curve is simulated on.
+"""The expected end of a training with early stopping, by simulating how its learning curve goes on.
 
-A running training loads it: NumPy, and of SciPy ``scipy.special`` alone.
+A running training imports this module: NumPy, and only ``scipy.special`` of SciPy.
 
-The values so far are taken for a curve a + b · f(t) + c · g(t) with noise: f falls, as t^-p or exp(-t/τ) (Viering and
-Loog, The Shape of Learning Curves, IEEE TPAMI 45, 2023, §3), and g rises, as where a network overfits. Which f and g,
-the noise's autocorrelation and how it fades are a grid; given these, the curve is a Bayesian linear regression with a
-conjugate prior, and the grid is averaged over by the marginal likelihood (Hoeting et al., Bayesian Model Averaging,
-Statistical Science 14, 1999). Curves are drawn from the posterior and go on with noise, and the rule itself says where
-each ends.
+The values so far are modelled as a curve a + b · f(t) + c · g(t) with noise: f falls, as t^-p or exp(-t/τ) (Viering and
+Loog, The Shape of Learning Curves, IEEE TPAMI 45, 2023, §3), and g rises, as when a network overfits. The choice of f
+and g, the autocorrelation of the noise and how the noise fades form a grid. For each point of the grid the curve is a
+Bayesian linear regression with a conjugate prior; the grid is averaged by marginal likelihood (Hoeting et al., Bayesian
+Model Averaging, Statistical Science 14, 1999). Curves are drawn from the posterior and continued with noise, and the
+rule itself decides where each ends.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from greenlove_tracker.vocabulary.stopping import ExpectedStop, StoppingRule, un
 
 _MOST_PATHS = 300
 _FEWEST_PATHS = 60
-_MOST_LOOKED_AT = 60_000  # values that the rule looks at in all: beyond, there are fewer paths
-_MOST_AHEAD = 2000  # values that a path goes on for; who has not ended by then is taken not to end at all
+_MOST_LOOKED_AT = 60_000  # values of all paths together; longer paths are fewer
+_MOST_AHEAD = 2000  # values of one path; a path that has not ended by then counts as never ending
 _LARGEST = 1e150  # beyond, a value is of a training that diverged, and its square no number
 _MOST_FITTED = 200  # the latest values, which a curve is fitted to
 _LEAST_VALUES = 4  # for a curve
@@ -43,20 +43,20 @@ _CURVE_SCALE = 20.0  # standard deviation of a and b, in that of the noise
 _RISE_SCALE = 7.0  # and of c, for a rise over as many values as there are
 _NOISE_SHARE = 0.07  # expected noise, as a share of the values' range
 _NOISE_FREEDOM = 1.0  # the weight of that expectation, in values
-_UNFORESEEN = 0.05  # that the curve will do something else: any epoch is then as likely
+_UNFORESEEN = 0.05  # probability of a curve unlike the model's; all epochs are then equally likely
 
 
 def expected_stop(
     values: Sequence[float], rule: StoppingRule, most_epochs: int, *, least_epochs: int = 1, seed: int = 0
 ) -> ExpectedStop:
-    """Return the distribution of the epoch after which the rule ends a training that goes on now.
+    """Return the distribution of the epoch after which the rule ends a training that is still running.
 
     Args:
-        values: of the rule's metric so far, in order.
-        rule: that ends it.
-        most_epochs: that it has without the rule.
-        least_epochs: that are done, of the last of which the value may still come: it ends with none before.
-        seed: of the simulation.
+        values: the values of the rule's metric so far, in order.
+        rule: the rule that ends it.
+        most_epochs: the number of epochs without the rule.
+        least_epochs: the epochs that are done; the value of the last may still be missing. It ends with none before.
+        seed: the seed of the simulation.
     """
     known = [float(value) for value in values]
     n = len(known)
@@ -95,17 +95,16 @@ def expected_stop(
 def forecast_over_stops(
     stop: ExpectedStop, whole: Forecast, forecast_until: Callable[[int], Forecast], *, least_epochs: int = 1
 ) -> Forecast:
-    """Return the forecast of a training that a rule may end early: a mixture over the epochs after which it does.
+    """Return the forecast of a training that a rule may end early: a mixture over its possible last epochs.
 
-    CO2e and cost are left to whoever knows the rates.
-
-    It is forecast for a few of these; between them, and between the ends of phases, all is taken to grow in proportion.
+    A few of these are forecast; between them, and between the ends of phases, all quantities are interpolated. CO2e and
+    cost are left to the caller, who knows the rates.
 
     Args:
-        stop: where the rule is expected to end it.
+        stop: the epochs at which the rule may end it.
         whole: the forecast of all its epochs.
-        forecast_until: forecasts the training of so many of its epochs.
-        least_epochs: that are done.
+        forecast_until: a function that forecasts the training up to an epoch.
+        least_epochs: the epochs that are done.
     """
     stop = _not_before(stop, least_epochs)
     epochs, weights = (np.array(column) for column in zip(*stop.probabilities, strict=True))
@@ -168,7 +167,7 @@ def _of_counts(shares: dict[int, float], most_epochs: int, none: float, basis: s
 
 
 def _not_before(stop: ExpectedStop, epochs: int) -> ExpectedStop:
-    """Return the distribution given that the training did not end before so many epochs."""
+    """Return the distribution given that the training did not end before this epoch."""
     epochs = min(epochs, stop.most_epochs)
     left = {k: share for k, share in stop.probabilities if k >= epochs}
     total = math.fsum(left.values())
@@ -181,8 +180,8 @@ def _forms(n: int, ahead: int) -> tuple[Array, Array, Array, Array]:
     """Return the forms that a curve of n values and those ahead may have, g of them.
 
     Returns:
-        Columns 1, f(t), g(t), of shape (g, n + ahead, 3); standard deviations of the noise, in that of now, of shape
-        (g, n + ahead); correlations of its neighbours, and log prior, of shape (g,).
+        Columns 1, f(t), g(t), of shape (g, n + ahead, 3); standard deviations of the noise relative to the present one,
+        of shape (g, n + ahead); correlations of neighbouring noise, and log prior, of shape (g,).
     """
     t = np.arange(1, n + ahead + 1, dtype=float)
     falls = [t**-p for p in _POWERS] + [np.exp(-(t - 1) / tau) for tau in _TAUS]
@@ -207,7 +206,7 @@ def _forms(n: int, ahead: int) -> tuple[Array, Array, Array, Array]:
 
 
 def _continued(values: Array, ahead: int, n_paths: int, rng: np.random.Generator) -> Array:
-    """Return paths on which values, of which smaller ones are better, may go on; shape (n_paths, ahead)."""
+    """Return paths on which the values may go on, where smaller is better; shape (n_paths, ahead)."""
     finite = values[np.isfinite(values)]
     n = len(finite)
     level = float(finite[-1])

@@ -1,4 +1,4 @@
-"""A run that was an exploration: what it explored for, and what it timed and measured."""
+"""A run that was an exploration: what it explored for, and its measurements."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _DEFAULTS = {"cold_start_s": "0", "method": "wls"}
 
 
 def plan_of(lines: Mapping[str, Line]) -> TrainingPlan | None:
-    """Return the training that was explored for; None where the run was no exploration.
+    """Return the training that was explored for; None if the run was no exploration.
 
     Raises:
-        UsageError: where it is damaged.
+        UsageError: if the log is damaged.
     """
     numbers = {name: n for name in PLAN_NAMES if (n := count_in(lines, f"plan_{name}")) is not None}
     if not numbers:
@@ -37,7 +37,7 @@ def plan_of(lines: Mapping[str, Line]) -> TrainingPlan | None:
 
 
 def has_trials(run: Run) -> bool:
-    """Return True where an exploration left what can be forecast from; a damaged one is refused by name."""
+    """Return True if an exploration left enough to forecast from; a damaged one is refused by name."""
     try:
         return bool(run.trials) and plan_of(run.lines) is not None
     except (UsageError, ValueError) as error:
@@ -55,7 +55,7 @@ def explored_plan(run: Run) -> TrainingPlan:
     """Return the training that was explored for.
 
     Raises:
-        UsageError: where the run was no exploration.
+        UsageError: if the run was no exploration.
     """
     plan = plan_of(run.lines)
     if plan is None:
@@ -64,13 +64,13 @@ def explored_plan(run: Run) -> TrainingPlan:
 
 
 def exploration_of(run: Run) -> ExplorationRecord:
-    """Return the trials of an exploration, and what else it measured.
+    """Return the trials of an exploration, and its other measurements.
 
     Raises:
-        UsageError: where its log is damaged.
+        UsageError: if its log is damaged.
     """
     try:
-        record = RECORD.record([run.text(name, _DEFAULTS.get(name, "")) for name in RECORD.columns])
+        record = RECORD.record([run.text(name) or _DEFAULTS.get(name, "") for name in RECORD.columns])
     except ValueError as error:
         raise UsageError(f"{run.path}: run.csv is damaged: {error}") from error
     return replace(record, trials=tuple(run.trials))

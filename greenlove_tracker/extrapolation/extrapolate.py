@@ -58,14 +58,14 @@ from greenlove_tracker.vocabulary.phases import pauses_between, spans
 from greenlove_tracker.vocabulary.pricing import Rates, RunFactors
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG
 
-# An assumption: how far one evaluation or checkpoint may be from the mean of all, relative, where only one was timed.
+# An assumption: the relative deviation of one evaluation or checkpoint from the mean of all, if only one was timed.
 _ONE_TIMING = 0.3
 _SEED = 0
 _SURE_OF_WORK = 0.05  # relative deviation of a phase, below which its cost is not worth a warning
 _LEAST_ENERGY_TRIALS = 3  # for a line through energies
-# Of the prior of energy's scatter: an assumption, above that of time, since power varies as well.
+# Expected relative scatter of energy (prior): an assumption, above that of time, since power varies as well.
 _ENERGY_SCATTER = 0.0125
-# An assumption: half the interval of a mean power that was measured for too short, or once; it may be a ramp's.
+# An assumption: half-width of the interval of a mean power that was measured once or too briefly, perhaps on a ramp.
 _UNKNOWN_POWER = 0.25
 
 
@@ -158,7 +158,7 @@ def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: st
 
 
 def _check_pauses(plan: TrainingPlan, kind: str, durations_s: Sequence[float]) -> None:
-    """Raise a UsageError where the times of evaluations or checkpoints cannot be some of the plan's."""
+    """Raise UsageError if the times of evaluations or checkpoints do not fit the plan."""
     argument = f"{kind}_durations_s"
     if durations_s and not plan.has_pauses(kind):
         raise UsageError(f"{argument} says how long one takes: say how often with TrainingPlan({kind}_every=…)")
@@ -214,7 +214,7 @@ def _forecast_line(
 
 
 def _forecast(plan: TrainingPlan, method: str, **known: Any) -> Forecast:
-    """Return a forecast before CO2e and cost; what is not given is not known."""
+    """Return a forecast before CO2e and cost; what is not given is unknown."""
     unknown = dict.fromkeys(("emissions_kgco2e", "cost_usd", "per_epoch_s", "per_batch_s", "backtest_error"))
     return Forecast(**{**unknown, "plan": plan, "method": method, **known})
 
@@ -222,7 +222,7 @@ def _forecast(plan: TrainingPlan, method: str, **known: Any) -> Forecast:
 def _forecast_green_love(
     trials: Sequence[Trial], plan: TrainingPlan, level: float, _between_s: Array | None, _cold_start_s: float
 ) -> Forecast:
-    """Forecast by the formulas that the original green-love publishes, which know neither evaluations nor cold starts.
+    """Forecast by the formulas that the original green-love publishes; they ignore evaluations and cold starts.
 
     Every epoch of a sample of k is scaled by N/k. The first three are kept apart: e₁, e₂, e₃ are the means over all
     trials; Ā and σ are mean and standard deviation of the others. Then T = e₁ + e₂ + e₃ + (E - 3)·Ā ± z·√E·σ.
@@ -294,12 +294,12 @@ def _energy_by_line(
 ) -> Array | None:
     """Return draws of the energy in kWh of a plan's epochs, by a line like the time's.
 
-    A trial's energy is of all its epochs, the cold ones too: an epoch has the trial's mean power over the mean time of
-    a steady one. Where power grows with the size, as where each epoch has an idle part, power times time is biased and
-    this is not.
+    The energy of a trial covers all its epochs, the cold ones too: an epoch has the trial's mean power over the mean
+    time of a steady one. If power grows with the size, as when each epoch has an idle part, power times time is biased,
+    and this is not.
 
     Returns:
-        None without three trials of 5 s on two sizes.
+        The draws; None without three trials of 5 s on two sizes.
     """
     m = []
     each_kwh = []
@@ -315,14 +315,14 @@ def _energy_by_line(
 
 
 def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[Estimate | None, list[ForecastWarning]]:
-    """Return the energy of the forecast time at the trials' mean power.
+    """Return the energy of the forecast time at the trials' mean power, and warnings about it.
 
     The interval multiplies that of the time with the scatter of power between trials (Student's t for a new run, on a
-    relative scale), the two taken as independent. Where power was measured for under 5 s or in one trial only, its
+    relative scale), the two taken as independent. If power was measured for under 5 s or in one trial only, its
     half-width is taken to be at least 25%.
 
     Returns:
-        None where no trial measured energy, and what makes it doubtful.
+        The energy, None if no trial measured any; and the warnings.
     """
     measured = [(t.energy_kwh, t.total_s) for t in trials if t.energy_kwh is not None]
     if not measured:
@@ -351,7 +351,7 @@ def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[E
 def _phases(
     trials: Sequence[Trial], plan: TrainingPlan, epochs_s: Array, level: float
 ) -> tuple[Array, tuple[PhaseForecast, ...], list[ForecastWarning]]:
-    """Return the mean cost of a unit of the phases, in one as it was timed, the part of each, and what is assumed."""
+    """Return the mean cost of a unit of the phases relative to a timed one, each phase's part, and warnings."""
     phases = plan.phases
     first = trials[0]
     if not phases:
@@ -390,14 +390,14 @@ def _phases(
 
 
 def _widened(total: Estimate, factor: float) -> Estimate:
-    """Return the estimate with an interval that holds so many times as much, and as little."""
+    """Return the estimate with an interval that reaches at least ``factor`` times the point, up and down."""
     return replace(total, lower=min(total.lower, total.point / factor), upper=max(total.upper, total.point * factor))
 
 
 def _one_off(observations: Observations, level: float) -> Estimate:
     """Return the mean excess of the trials that began cold, with the least and the greatest of them as ends.
 
-    It is never negative: epochs that were declared cold, and were faster than the rest, were not cold.
+    It is never negative: epochs that were declared cold but were faster than the rest were not cold.
     """
     excess_s = observations.cold_excess_s or (0.0,)
     point = max(0.0, float(np.mean(excess_s)))
@@ -409,15 +409,15 @@ def _one_off(observations: Observations, level: float) -> Estimate:
 def time_between_epochs(
     plan: TrainingPlan, eval_durations_s: Sequence[float], save_durations_s: Sequence[float]
 ) -> tuple[Array | None, list[ForecastWarning]]:
-    """Return the time in s of all evaluations and checkpoints of the plan together, as draws behind their point.
+    """Return the time in s of all evaluations and checkpoints of the plan, as draws behind their point.
 
     Args:
-        plan: says how many there are.
-        eval_durations_s: timed evaluations.
-        save_durations_s: timed checkpoints.
+        plan: the plan, which says how many there are.
+        eval_durations_s: the times of evaluations.
+        save_durations_s: the times of checkpoints.
 
     Returns:
-        None where the plan has none or none was timed, and warnings of what is missing.
+        The draws, None if the plan has none or none was timed; and warnings about what is missing.
     """
     parts = list[Array]()
     warnings = []
@@ -457,7 +457,7 @@ def time_between_epochs(
 
 
 def _told_s(plan: TrainingPlan) -> float | None:
-    """Return the time of all evaluations by the lengths that the phases say; None where one does not say it."""
+    """Return the time of all evaluations if the phases say it; None if one does not."""
     if plan.eval_every is not None:
         return None
     told_s = 0.0
@@ -477,17 +477,17 @@ def forecast_exploration(
     gpu_count: int,
     node_factor: float = 1.0,
 ) -> Forecast:
-    """Forecast a plan from an exploration; its energy includes the PUE, and CO2e and cost are by the run's rates.
+    """Forecast a plan from an exploration; the energy includes the PUE, and the run's rates give CO2e and cost.
 
     Args:
-        exploration: whose trials have their energy without PUE.
-        plan: the whole training, which may be another than was explored for.
-        factors: of the exploration's run.
-        gpu_count: GPUs that the machine's price is paid for.
-        node_factor: the energy of the node, in that of the metered components.
+        exploration: the exploration, whose trials have their energy without PUE.
+        plan: the whole training, which may differ from the explored one.
+        factors: the factors of the exploration's run.
+        gpu_count: the GPUs that the machine's price is paid for.
+        node_factor: the energy of the node divided by that of the metered components.
 
     Raises:
-        UsageError: where the trials cannot give a forecast of this plan.
+        UsageError: if the trials cannot give a forecast of this plan.
     """
     trials = []
     for trial in exploration.trials:
@@ -512,10 +512,10 @@ def forecast_from_log(run: Run, plan: TrainingPlan | None = None) -> Forecast:
 
     Args:
         run: the exploration.
-        plan: the whole training; default what was explored for.
+        plan: the whole training; by default the explored one.
 
     Raises:
-        UsageError: where the run was no exploration, or its trials say nothing of the plan.
+        UsageError: if the run was no exploration, or its trials say nothing about the plan.
     """
     terms = run.terms
     return forecast_exploration(
@@ -537,17 +537,17 @@ def priced(
     price_usd_per_hour: float | None,
     seed: int = 0,
 ) -> Forecast:
-    """Return the forecast with its CO2e and cost, by the rule of ``Rates``.
+    """Return the forecast with its CO2e and cost, by the rules of ``Rates``.
 
     Args:
-        forecast: with its energy, where that is known.
+        forecast: the forecast, with its energy if known.
         carbon_intensity: in gCO2e/kWh.
         electricity_price: in USD/kWh.
-        price_usd_per_hour: of the whole machine, electricity included.
-        seed: of the simulation, where a rate has an error of its own.
+        price_usd_per_hour: the price of the whole machine, electricity included.
+        seed: the seed of the simulation if a rate has an error of its own.
 
     Raises:
-        UsageError: where a rate or the seed cannot be one.
+        UsageError: if a rate or the seed is invalid.
     """
     if not is_whole(seed, 0):
         raise UsageError(f"seed must be a whole number of at least 0, not {seed!r}")
@@ -573,7 +573,7 @@ def _checked_rate(name: str, rate: float | Estimate | None, unit: str) -> float 
     """Return a rate without its interval.
 
     Raises:
-        UsageError: where it cannot be one.
+        UsageError: if it is invalid.
     """
     if isinstance(rate, Estimate):
         if rate.unit != unit:

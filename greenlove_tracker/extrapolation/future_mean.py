@@ -1,10 +1,10 @@
-"""The mean of a series over what is still to come of it: one generalised least squares fit.
+"""The mean of a series over what remains of it, by one generalised least squares fit.
 
 docs/method/forecasts.md has the mathematics. Relative to their median, the values are H·β + walk + noise: the columns
-of H are the level, a trend, and what a plan says of the work; the walk has the covariance q·min(tᵢ, tⱼ). It is a
+of H are the level, a trend, and what a plan says about the work; the walk has the covariance q·min(tᵢ, tⱼ). It is a
 Gaussian process with basis functions (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, §2.7).
-Trend and walk are hardly known: a mixture over them is weighted by the marginal likelihood, and so is where the
-present regime began.
+Trend and walk are hardly known, so a mixture over them is weighted by the marginal likelihood, and so is the beginning
+of the present regime.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from greenlove_tracker.extrapolation.draws import SPREAD, Array, drawn, factors
+from greenlove_tracker.extrapolation.draws import SPREAD, Array, drawn
 from greenlove_tracker.vocabulary.phases import Phase
 
 Deviations = tuple[tuple[float, Array], ...]  # of coefficients, with the weight of each choice
@@ -29,48 +29,48 @@ _NOISE = 0.007  # of a unit
 _NOISE_WEIGHT = 2.0  # the weight of that expectation, in observations
 _UNSEEN_NOISE = 0.015  # of a unit, where fewer than three were seen
 _OWN_NOISE = 0.008  # of a machine without other loads, in a hundredth of a run
-_WALK_SCALE = 0.001  # half-Cauchy: how far the level walks over the whole run on such a machine,
-_WALK_BY_NOISE = 3.0  # and on one that is noisier than that, by so much more
+_WALK_SCALE = 0.001  # half-Cauchy scale of the level's walk over a whole run on such a machine
+_WALK_BY_NOISE = 3.0  # added to that scale for each unit of noise beyond such a machine's
 _WALKS = np.array([3e-4, 2e-3, 6e-3, 0.012, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8])
-_STEADY = 0.45  # that there is no trend. A trend changes the level over the whole run
-_CHANGES = (0.01, 0.03, 0.1, 0.3, 1.0)  # by about one of these, which are the less likely the larger they are:
-_LARGER = 0.55  # each is so many times as likely as the one before,
-_CHANGE_SPREAD = 0.35  # and stands for changes within this share of it (standard deviation),
-_RISES = 0.92  # upwards with this probability: windows, sequences and batches are made to grow.
-_CURVES = ((0.4, "straight"), (0.2, "fades"), (0.4, "speeds up"))  # how likely each is
-_FADING = 0.1  # how soon a trend fades, by the length of the run
-# A step changes the level at once, upwards as likely as a trend does.
-_STEP = 0.018  # standard deviation of one that is still to come,
-_STEP_BY_NOISE = 1.5  # and what it is more for each unit of noise by other loads
+_STEADY = 0.45  # probability of no trend
+_CHANGES = (0.01, 0.03, 0.1, 0.3, 1.0)  # change of the level by a trend over the whole run
+_LARGER = 0.55  # probability of a change relative to that of the next smaller one
+_CHANGE_SPREAD = 0.35  # standard deviation of a change, relative to it
+_RISES = 0.92  # probability that a trend rises: windows, sequences and batches are made to grow
+_CURVES = ((0.4, "straight"), (0.2, "fades"), (0.4, "speeds up"))  # with the probability of each
+_FADING = 0.1  # time constant of a fading trend, relative to the length of the run
+# A step changes the level at once; it rises with the same probability as a trend.
+_STEP = 0.018  # standard deviation of a future step
+_STEP_BY_NOISE = 1.5  # added to it for each unit of noise from other loads
 _STEPS = 1.0  # expected steps of a run
-_STEPS_BY_RISE = 6.0  # further ones of a run that rose, for each step's worth of rise
-_LEAST_RISE = 0.005  # beyond this
-_COLD_EXCESS = 0.3  # half-Cauchy: median of what a cold unit takes beyond a warm one; it may be many times that
-_COLD_QUANTILES = (0.125, 0.375, 0.625, 0.875)  # that stand for it where nothing else is known
-_COLD_WEIGHTS = (0.5, 0.35, 0.1, 0.05)  # that so many units at the beginning are cold
+_STEPS_BY_RISE = 6.0  # expected further steps of a run that rose, per rise of one step's size
+_LEAST_RISE = 0.005  # a rise below this does not count
+_COLD_EXCESS = 0.3  # half-Cauchy: median excess of a cold unit over a warm one; it may be many times that
+_COLD_QUANTILES = (0.125, 0.375, 0.625, 0.875)  # quantiles of that excess, used if only one unit is known
+_COLD_WEIGHTS = (0.5, 0.35, 0.1, 0.05)  # probability of 0, 1, 2 and 3 cold units at the beginning
 _SPIKE = 5.0  # standard deviations from its surroundings
 _LEAST_FOR_SPIKES = 6
-# That what came goes before the run ends: half of Gott's probability for a thing that has lasted so long to end within
-# so much more time (Nature 363, 1993).
+# Probability that a change of regime is undone before the run ends: half of Gott's probability that a thing which has
+# lasted so long ends within so much more time (Nature 363, 1993).
 _ENDS = 0.5
-_CHANGE = 0.5  # that the regime changed at some time
+_CHANGE = 0.5  # probability that the regime changed at some time
 _PRIOR_IS_WRONG = 0.05  # probability that an earlier run was on another machine, or of another model
-_WRONG = 1.0  # how far off it is then
-_LIKELY = 1e-5  # parts of the mixture that weigh less, in the heaviest, are left out
+_WRONG = 1.0  # standard deviation of its error then
+_LIKELY = 1e-5  # parts of the mixture with less weight, relative to the heaviest, are dropped
 
 
 @dataclass(frozen=True, slots=True)
 class Regressors:
-    """What a plan, or an earlier run, says of the units of a series; all relative to the values.
+    """What a plan or an earlier run says about the units of a series; all relative to the values.
 
     Attributes:
-        past: regressors of each block; shape (n, p).
-        ahead: and of each quantity that is asked for; shape (m, p).
+        past: the regressors of each block; shape (n, p).
+        ahead: the regressors of each quantity that is asked for; shape (m, p).
         deviations: prior standard deviations of their coefficients, with the weight of each choice.
-        told: values of an earlier run,
-        of_told: their regressors, shape (k, p),
-        variances: and those of each,
-        shift: standard deviation of what they have in common: a run is a little faster or slower than another.
+        told: the values of an earlier run.
+        of_told: the regressors of these values; shape (k, p).
+        variances: the variances of these values.
+        shift: the standard deviation of their common error: a run is a little faster or slower than another.
     """
 
     past: Array
@@ -83,7 +83,7 @@ class Regressors:
 
 
 def unplanned(n: int) -> Regressors:
-    """Return the plan of which nothing is known."""
+    """Return the regressors of a run without a plan."""
     none = np.zeros(0)
     return Regressors(
         past=np.zeros((n, 0)),
@@ -105,22 +105,22 @@ def future_mean(
     *,
     may_be_cold: bool = True,
 ) -> Array:
-    """Return draws of the mean value per unit over all that is still to come, for each quantity of the plan.
+    """Return draws of the mean value per unit over all that remains, for each quantity of the plan.
 
     Args:
-        units: of each block of the series.
-        values: mean of each block per unit.
-        remaining: units still to come.
-        rng: of the draws.
-        plan: None where nothing is known.
-        may_be_cold: a single value may be larger for once; of more, the first ones always may.
+        units: the units of each block of the series.
+        values: the mean of each block per unit.
+        remaining: the units that remain.
+        rng: the source of the draws.
+        plan: what the plan says; None if nothing is known.
+        may_be_cold: True if a single value may be larger for once. Among several, the first ones always may.
     """
     scale = max(0.0, float(np.median(values))) or float(values.mean())  # mostly nothing happened: plain mean
     if scale <= 0.0:
         return drawn(np.array([[1.0, 0.0, 0.0, np.inf]]).T, rng)[None]
     plan = plan or unplanned(len(values))
     y = values / scale
-    planned = _planned(y, units, plan)  # is no change of regime, and no spike
+    planned = _planned(y, units, plan)  # no change of regime and no spike
     excess = _spikes(y - planned, units)
     y = y - excess
     unplanned_y = y - planned
@@ -140,7 +140,7 @@ def future_mean(
 
 
 def _planned(y: Array, u: Array, plan: Regressors) -> Array:
-    """Return what the plan's regressors explain of the values, by ridge regression with the widest of their priors."""
+    """Return what the plan's regressors explain of the values, by ridge regression with their widest priors."""
     x = np.column_stack([np.ones(len(y)), plan.past])
     widest = np.append(1e3, np.max([deviations for _, deviations in plan.deviations], axis=0))
     precision = np.diag((_noise(y, u) / np.maximum(widest, 1e-6)) ** 2)
@@ -149,7 +149,7 @@ def _planned(y: Array, u: Array, plan: Regressors) -> Array:
 
 
 def _steps_by_rise(y: Array, u: Array) -> float:
-    """Return how many steps more a run has that has risen: what its last fifth takes beyond its first, less noise."""
+    """Return the extra steps of a run that has risen, from its last fifth beyond its first, minus noise."""
     k = max(1, len(y) // 5)
     doubt = _LEAST_RISE + 24.0 * _noise(y, u) / math.sqrt(max(1.0, float(u[:k].sum())))
     return _STEPS_BY_RISE / _STEP * max(0.0, float(np.median(y[-k:]) - np.median(y[:k])) - doubt)
@@ -158,9 +158,9 @@ def _steps_by_rise(y: Array, u: Array) -> float:
 def _steps(n: int, remaining: float, steps: float, size: float, rng: np.random.Generator) -> Array:
     """Return draws of what a step that nothing shows yet changes in the mean of what remains.
 
-    Steps come as a Poisson process whose rate has a gamma prior; so many of a run, worth one run. That none comes in
-    what remains, after a time without one, is then a power of the times (Gelman et al., Bayesian Data Analysis, 2013,
-    §2.6). The size is half-normal, the time uniform.
+    Steps are a Poisson process whose rate has a gamma prior with ``steps`` expected per run, worth one run. The
+    probability that none comes in what remains, after a time without one, is then a power of the times (Gelman et al.,
+    Bayesian Data Analysis, 2013, §2.6). The size is half-normal, the time uniform.
     """
     comes = rng.random(n) > (1.0 - remaining / 2.0) ** steps
     sign = np.where(rng.random(n) < _RISES, 1.0, -1.0)
@@ -168,7 +168,7 @@ def _steps(n: int, remaining: float, steps: float, size: float, rng: np.random.G
 
 
 def _spikes(y: Array, u: Array) -> Array:
-    """Return what single blocks take above or below the median of the five around them, where it is beyond noise."""
+    """Return what single blocks take beyond the median of the five around them, where it exceeds the noise."""
     n = len(y)
     excess = np.zeros(n)
     if n < _LEAST_FOR_SPIKES:
@@ -189,18 +189,14 @@ def _future_spikes(excess: Array, u: Array, remaining: float, n: int, rng: np.ra
         return 0.0
     past = float(u.sum())
     spread = math.sqrt(float(np.dot(excess * u, excess * u)) / past * (1.0 / past + 1.0 / remaining))
-    mean = float(np.dot(excess, u)) / past
-    errors = spread * rng.standard_normal(n)
-    if mean > 0:
-        return mean * factors(errors / mean)
-    return mean + errors
+    return float(np.dot(excess, u)) / past + spread * rng.standard_normal(n)
 
 
 def _regimes(y: Array, u: Array) -> Iterator[_Regime]:
     """Yield where the present regime may have begun.
 
-    Each with the log of its prior times the likelihood of what lies before; a factor of the values, where the only one
-    may be cold; and the level before, to which it may go back: what a neighbour on the machine took.
+    Each comes with the log of its prior times the likelihood of what lies before it; a factor of the values, if the
+    only one may be cold; and the former level, to which it may return, as when a neighbour on the machine ends.
     """
     n = len(y)
     if n == 1:  # as likely cold as not
@@ -234,7 +230,7 @@ def _regimes(y: Array, u: Array) -> Iterator[_Regime]:
 
 
 def _marginal(squares: Array, log_determinant: Array | float, n: int, noise: float) -> Array:
-    """Return the log marginal likelihood of values, the level and the variance of a unit's noise integrated over."""
+    """Return the log marginal likelihood of values, with the level and the noise variance integrated out."""
     prior_squares = _NOISE_WEIGHT * noise**2
     freedom = _NOISE_WEIGHT + n - 1
     constant = math.lgamma(freedom / 2) - math.lgamma(_NOISE_WEIGHT / 2) + _NOISE_WEIGHT / 2 * math.log(prior_squares)
@@ -247,7 +243,7 @@ def _marginal(squares: Array, log_determinant: Array | float, n: int, noise: flo
 
 
 def _noise(y: Array, u: Array) -> float:
-    """Return the relative standard deviation of a unit, from neighbours' differences: a changed level adds little."""
+    """Return the relative standard deviation of a unit, from neighbours' differences; a changed level adds little."""
     if len(y) < 3:
         return _UNSEEN_NOISE
     differences = np.abs(np.diff(y)) / np.sqrt(1.0 / u[1:] + 1.0 / u[:-1])
@@ -256,9 +252,9 @@ def _noise(y: Array, u: Array) -> float:
 
 
 def _loads(y: Array, u: Array, total: float) -> float:
-    """Return the noise beyond that of a machine on its own, as other loads on it make it.
+    """Return the noise beyond that of an idle machine, as caused by other loads on it.
 
-    It is that of a hundredth of the run, or of a unit where that is longer: the same from steps as from epochs.
+    It is that of a hundredth of the run, or of a unit if that is longer: the same from steps as from epochs.
     """
     noise = _noise(y, u)
     n = len(y) // 2 * 2
@@ -270,7 +266,7 @@ def _loads(y: Array, u: Array, total: float) -> float:
 
 
 def _trends() -> Trends:
-    """Return no trend, and those of every curve, direction and size: curve, change, its variance, log probability."""
+    """Return no trend, and those of each curve, direction and size: curve, change, variance, log probability."""
     trends = [(0, 0.0, 1e-12, _STEADY)]
     sizes = [_LARGER**i for i in range(len(_CHANGES))]
     for (curve, (p_curve, _)), (sign, p_sign), (change, size) in product(
@@ -286,7 +282,7 @@ _TRENDS = _trends()
 
 
 def _curves(t: Array) -> Array:
-    """Return the curves of trends at times by the length of the run, from 0 to 1: straight, fading, speeding up."""
+    """Return the curves of trends at times from 0 to 1, the length of the run: straight, fading, speeding up."""
     return np.array([t, np.expm1(-t / _FADING) / math.expm1(-1.0 / _FADING), t**2])
 
 
@@ -296,7 +292,7 @@ curve of a trend; the time at which a walk from the beginning on varies as its m
 
 
 def _parts(y: Array, u: Array, remaining: float, plan: Regressors, scale: float, regime: _Regime) -> Array:
-    """Return log weight, mean, scale and degrees of freedom of what each quantity may come to from one regime on."""
+    """Return log weight, mean, scale and degrees of freedom of each quantity's possible values from one regime on."""
     log_weight, start, factor, former = regime
     whole = float(u.sum()) + remaining
     y = factor * y[start:]
@@ -343,7 +339,7 @@ def _parts(y: Array, u: Array, remaining: float, plan: Regressors, scale: float,
 
 
 def _products(columns: Array, covariance: Array, walk: Array, strengths: Array) -> tuple[Array, Array]:
-    """Return ``aᵀV⁻¹b`` of all pairs of columns, and log |V|, where V is the covariance and so much of the walk's.
+    """Return ``aᵀV⁻¹b`` of all pairs of columns, and log |V|; V is the covariance plus each strength of the walk.
 
     One eigendecomposition serves all strengths of the walk.
     """
@@ -400,12 +396,12 @@ def _fit(
     return _marginal(squares, determinant, n, noise), means, np.sqrt(np.maximum(relative, 0.0) * spread)
 
 
-# -- What the units of a training cost that differ in their work, as a plan says --
+# -- The cost of units that differ in their work, as a plan says --
 #
-# A unit, a step or an epoch, costs φ·k + (1 - φ)·g: k is how often it pays what does not grow with work, g its work,
-# both relative to the phase of the smallest work, and φ the share there that does not grow. Each phase has an effect of
-# its own besides. Relative to what is expected that is linear: cost · (1 + F·β), with β normal a priori, and so it goes
-# into the least squares.
+# A unit, a step or an epoch, costs φ·k + (1 - φ)·g: k is how often it pays the part that does not grow with its work,
+# g is its work, both relative to the phase with the least work, and φ is the share there that does not grow. Each phase
+# also has an effect of its own. Relative to the expected cost this is linear: cost · (1 + F·β), with a normal prior on
+# β, and so it joins the least squares.
 
 Cost = tuple[float, float] | None  # k and g of a unit; None where its work is not known
 
@@ -414,8 +410,8 @@ _SHARE = 0.18  # φ
 ASSUMED_SHARE = "what does not grow with it is taken to be 18% (up to 40%) of the least"
 # Prior weight, and standard deviations of φ and of a phase's own effect.
 _SPREADS = ((0.88, 0.11, 0.015), (0.1, 0.11, 0.08), (0.02, 0.35, 0.015))
-NEXT_LEVEL = 0.2  # standard deviation of a phase without work, against the one before it
-_UNRELATED = 1.0  # and where none is before it
+NEXT_LEVEL = 0.2  # standard deviation of a phase without a known work, relative to the one before it
+_UNRELATED = 1.0  # the same if it is the first
 
 
 def costs_of(units: Sequence[Cost]) -> tuple[Array, Array, Deviations]:
@@ -449,13 +445,13 @@ def costs_of(units: Sequence[Cost]) -> tuple[Array, Array, Deviations]:
 
 
 def planned_costs(phases: Sequence[Phase], trial_work: float | None, rng: np.random.Generator) -> Array:
-    """Return what a unit of each phase costs, in one that was timed, as draws behind their point; shape (n, N + 1).
+    """Return the cost of a unit of each phase relative to a timed one, as draws behind their point; shape (n, N + 1).
 
     Args:
-        phases: of the plan.
-        trial_work: work of a step that was timed, in the measure of the phases; None where that is not known: then it
-            is taken to be the first phase's.
-        rng: of the draws.
+        phases: the phases of the plan.
+        trial_work: the work of a step that was timed, in the measure of the phases; None if unknown: then it is taken
+            to be the first phase's.
+        rng: the source of the draws.
     """
     units: list[Cost] = [phase.constant_and_growing for phase in phases]
     timed = 0

@@ -1,6 +1,6 @@
-"""Forecasts from runs: the whole of one while it runs, and a sweep of many from those that are done.
+"""Forecasts of a running training, and of a sweep of many runs from those that are done.
 
-A running training loads it: no statsmodels, and of SciPy ``scipy.special`` alone.
+A running training imports this module: no statsmodels, and only ``scipy.special`` of SciPy.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ from greenlove_tracker.vocabulary.units import kwh_from_w_s
 
 _MOST_BLOCKS = 96  # of a series; older ones are joined, which keeps a forecast at some 30 ms
 # Assumptions on the ends of epochs where none was seen.
-_HAS_ENDS = 0.3  # probability that something comes there, as a validation or a checkpoint
-_END_SHARE = 0.05  # its share of an epoch: median of a lognormal distribution,
-_END_SPREAD = 0.8  # and standard deviation of the logarithm: 95% are 1% to 24%
-# A total is off by this at least: by the clock, by what a busy machine does beside, and by what lies behind the epochs,
-# as a model that is saved.
+_HAS_ENDS = 0.3  # probability that something comes there, such as a validation or a checkpoint
+_END_SHARE = 0.05  # its share of an epoch: median of a lognormal distribution
+_END_SPREAD = 0.8  # standard deviation of its logarithm: 95% lie between 1% and 24%
+# The least error of a total: the clock, other work of the machine, and what follows the epochs, such as saving a model.
 _OUTSIDE_S = 0.015
-_OUTSIDE_BY_STARTUP = 0.02  # in the time of the start: a run that takes long to start takes long to end
-# Assumptions on the first epoch, which may be slower than the others, as where it reads its data for the first time.
+_OUTSIDE_BY_STARTUP = 0.02  # added per second of start-up: a run that takes long to start takes long to end
+# Assumptions on the first epoch, which may be slower than the others, such as when it reads its data the first time.
 _IS_COLD = 0.05  # probability that all its steps are slower
-_COLD_EXCESS = 0.05  # by this share of a warm one: median of a lognormal distribution,
-_COLD_SPREAD = 0.8  # and standard deviation of the logarithm
-_RUN_TO_RUN = 0.01  # standard deviation of an epoch's time between two runs of one training, relative;
-_RUN_TO_RUN_BY_PHASE = 0.03  # of planned phases in common
-_PHASE_TO_PHASE = 0.005  # of each phase
-# An assumption: how far a single run may be from the mean of a sweep, relative, where only one is done; the spread of
-# runs that differ in their settings is not known.
+_COLD_EXCESS = 0.05  # excess relative to a warm step: median of a lognormal distribution
+_COLD_SPREAD = 0.8  # standard deviation of its logarithm
+# Relative standard deviations between two runs of one training:
+_RUN_TO_RUN = 0.01  # of an epoch's time
+_RUN_TO_RUN_BY_PHASE = 0.03  # of the times of all planned phases together
+_PHASE_TO_PHASE = 0.005  # of each phase by itself
+# An assumption: the relative deviation of a single run from the mean of a sweep, if only one is done. How much runs
+# vary that differ in their settings is unknown.
 _SINGLE_SPREAD = 0.25
 _SEED = 0
 
@@ -79,15 +79,17 @@ def forecast_run(
 ) -> Forecast:
     """Forecast the total of a run from what it has done so far.
 
-    Time is what has passed, the remaining units at the level that ``future_mean`` expects, and the gaps between them.
-    Energy is what was used, and the remaining time at the mean power expected; the two errors are taken as independent.
+    The time is what has passed, the remaining units at the level that ``future_mean`` expects, and the gaps between
+    them. The energy is what was used, and the remaining time at the expected mean power; the two errors are taken as
+    independent.
 
     Args:
-        progress: with at least one block.
-        level: of the intervals.
-        prior: of an exploration; it counts until the run itself says more, and for nothing where the two disagree.
-        rates: for CO2e and cost; default none.
-        passed_s: since the start, the open epoch too: the run takes no less.
+        progress: the progress, with at least one block.
+        level: the level of the intervals.
+        prior: the forecast of an exploration; it counts until the run itself says more, and not at all if they
+            disagree.
+        rates: the rates for CO2e and cost; None for none.
+        passed_s: the time since the start, including the open epoch: the run takes no less.
     """
 
     def until(epochs: float) -> Forecast:
@@ -140,7 +142,7 @@ def _forecast(progress: Progress, prior: Forecast | None, level: float, passed_s
 
 
 def _no_narrower(found: Estimate, least: float, floor: float) -> Estimate:
-    """Return the estimate with ends at least so far from the point, as far as what is over lets them."""
+    """Return the estimate with both ends at least ``least`` from the point, but not below ``floor``."""
     lower = max(floor, min(found.lower, found.point - least))
     return replace(found, lower=lower, upper=max(found.upper, found.point + least))
 
@@ -148,7 +150,7 @@ def _no_narrower(found: Estimate, least: float, floor: float) -> Estimate:
 def outlook(
     progress: Progress, prior: Forecast | None, level: float
 ) -> tuple[Array, tuple[PhaseForecast, ...], Array, list[ForecastWarning]]:
-    """Return draws of the whole time, the part of each phase of the plan, draws of a unit's time, and warnings."""
+    """Return draws of the whole time, the part of each phase, draws of a unit's time, and warnings."""
     rng = np.random.default_rng(_SEED)
     given = progress.phases
     progress, interval = with_interval(progress)
@@ -195,13 +197,13 @@ def outlook(
 def _warnings(
     progress: Progress, phases: Sequence[Phase], n_seen: int, are_ends_known: bool
 ) -> Iterator[ForecastWarning]:
-    """Yield what makes a forecast of a running training worse, and what is assumed in it.
+    """Yield what makes a forecast of a running training worse, and its assumptions.
 
     Args:
-        progress: of the run.
-        phases: of its plan, as given.
-        n_seen: works of theirs that were seen.
-        are_ends_known: whether anything tells what comes at the ends of epochs.
+        progress: the progress of the run.
+        phases: the phases of its plan, as given.
+        n_seen: the number of different works that were seen.
+        are_ends_known: True if something tells what happens at the ends of epochs.
     """
     now = phase_at(phases, progress.done_units)
     works = [phase.work for phase in phases[now + 1 :]]
@@ -231,9 +233,9 @@ def _warnings(
 
 
 def _active(progress: Progress, prior: Forecast | None, rng: np.random.Generator) -> tuple[Array, list[Array], int]:
-    """Return draws of the time of all units to come, without gaps, and of each phase's; and how many works were seen.
+    """Return draws of the time of all remaining units without gaps, those of each phase, and how many works were seen.
 
-    The works are those of a plan, or of a loop that tells of them; 0 where all are alike, as far as is known.
+    The works are those of a plan, or of a loop that reports them.
     """
     blocks = progress.blocks
     phases = progress.phases
@@ -280,7 +282,7 @@ def _active(progress: Progress, prior: Forecast | None, rng: np.random.Generator
 
 
 def _done_s(progress: Progress, costs: Array) -> Array:
-    """Return the time of what is done of each phase; the first step, which is start-up, as the others in it."""
+    """Return the time of what is done of each phase; the first step, which is start-up, counts as the others."""
     active = np.array([b.active_s for b in progress.blocks])
     done = active @ (costs / np.maximum(costs.sum(axis=1, keepdims=True), 1e-300))
     blocks = progress.blocks
@@ -290,7 +292,7 @@ def _done_s(progress: Progress, costs: Array) -> Array:
 
 
 def _joined(sums: Array) -> Array:
-    """Return sums over blocks, the older blocks joined in pairs until there are few enough."""
+    """Return sums over blocks, with older blocks joined in pairs until there are few enough."""
     while len(sums) > _MOST_BLOCKS:
         pairs = min(len(sums) - _MOST_BLOCKS, len(sums) // 2)
         older = sums[: 2 * pairs].reshape(pairs, 2, -1).sum(axis=1)
@@ -334,7 +336,7 @@ def _with_earlier(plan: Regressors, progress: Progress, prior: Forecast, expecte
 def _unseen_ends(
     progress: Progress, per_unit_s: Array, prior: Forecast | None, rng: np.random.Generator
 ) -> tuple[Array, bool]:
-    """Return the time of what comes at the ends of epochs where none was seen, and whether anything tells of it."""
+    """Return the time at the ends of epochs if none was seen, and whether an earlier run tells it."""
     n_ends = progress.total_units - math.floor(progress.done_units)
     known_s = None
     if prior is not None:
@@ -346,7 +348,7 @@ def _unseen_ends(
 
 
 def _end_of_earlier(prior: Forecast, total_units: float) -> float | None:
-    """Return the time of what came at the end of an epoch of an earlier run; None where nothing tells of it."""
+    """Return the time at the end of an epoch of an earlier run; None if nothing tells it."""
     if prior.between_s is not None and prior.plan is not None:
         return prior.between_s.point / prior.plan.n_epochs
     at = prior.position
@@ -357,7 +359,7 @@ def _end_of_earlier(prior: Forecast, total_units: float) -> float | None:
 
 
 def _gaps(known: list[tuple[float, float]], total_units: float, rng: np.random.Generator) -> Array | float:
-    """Return draws of the time that comes with units that are not known yet, as with those that are."""
+    """Return draws of the gaps that come with the remaining units, as with those that were seen."""
     remaining = total_units
     has_some = False
     for units, value in known:
@@ -369,7 +371,7 @@ def _gaps(known: list[tuple[float, float]], total_units: float, rng: np.random.G
 
 
 def _mean_to_come(known: Sequence[tuple[float, float]], remaining: float, rng: np.random.Generator) -> Array:
-    """Return draws of the mean of a power or a gap over what remains, from (units, mean per unit) of what is done."""
+    """Return draws of the mean power or gap over what remains, from (units, mean per unit) of the past."""
     units, means = np.array(known).T
     units, sums = _joined(np.column_stack([units, units * means])).T
     draws = future_mean(units, sums / units, remaining, rng, may_be_cold=False)
@@ -393,17 +395,17 @@ def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: 
     """Forecast the total of ``n_runs`` further runs like those that are done.
 
     Args:
-        outcomes: what each run came to; at least one.
-        n_runs: runs of the sweep.
-        unit: of the outcomes.
-        level: of the interval.
+        outcomes: the total of each run that is done; at least one.
+        n_runs: the number of further runs.
+        unit: the unit of the outcomes.
+        level: the level of the interval.
     """
     total = sum_to_come(n_runs, outcomes, _SINGLE_SPREAD, np.random.default_rng(_SEED))
     return estimate_about(total, level, unit)
 
 
 def sweep_warnings(n_done: int) -> list[ForecastWarning]:
-    """Return what makes the forecast of a sweep worse, from how many runs it was made."""
+    """Return what makes the forecast of a sweep worse, from the number of runs that are done."""
     if n_done != 1:
         return []
     return [

@@ -1,7 +1,7 @@
-"""Evaluations, and what else comes at intervals: when, and what is known of its length.
+"""Evaluations, and what else comes at intervals: when they come, and how long they take.
 
-A plan names evaluations, or the run shows them: what came twice or more at one interval is taken to go on so.
-Checkpoints that a plan names beside evaluations are gaps as all others.
+Either a plan names evaluations, or the run shows them: what came twice or more at one interval is expected to go on.
+Checkpoints that a plan names beside evaluations are treated as other gaps.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, Forecas
 from greenlove_tracker.vocabulary.phases import Phase, pauses_between, spans
 
 # Assumptions, named where they count. An evaluation of unknown length, as a share of the training between two:
-_UNKNOWN_SHARE = 0.15  # median of a lognormal distribution,
-_UNKNOWN_SPREAD = 1.1  # and the standard deviation of the logarithm: 95% between 1.7% and 130%
-TOLD_SPREAD = 0.1  # relative, of an evaluation whose length the plan says
-_PRIOR_SPREAD = 0.03  # and of one that an earlier run took
+_UNKNOWN_SHARE = 0.15  # median of a lognormal distribution
+_UNKNOWN_SPREAD = 1.1  # standard deviation of its logarithm: 95% lie between 1.7% and 130%
+TOLD_SPREAD = 0.1  # relative standard deviation of an evaluation whose length the plan says
+_PRIOR_SPREAD = 0.03  # the same for one that an earlier run timed
 _ENOUGH = 2  # evaluations that were seen count alone; the first one may be cold
 _MOST_SEEN = 48  # evaluations that are told apart; earlier ones are left out
 _LEAST_EXCESS = 0.02  # of the block
-# What nobody planned is told from noise by a gap between the longer blocks and the others:
-_CLEAR = 2.0  # times the range of the others, at least
-_ALIKE = 1.5  # the longest of two longer ones, in the shorter's excess; of three or more a checkpoint may be with some:
-_ALIKE_OF_MANY = 4.0
-_FEWEST_USUAL = 2  # blocks without
-_FEW = 0.2  # of all: the quantile that a pause without it has
-_FEWEST_BEFORE = 4  # where from one on all are longer
-_SURE = 4  # so many came at one interval that nobody need be told
+# A pause that no plan names is told from noise by the gap between the longer blocks and the others:
+_CLEAR = 2.0  # the gap is at least so many times the range of the others
+_ALIKE = 1.5  # largest ratio of the excesses of two longer blocks
+_ALIKE_OF_MANY = 4.0  # the same of three or more, some of which may contain a checkpoint too
+_FEWEST_USUAL = 2  # blocks without such a pause, at least
+_FEW = 0.2  # quantile of all pauses that stands for one without
+_FEWEST_BEFORE = 4  # blocks before, at least, if all blocks from one on are longer
+_SURE = 4  # after so many at one interval no warning is needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class PlannedPauses:
     """The evaluations of a plan.
 
     Attributes:
-        future_s: draws of the time of all that are still to come.
+        future_s: draws of the time of all that remain.
         gaps: (units, time per unit) of the other gaps that were seen.
-        evaluation_s: draws of one evaluation, in the first phase that has some; None where that is not known.
-        phases: of the plan.
-        n_future: evaluations that are still to come.
-        is_length_known: whether one was seen, or its length told; else it is assumed.
+        evaluation_s: draws of one evaluation, in the first phase that has some; None if unknown.
+        phases: the phases of the plan.
+        n_future: the number of evaluations that remain.
+        is_length_known: True if one was seen or its length told; otherwise it is assumed.
     """
 
     future_s: Array
@@ -57,7 +57,7 @@ class PlannedPauses:
     is_length_known: bool
 
     def of_phase(self, i: int, level: float) -> tuple[Estimate | None, int]:
-        """Return what an evaluation of a phase takes, where that is known, and how many it has."""
+        """Return the time of one evaluation of a phase, if known, and how many it has."""
         n = pauses_between(self.phases, *spans(self.phases)[i], "eval")
         if self.evaluation_s is None or not n:
             return None, n
@@ -65,7 +65,7 @@ class PlannedPauses:
 
 
 def eval_ratios(phases: Sequence[Phase]) -> list[float]:
-    """Return what an evaluation of each phase takes, in that of the first phase whose plan says its length."""
+    """Return the length of each phase's evaluation relative to the first phase whose plan says it."""
     first = None
     ratios = []
     for phase in phases:
@@ -78,7 +78,7 @@ def eval_ratios(phases: Sequence[Phase]) -> list[float]:
 
 
 def _count(progress: Progress, begin: float, end: float) -> float:
-    """Return the evaluations that follow the units from one to another, each by its ratio."""
+    """Return the number of evaluations between two units, each weighted by its ratio."""
     phases = progress.phases
     count = 0.0
     for (first, last), ratio in zip(spans(phases), eval_ratios(phases), strict=True):
@@ -87,9 +87,10 @@ def _count(progress: Progress, begin: float, end: float) -> float:
 
 
 def _positions(progress: Progress) -> tuple[Array, Array]:
-    """Return from which unit to which each block holds the pauses behind them.
+    """Return the units from which to which each block contains the pauses.
 
-    Epochs are followed by their gap. A block of steps ends with its last step, and a pause behind that is in the next.
+    Epochs are followed by their gap. A block of steps ends with its last step; a pause behind that is in the next
+    block.
     """
     units = np.array([block.units for block in progress.blocks], dtype=float)
     done = progress.done_units
@@ -105,9 +106,9 @@ class Interval:
 
     Attributes:
         every: units from one to the next.
-        first: units that were done before the first.
-        extra_s: median of what it took.
-        blocks: that hold one each.
+        first: units before the first one.
+        extra_s: its median length.
+        blocks: the blocks that contain one each.
     """
 
     every: int
@@ -117,10 +118,10 @@ class Interval:
 
 
 def with_interval(progress: Progress) -> tuple[Progress, Interval | None]:
-    """Return the progress with evaluations at the interval that the run shows in its plan, and that interval.
+    """Return the progress with the interval that the run shows added to its plan, and that interval.
 
-    Those that a loop counted into the time of an epoch become its pause. None, and the progress as it is, where the
-    plan names evaluations, or nothing comes at one interval.
+    Time that a loop counted into its epochs becomes their pause. Return the progress unchanged and None if the plan
+    names evaluations, or if nothing comes at one interval.
     """
     closed = [block for block in progress.blocks if block.between_s is not None]
     if any(phase.eval_every for phase in progress.phases) or len(closed) < 2 * _FEWEST_USUAL:
@@ -153,7 +154,7 @@ def with_interval(progress: Progress) -> tuple[Progress, Interval | None]:
 
 
 def _usual(rates: Array) -> Array:
-    """Return what a unit takes around each block without what comes at intervals: the second least of five."""
+    """Return the usual time of a unit around each block, without pauses: the second least of five."""
     n = len(rates)
     width = min(5, n)
     second_least = np.sort(np.lib.stride_tricks.sliding_window_view(rates, width), axis=1)[:, 1]
@@ -162,11 +163,11 @@ def _usual(rates: Array) -> Array:
 
 
 def _interval(begins: Array, ends: Array, excess_s: Array, least_s: float) -> Interval | None:
-    """Return the interval of the blocks that are longer than all others by far; None where they have none.
+    """Return the interval of the blocks that are clearly longer than all others; None if there is none.
 
-    The place in a block of many units is not known: of the intervals that put one into each of these blocks, and none
-    behind, that which does so from the most first units. Two may be equally far apart by chance, so they count only at
-    whole intervals from the start, or one unit behind.
+    The place within a block of many units is unknown. Of the intervals that put one pause into each of these blocks and
+    none after them, take the one that allows the most first units. Two pauses may be equally far apart by chance, so
+    they count only at whole intervals from the start, or one unit later.
     """
     longer = _longer(excess_s, least_s)
     if longer is None:
@@ -195,7 +196,7 @@ def _interval(begins: Array, ends: Array, excess_s: Array, least_s: float) -> In
 
 
 def _longer(excess_s: Array, least_s: float) -> list[int] | None:
-    """Return the blocks that are longer than all others by far; None where there are not two such."""
+    """Return the blocks that are clearly longer than all others; None if there are not two."""
     order = np.argsort(excess_s)
     ordered = excess_s[order]
     gaps = np.diff(ordered)[_FEWEST_USUAL - 1 : len(ordered) - _FEWEST_USUAL]  # so that two remain on either side
@@ -213,13 +214,13 @@ def _longer(excess_s: Array, least_s: float) -> list[int] | None:
 def planned_pauses(
     progress: Progress, unit_s: Sequence[float], prior: Forecast | None, rng: np.random.Generator
 ) -> PlannedPauses | None:
-    """Return what is known of the evaluations of the plan; None where it names none.
+    """Return what is known of the evaluations of the plan; None if it names none.
 
     Args:
-        progress: whose phases name them.
-        unit_s: time of a unit in each phase, expected.
-        prior: of an earlier run of the same training.
-        rng: of the draws.
+        progress: the progress, whose phases name them.
+        unit_s: the expected time of a unit in each phase.
+        prior: the forecast of an earlier run of the same training.
+        rng: the source of the draws.
     """
     if not any(phase.eval_every for phase in progress.phases):
         return None
@@ -245,7 +246,7 @@ def planned_pauses(
 
 
 def _seen(progress: Progress) -> tuple[list[float], list[tuple[float, float]]]:
-    """Return the lengths of evaluations that were seen, and the gaps without them by units."""
+    """Return the lengths of the evaluations that were seen, and the gaps without them, by units."""
     seen = []
     free = []
     for begin, end, block in zip(*_positions(progress), progress.blocks, strict=True):
@@ -270,7 +271,7 @@ def _seen(progress: Progress) -> tuple[list[float], list[tuple[float, float]]]:
 
 
 def _told_length(progress: Progress, prior: Forecast | None) -> tuple[float, float] | None:
-    """Return the length of an evaluation that the plan or an earlier run says, and its relative deviation."""
+    """Return the length of an evaluation by the plan or an earlier run, and its relative deviation."""
     for phase in progress.phases:
         if phase.eval_s is not None:
             return phase.eval_s, TOLD_SPREAD
@@ -286,7 +287,7 @@ def _told_length(progress: Progress, prior: Forecast | None) -> tuple[float, flo
 def _length(
     seen_s: Sequence[float], n_future: float, told: tuple[float, float] | None, rng: np.random.Generator
 ) -> Array | None:
-    """Return draws of the mean length of those that come: as those that were seen, else as was told."""
+    """Return draws of the mean length of the evaluations ahead: like those that were seen, else as told."""
     if len(seen_s) >= _ENOUGH or (seen_s and told is None):
         known = np.array(seen_s)
         return np.asarray(np.maximum(0.0, future_mean(np.ones(len(known)), known, max(1.0, n_future), rng)[0]))
@@ -297,7 +298,7 @@ def _length(
 
 
 def _assumed_length(progress: Progress, unit_s: Sequence[float], done: float, rng: np.random.Generator) -> Array:
-    """Return draws of the length of an evaluation of which nothing is known, from the training between two."""
+    """Return draws of an evaluation's assumed length, a share of the training between two."""
     between_s = 0.0
     for (_, end), phase, seconds in zip(spans(progress.phases), progress.phases, unit_s, strict=True):
         if phase.eval_every is not None and pauses_between(progress.phases, done, end, "eval"):
@@ -309,7 +310,7 @@ def _assumed_length(progress: Progress, unit_s: Sequence[float], done: float, rn
 def pause_warnings(
     progress: Progress, pauses: PlannedPauses | None, interval: Interval | None
 ) -> Iterator[ForecastWarning]:
-    """Yield what is assumed of evaluations, and what is taken to come at the interval that a run shows."""
+    """Yield what is assumed of evaluations, and what is expected at the interval that a run shows."""
     unit = "step" if progress.is_in_steps else "epoch"
     if pauses is not None and pauses.n_future and not pauses.is_length_known:
         first = int(progress.done_units)

@@ -1,10 +1,10 @@
-"""Ratios of what arms of a comparison take, with their intervals, and what these say.
+"""Ratios between the arms of a comparison, with their intervals, and verdicts on them.
 
-The model: the logarithm of a trial's value is the sum of its block, of its arm, of a drift in proportion to its
-position, and of noise with one variance for all arms. Beside the blocks only the drift within them can be told from
-them, so that is what is fitted: one slope over the position within a block. In mirrored blocks (A B B A) it is
-orthogonal to the arms. Least squares; blocks as in Montgomery, Design and Analysis of Experiments, ch. 4; the ratio is
-exp of a difference of arms, and its interval that of Student's t. docs/method/comparisons.md shows how often they hold.
+The model: the logarithm of a trial's value is the sum of its block, its arm, a drift in proportion to its position, and
+noise with one variance for all arms. Only the drift within blocks can be told from the blocks, so one slope over the
+position within a block is fitted. In mirrored blocks (A B B A) it is orthogonal to the arms. The fit is by least
+squares; blocks as in Montgomery, Design and Analysis of Experiments, ch. 4; the ratio is exp of a difference of arms,
+with Student's t interval. docs/method/comparisons.md shows how often the intervals hold.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _CLOCK_S = 1e-6  # steps of the times that are compared: no trial is known bette
 _LEAST_DRIFT_FREEDOM = 3  # degrees of freedom that a drift must leave: below, its one costs more than it removes
 _MOST_INFLATION = 1.5  # of an arm's variance by the drift: more, and arms that ran one after the other are the drift
 _ROUNDS = 40  # until the degrees of freedom and the trials that they need agree
-_MOST_FACTOR = 1e4  # of a budget: a longer one is no advice
-_LEAST_LONGER = 1.5  # times what was spent: it was too short, even where by the point it was long enough
+_MOST_FACTOR = 1e4  # on the trials; more is no useful advice
+_LEAST_LONGER = 1.5  # an advised budget relative to the one that was too short, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,13 @@ class RatioFit:
     """The fit to the trials of a comparison.
 
     Attributes:
-        ratios: of each arm to the baseline, by name; each interval holds for itself, not for all arms at once.
-        standard_errors: of the logarithm of each ratio.
-        residual_cv: coefficient of variation of one trial that is left after arm, block and drift.
-        degrees_of_freedom: of that.
-        n_trials: that had a value.
-        n_blocks: of them.
+        ratios: the ratio of each arm to the baseline, by name; each interval holds for itself, not for all arms at
+            once.
+        standard_errors: the standard error of the logarithm of each ratio.
+        residual_cv: the coefficient of variation of one trial that is left after arm, block and drift.
+        degrees_of_freedom: the degrees of freedom of the residuals.
+        n_trials: the trials that had a value.
+        n_blocks: their blocks.
         build_cv: as ``fit_ratios`` was given it; it is in the intervals, and not in ``standard_errors``.
     """
 
@@ -66,16 +67,17 @@ def fit_ratios(
     """Fit the ratio of each arm to the baseline.
 
     Args:
-        trials: of all arms.
-        value: of a trial, above zero, as its time a sample; one without a value (None) is left out.
-        baseline: name of the arm that the others are divided by.
-        level: of the intervals.
-        build_cv: coefficient of variation between the ratios of arms that are built anew, which no trial of one build
-            shows; the widths add as those of independent errors do.
+        trials: the trials of all arms.
+        value: a function that returns the value of a trial, above zero, such as its time per sample; a trial without
+            one (None) is left out.
+        baseline: the name of the arm that the others are divided by.
+        level: the level of the intervals.
+        build_cv: the coefficient of variation between ratios of arms that are built anew, which trials of one build do
+            not show; it is added to the intervals in quadrature.
 
     Returns:
-        The fit; None without a value of the baseline or of any other arm, or where too few are left to show any noise.
-        An arm is missing in it that was in no block with the baseline, nor with an arm that was.
+        The fit; None without a value of the baseline or of any other arm, or if too few are left to show any noise.
+        It lacks arms that share no block with the baseline, nor with an arm that does.
     """
     known = [(trial, x) for trial in trials if (x := value(trial)) is not None and math.isfinite(x) and x > 0]
     compared = _connected([trial for trial, _ in known], baseline)
@@ -109,10 +111,10 @@ def fit_ratios(
 
 
 def verdict_of(ratio: Estimate | None, worth_having: float = WORTH_HAVING) -> Verdict:
-    """Return what a ratio says; "no measurable difference" is an answer, "too short to tell" is none yet.
+    """Return what a ratio says; "no measurable difference" is an answer, "too short to tell" is not yet one.
 
     Args:
-        ratio: to the baseline; None where nothing could be fitted.
+        ratio: the ratio to the baseline; None if nothing could be fitted.
         worth_having: the smallest effect of interest, as a share.
     """
     if ratio is None:
@@ -128,17 +130,17 @@ def verdict_of(ratio: Estimate | None, worth_having: float = WORTH_HAVING) -> Ve
 
 
 def budget_needed_s(fit: RatioFit, arm: str, n_trials: int, spent_s: float, *, prepared_s: float = 0.0) -> float:
-    """Return the budget at which a difference as large as the one found would be told from none in 9 of 10 cases.
+    """Return the budget at which a difference as large as the one found would be detected in 9 of 10 cases.
 
     Args:
-        fit: of the trials.
-        arm: its name.
-        n_trials: of all arms together.
-        spent_s: on them and on all that goes with them.
+        fit: the fit to the trials.
+        arm: the name of the arm.
+        n_trials: the number of trials of all arms.
+        spent_s: the time of the trials and of all that goes with them.
         prepared_s: the part of it that is spent once, however many trials follow.
 
     Returns:
-        Seconds, rounded up to what a person would write, as 300 or 1200; infinite where no budget is advised.
+        Seconds, rounded up as a person would write them, such as 300 or 1200; infinite if no budget is advised.
     """
     factor = times_the_trials(fit, arm)
     if math.isinf(factor):
@@ -148,13 +150,13 @@ def budget_needed_s(fit: RatioFit, arm: str, n_trials: int, spent_s: float, *, p
 
 
 def times_the_trials(fit: RatioFit, arm: str) -> float:
-    """Return how many times the trials would tell a difference as large as the one found, in 9 of 10 cases.
+    """Return the factor on the number of trials that would detect the difference found in 9 of 10 cases.
 
-    An interval that excludes no difference in so many cases needs t and z standard errors. A difference smaller than
-    the smallest one of interest is not looked for: where that could be found, "no measurable difference" can be said.
+    An interval that excludes no difference in so many cases needs t and z standard errors. A difference below the
+    smallest one of interest is not searched for: once that could be found, "no measurable difference" can be said.
 
     Returns:
-        1 or more; infinite where it is more than anybody would run.
+        1 or more; infinite if it is more than anybody would run.
     """
     ratio = fit.ratios[arm]
     error = fit.standard_errors[arm]
@@ -173,7 +175,7 @@ def times_the_trials(fit: RatioFit, arm: str) -> float:
 
 
 def rounded_budget_s(seconds: float) -> float:
-    """Return a budget no shorter, as a person writes it: 1, 2, 3, 5, 10, 20, 30 minutes, 1, 2, 3, 5, 10 hours …."""
+    """Round a budget up as a person writes it: 1, 2, 3, 5, 10, 20, 30 min, then 1, 2, 3, 5, 10, … h."""
     hours = [n * 10.0**power for power in range(15) for n in (1, 2, 3, 5)]
     nice_s = [60.0 * n for n in (1, 2, 3, 5, 10, 20, 30)]
     nice_s += [3600.0 * n for n in hours]
@@ -181,7 +183,7 @@ def rounded_budget_s(seconds: float) -> float:
 
 
 def _design_of(trials: Sequence[ArmTrial], baseline: str) -> tuple[Array, dict[str, int]]:
-    """Return the columns of blocks, arms, and the drift if there is room for it; and the column of each other arm."""
+    """Return the columns of blocks, arms and, with room for it, the drift; and the column of each arm."""
     arms = [arm for arm in dict.fromkeys(trial.arm for trial in trials) if arm != baseline]
     blocks = sorted({trial.block for trial in trials})
     rows = [[*(t.block == block for block in blocks), *(t.arm == arm for arm in arms)] for t in trials]

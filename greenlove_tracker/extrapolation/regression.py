@@ -1,13 +1,13 @@
-"""A line, or a power law, through the trials' means by least squares, and what it says of a run still to come.
+"""A line, or a power law, fitted to the trials' means by least squares, and its prediction of a future run.
 
 A trial of m batches has the mean ``a + b (m - c)``, with a relative error of standard deviation σ, the same for all. c
-is the mean size by weight, which makes the two coefficients independent. statsmodels fits them; σ² has a scaled inverse
-χ² prior worth two trials (Gelman et al., Bayesian Data Analysis, 2013, §14.8), without which a handful of trials would
-hardly limit it. An epoch costs neither less than nothing for its start nor for a batch: so 0 ≤ b ≤ a/c.
+is the weighted mean size, which makes the two coefficients independent. statsmodels fits them; σ² has a scaled inverse
+χ² prior worth two trials (Gelman et al., Bayesian Data Analysis, 2013, §14.8), since a handful of trials would hardly
+limit it. Neither the start of an epoch nor a batch costs less than nothing: so 0 ≤ b ≤ a/c.
 
-σ² = τ² + v: v is the variance of a trial's mean by the noise of its epochs, which averages out over a run; τ² is left,
-the variance from trial to trial (a one-way model of random effects: Searle et al., Variance Components, 1992, §3.5).
-The run comes later than the trials, and differs from them by more than they do from each other: by τ √(1 + 1.5²).
+σ² = τ² + v: v is the variance of a trial's mean from the noise of its epochs, which averages out over a run; τ² is the
+variance between trials (a one-way model of random effects: Searle et al., Variance Components, 1992, §3.5). The run
+comes later than the trials, and differs from them by more than they do from each other: by τ √(1 + 1.5²).
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from greenlove_tracker.vocabulary.forecasting import (
 )
 
 # Chosen on the recorded trainings of even number, and scored on the others (benchmarks/tables/forecasts.md).
-_PRIOR_TRIALS = 2.0  # the weight of the prior of σ², in trials
-SCATTER = 0.005  # the σ that it expects beside the noise within trials,
-_ALIKE = 1.5  # and how much of that noise's variance: of epochs with an autocorrelation of 0.2, which are alike
+_PRIOR_TRIALS = 2.0  # weight of the prior of σ², in trials
+SCATTER = 0.005  # σ that the prior expects beside the noise within trials
+_ALIKE = 1.5  # factor on that noise's variance: neighbouring epochs correlate by 0.2
 _RUN_TO_RUN = 1.5  # standard deviation of a run beside the trials, in τ
-_POSSIBLE_FIXED_SHARE = 0.3  # of an epoch of the one size there is: a cost that does not grow with the data
+_POSSIBLE_FIXED_SHARE = 0.3  # with a single size: the largest share of an epoch that may not grow with the data
 # Of cold epochs:
 _LEAST_EPOCHS = 4  # fewer cannot be told apart into cold and warm
-_COLD_P_VALUE = 0.01  # that an epoch as slow as this one is warm
-_CLEARLY_SLOWER = 1.5  # times the excess of any warm epoch of all trials
+_COLD_P_VALUE = 0.01  # probability that a warm epoch is as slow as this one
+_CLEARLY_SLOWER = 1.5  # a cold epoch's excess relative to that of any warm epoch of all trials
 _P_VALUE = 0.02  # a linear loop is falsely called curved in 2% of the cases
 # Of the check on the largest size, and of what is said of trials:
-_TAIL = 0.005  # on either side of the others' forecast, that the largest size must not lie in
-_MOST_OFF = 1.5  # a largest size that is off by this factor is not predicted, however wide the interval
+_TAIL = 0.005  # the largest size must not lie in this tail, on either side, of the others' forecast
+_MOST_OFF = 1.5  # nor off by this factor, however wide the interval
 _FAR = 50.0  # extrapolating over more than this multiple of the largest trial
 _VAGUE = 1.0  # a relative width above which, ±50%, a forecast is not to be relied on
-_SCATTER = 2.0  # times as long: trials of one size that differ by so much might be of two machines
+_SCATTER = 2.0  # trials of one size whose times differ by this factor might be of two machines
 # Assumptions of a power law, standard deviations on the logarithmic scale.
 _RUN_DEVIATION = 0.08  # of a whole run from what samples show
-_EXPONENT_DRIFT = 0.15  # of the exponent, over each e-fold that it is extended by
+_EXPONENT_DRIFT = 0.15  # of the exponent, per e-fold of extrapolation
 _RANGE = 10.0  # sizes under the largest by more than this factor are left out: what is fixed bends a power law there
 _POWER_VAGUE = 3.0  # times the forecast, above which the upper end of a power law is no help
 _MOST_LOG = 300.0  # of a time in s, either way: far beyond any sense, and still a number whose square is one
@@ -64,15 +64,15 @@ _MOST_LOG = 300.0  # of a time in s, either way: far beyond any sense, and still
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """The trials as the fit takes them, one entry a trial.
+    """The trials as the fit takes them, one entry per trial.
 
     Attributes:
         m: batches of an epoch, or tokens; shape (n,).
         warm_s: times of the warm epochs.
         mean_s: their mean; shape (n,).
-        cold_excess_s: time beyond that of warm epochs, of each trial that has cold ones.
-        mean_variance: relative variance of a trial's mean by the scatter of its epochs; the mean of all trials.
-        goes_by_tokens: whether ``m`` counts tokens.
+        cold_excess_s: the time beyond that of warm epochs, for each trial that has cold ones.
+        mean_variance: relative variance of a trial's mean from the scatter of its epochs; the mean of all trials.
+        goes_by_tokens: True if ``m`` counts tokens.
     """
 
     m: Array
@@ -84,11 +84,11 @@ class Observations:
 
     @property
     def n_sizes(self) -> int:
-        """Different sizes."""
+        """The number of different sizes."""
         return len(np.unique(self.m))
 
     def run_variance(self, plan: TrainingPlan) -> float:
-        """Return the relative variance of a run's mean by the noise within it, which averages out over a long one."""
+        """Return the relative variance of a run's mean from its own noise; small for a long run."""
         trial_batches = np.mean([m * len(epochs_s) for m, epochs_s in zip(self.m, self.warm_s, strict=True)])
         return self.mean_variance * float(trial_batches) / (plan.n_epochs * self.epoch_of(plan))
 
@@ -96,7 +96,7 @@ class Observations:
         """Return the batches, or tokens, of one epoch of the plan.
 
         Raises:
-            UsageError: where those are fewer tokens than any trial's, which a fit says nothing of.
+            UsageError: if it has fewer tokens than every trial, about which a fit says nothing.
         """
         m = float(plan.batches_per_epoch)
         if self.goes_by_tokens:
@@ -111,11 +111,11 @@ class Observations:
 
 
 def observe(trials: Sequence[Trial], plan: TrainingPlan) -> Observations:
-    """Cut the cold epochs off, and take each trial's mean.
+    """Cut off the cold epochs, and take each trial's mean.
 
     Args:
         trials: at least one.
-        plan: the whole training; it says by its ``tokens_per_step`` that the cost goes by tokens.
+        plan: the whole training; if it has ``tokens_per_step``, the cost is proportional to tokens.
     """
     goes_by_tokens = plan.tokens_per_step is not None and all(t.tokens_per_epoch is not None for t in trials)
     if goes_by_tokens:
@@ -147,12 +147,12 @@ def observe(trials: Sequence[Trial], plan: TrainingPlan) -> Observations:
 def cold_epochs_of(trials: Sequence[Sequence[float]]) -> list[int]:
     """Return how many epochs at the beginning of each trial are cold, from all trials together.
 
-    A spike at the beginning of one trial is no cold start where spikes of its size are in the middle of others: a
-    trial's cut stands only where its cold epochs are slower than any warm epoch of all trials by half as much again,
-    each relative to its own trial's median.
+    A spike at the beginning of one trial is no cold start if other trials have spikes of its size in the middle. So a
+    cut stands only if the cold epochs are slower than every warm epoch of all trials by half as much again, each
+    relative to the median of its own trial.
 
     Args:
-        trials: the epochs of each trial in s.
+        trials: the times of each trial's epochs in s.
     """
     proposed = []
     for times_s in trials:
@@ -170,17 +170,17 @@ def cold_epochs(durations_s: Sequence[float]) -> int:
     """Return how many epochs at the beginning of one trial are cold.
 
     The marginal standard error rule (MSER: White, "An effective truncation heuristic for bias reduction in
-    simulation output", Simulation 69(6), 1997) proposes where to cut: at the d of the first half that makes
-    variance / (n - d) of the rest smallest. Being a minimum over noise it cuts too much; so cold are only the first of
-    them, as long as each is slower than the warm ones, by Student's t for a new observation at p < 0.01, corrected for
-    the number of epochs that were tested. A slow epoch after one that was not is a spike: cut off as cold, it would
-    be missing from every epoch to come.
+    simulation output", Simulation 69(6), 1997) proposes the cut: the d of the first half that minimises
+    variance / (n - d) of the rest. As a minimum over noise it cuts too much. So only the first of these count as cold,
+    as long as each is slower than the warm ones, by Student's t for a new observation at p < 0.01, corrected for the
+    number of epochs tested. A slow epoch after one that was not is a spike: cut off as cold, it would be missing from
+    every epoch to come.
 
     Args:
-        durations_s: time of each epoch, in order; shape (n,).
+        durations_s: the time of each epoch, in order; shape (n,).
 
     Returns:
-        0 where none is, or where there are too few epochs to tell.
+        The number; 0 if none is cold, or if there are too few epochs to tell.
     """
     y = np.asarray(durations_s, dtype=float)
     n = len(y)
@@ -196,7 +196,7 @@ def cold_epochs(durations_s: Sequence[float]) -> int:
 
 
 def variance_of_mean(epochs_s: Sequence[float]) -> float:
-    """Return the relative variance of the mean of a trial's epochs, or of a run's; 0 where there is a single one."""
+    """Return the relative variance of the mean over a trial's, or a run's, epochs; 0 for a single one."""
     n = len(epochs_s)
     if n < 2:
         return 0.0
@@ -207,15 +207,15 @@ def variance_of_mean(epochs_s: Sequence[float]) -> float:
 
 
 def weighted_fit(m: Array, values: Array) -> tuple[Any, float]:
-    """Fit by least squares with weights 1/ŷ², iterated three times: noise is in proportion to the time.
+    """Fit by least squares with weights 1/ŷ², iterated three times: the noise is proportional to the time.
 
     Args:
         m: batches, or tokens, of each trial; shape (n,).
         values: steady mean of each trial; shape (n,).
 
     Returns:
-        The statsmodels result, with the line's value at the mean size and its slope, and that size. One size alone has
-        no slope.
+        The statsmodels result, with the line's value at the mean size and its slope, and that size. With one size alone
+        there is no slope.
     """
     has_slope = len(np.unique(m)) > 1
     fitted = values
@@ -233,13 +233,13 @@ def weighted_fit(m: Array, values: Array) -> tuple[Any, float]:
 
 @dataclass(frozen=True, slots=True)
 class CostLine:
-    """What epochs may cost, as draws of which the first is the fit itself.
+    """The possible costs of an epoch, as draws; the first is the fit itself.
 
     Attributes:
-        per_epoch: besides its batches.
-        per_batch: or per token.
-        of_run: how much a run takes of what the line says.
-        degrees_of_freedom: trials less coefficients.
+        per_epoch: the cost beside the batches.
+        per_batch: the cost of a batch, or of a token.
+        of_run: a run's cost relative to the line.
+        degrees_of_freedom: trials minus coefficients.
     """
 
     per_epoch: Array
@@ -248,11 +248,11 @@ class CostLine:
     degrees_of_freedom: int
 
     def mean(self, m: float) -> Array:
-        """Return the mean of epochs of ``m`` batches, without what a single run is off."""
+        """Return the mean cost of epochs of ``m`` batches, without the deviation of a single run."""
         return self.per_epoch + m * self.per_batch
 
     def total(self, plan: TrainingPlan, m: float) -> Array:
-        """Return the sum over a plan's epochs, of ``m`` batches each; one only begun is started all the same."""
+        """Return the sum over a plan's epochs of ``m`` batches each; a partial epoch pays its start in full."""
         return (plan.n_starts * self.per_epoch + plan.n_epochs * m * self.per_batch) * self.of_run
 
 
@@ -263,10 +263,10 @@ def fit_line(
 
     Args:
         m: batches of each trial (or tokens); shape (n,).
-        values: mean of each, in s or kWh; shape (n,).
-        mean_variance: relative variance of a mean by the noise within its trial.
-        run_variance: of the run's mean, by the noise within the run.
-        scatter: of the prior of σ; the default is that of time.
+        values: the mean of each, in s or kWh; shape (n,).
+        mean_variance: relative variance of a mean from the noise within its trial.
+        run_variance: relative variance of the run's mean from the noise within the run.
+        scatter: the prior's expectation of σ; the default is that of time.
     """
     fit, centre = weighted_fit(m, values)
     rng = np.random.default_rng(0)  # the same draws always
@@ -297,8 +297,8 @@ def backtest(observations: Observations) -> tuple[float, float] | None:
     """Forecast the largest size from the others.
 
     Returns:
-        The relative error, more than -1, and the factor that it is off by, either way: 1 where that is no more than
-        their own prediction interval of 99% allows, and no factor of 1.5. None with fewer than two smaller sizes.
+        The relative error, more than -1, and the factor that it is off by, either way; the factor is 1 if the error is
+        within their own 99% prediction interval and below a factor of 1.5. None with fewer than two smaller sizes.
     """
     m = observations.m
     mean_s = observations.mean_s
@@ -320,7 +320,7 @@ def backtest(observations: Observations) -> tuple[float, float] | None:
 
 
 def curvature(m: Array, mean_s: Array) -> float | None:
-    """Return the p-value of the m² term in a weighted quadratic, where it is below 2%; None with fewer than four sizes.
+    """Return the p-value of the m² term in a weighted quadratic if it is below 2%; None with under four sizes.
 
     Args:
         m: batches of each trial; shape (n,).
@@ -345,10 +345,10 @@ def line_warnings(
     """Yield what makes a forecast by the line worse.
 
     Args:
-        observations: the trials as the line was fitted to them.
-        plan: of the forecast.
-        width: of the interval, relative, without what a plan's work may cost.
-        backtested: how well the others foresee the largest size.
+        observations: the trials that the line was fitted to.
+        plan: the plan that is forecast.
+        width: the relative width of the interval, without the uncertainty of the plan's work.
+        backtested: how well the other sizes predict the largest one.
     """
     m = observations.m
     mean_s = observations.mean_s
@@ -398,16 +398,17 @@ def power_law(
 ) -> tuple[Estimate, float, int, ForecastWarning]:
     """Fit ``log(time of an epoch) = a + b · log(size)`` by least squares and predict the plan's epochs.
 
-    The interval is that of statsmodels for one new observation, in logarithms, multiplied by the number of epochs: what
-    differs from run to run does not average out over them. An error of the law itself is added, an assumption:
-    exponents change where a cache or the memory is full (benchmarks/tables/exploration.md shows by how much they did).
-    Sizes under a tenth of the largest are left out, where three others remain.
+    The interval is that of statsmodels for one new observation, in logarithms, multiplied by the number of epochs: the
+    variation between runs does not average out over them. An error of the law itself is added as an assumption:
+    exponents change once a cache or the memory is full (benchmarks/tables/exploration.md shows by how much they did).
+    Sizes under a tenth of the largest are left out if three others remain.
 
     Returns:
-        The time of the plan, what is exceeded with a probability of 1%, degrees of freedom, and how far it is extended.
+        The time of the plan, the time exceeded with a probability of 1%, degrees of freedom, and a warning that says
+        how far the law is extended.
 
     Raises:
-        UsageError: with fewer than three sizes, or where the trials contradict each other beyond any number.
+        UsageError: with fewer than three sizes, or if the trials contradict each other beyond any number.
     """
     sizes = observations.m
     mean_s = observations.mean_s

@@ -1,9 +1,9 @@
-"""Logged runs compared with others: the ratios of what they took, with intervals, and what else was not the same.
+"""Logged runs compared: the ratios of what they took, with intervals, and what else differed between them.
 
-The model is that of trials (``ratios.py``), without blocks: nobody ran them in turns. Where the runs of several groups
-happen to lie between each other in time, a drift over their order is fitted too; where one group ran after the other it
-cannot be told from the difference between them, and is not. Of one run each nothing shows how much a run differs
-from the next: then the noise of the epochs is taken, and for the rest the assumption that forecasts make.
+The model is that of trials (``ratios.py``) without blocks, since nobody ran them in turns. If the runs of several
+groups happen to alternate in time, a drift over their order is fitted too; if one group ran after the other, a drift
+cannot be told from the difference between them, and none is fitted. With one run per group, nothing shows how much runs
+vary: then the noise of the epochs is used, and for the rest the assumption that forecasts make.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from greenlove_tracker.vocabulary.records import COMPONENTS, EpochRecord, joined
 from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 
 _LEAST_WARM_EPOCHS = 3  # of a run: fewer show no noise of their own
-_LEAST_KNOWN_SHARE = 0.5  # of a run's epochs: one that was interrupted may lack the energy of an epoch
-_MOST_RUNS = 1000  # that anybody would run of each
-# Assumptions on how much runs of one code differ, relative.
-_TAU = 0.02  # the median
-_MOST_TAU = 0.5  # the most
+_LEAST_KNOWN_SHARE = 0.5  # of a run's epochs; an interrupted one may lack the energy of an epoch
+_MOST_RUNS = 1000  # of each group; more are not advised
+# Assumptions on the relative variation between runs of one code:
+_TAU = 0.02  # its median
+_MOST_TAU = 0.5  # its maximum
 _SAME_LENGTH = 0.01  # runs whose lengths differ by less are of one length: a last batch may be dropped
 
 
@@ -47,7 +47,7 @@ Fitted = tuple[Mapping[str, Estimate], RatioFit | None]
 
 @dataclass(frozen=True, slots=True)
 class _Quantity:
-    """Something that a run takes: the whole of it, and each of its epochs where those are known."""
+    """A quantity of a run: its total, and that of each epoch if known."""
 
     of_run: Callable[[Run], float | None]
     of_epoch: Callable[[EpochRecord], float | None]
@@ -55,7 +55,7 @@ class _Quantity:
 
 
 def _peak_memory_gb(run: Run) -> float | None:
-    """Return the most that torch's tensors took on one GPU; without that, what the whole process took."""
+    """Return the peak of torch's tensors on one GPU; else that of the whole process."""
     return run.amount("peak_gpu_memory_gb") or run.amount("peak_memory_gb")  # 0: torch used no GPU
 
 
@@ -78,17 +78,16 @@ def compare_runs(
 
     Args:
         groups: a name and its runs each; the first is the baseline. Only trainings that ended well are compared.
-        of_whole: trainings are compared as they are, however long each was: of ways to train that save by being
-            shorter. Else runs that differ in length are compared by what a sample (token, epoch, step) of each took,
-            unless early stopping ended one.
-        block_of: the block of a run: runs are compared within their own, such as trainings with one batch size, and the
-            ratios are those of all blocks together.
+        of_whole: compare whole trainings whatever their length, for techniques that save by being shorter. Otherwise
+            runs of different length are compared per sample (token, epoch, step), unless early stopping ended one.
+        block_of: the block of a run: runs are compared within their block, such as trainings with one batch size, and
+            the ratios are those of all blocks together.
 
     Returns:
-        The comparison; its notes say which runs were left out, and what else was not the same.
+        The comparison; its notes say which runs were left out, and what else differed.
 
     Raises:
-        UsageError: where there is nothing to compare: one group, two of one name, or one without a finished training.
+        UsageError: if there is nothing to compare: one group, two of one name, or one without a finished training.
     """
     kept, left_out = _finished(groups)
     runs = sorted((run for group in kept.values() for run in group), key=lambda run: run.started_at)
@@ -148,7 +147,7 @@ def _finished(groups: Sequence[tuple[str, Sequence[Run]]]) -> tuple[dict[str, li
     """Return the trainings that ended well, and say which runs were left out.
 
     Raises:
-        UsageError: where a group has none, or what was given is no comparison.
+        UsageError: if a group has none, or if the groups are no comparison.
     """
     if len(groups) < 2:
         raise UsageError("a comparison needs two runs or directories of runs, the baseline first")
@@ -173,7 +172,7 @@ def _finished(groups: Sequence[tuple[str, Sequence[Run]]]) -> tuple[dict[str, li
 
 
 def _reason_against(run: Run) -> str:
-    """Return why a run cannot be compared, as something of which there are several; empty where it can."""
+    """Return why a run cannot be compared, in the plural; empty if it can."""
     summary = run.summary
     if run.is_comparison:
         return "comparison"
@@ -190,7 +189,7 @@ def _reason_against(run: Run) -> str:
 
 
 def _lengths(groups: Groups, runs: Sequence[Run], *, of_whole: bool) -> tuple[Mapping[int, float], list[str]]:
-    """Return what each run is divided by, by its identity: 1 where all are of one length, and a note where not."""
+    """Return what to divide each run by, by its identity: 1 if all have one length; and a note if not."""
     whole = {id(run): 1.0 for run in runs}
     for unit in ("samples", "tokens", "epochs", "steps"):  # what a technique changes least comes first
         counted = [run.summary.epochs_done if unit == "epochs" else getattr(run.summary.counts, unit) for run in runs]
@@ -245,12 +244,12 @@ def _methods(runs: Sequence[Run]) -> str:
 def _assumed_ratios(
     groups: Groups, quantity: _Quantity, value: Callable[[Run], float | None]
 ) -> Iterator[tuple[str, Estimate]]:
-    """Yield the ratios of one run each, with an assumed variation from run to run beside the noise of their epochs.
+    """Yield the ratios of single runs, with an assumed variation between runs beside the noise of their epochs.
 
-    The difference of logarithms of two runs has the variance v₁ + v₂ + 2τ²: v is that of a run's mean epoch, by the
-    noise of its warm epochs, and τ the run-to-run variation. One run each says nothing of that: its prior is a
-    half-Cauchy distribution (Gelman, Bayesian Analysis 1(3), 2006). It is of times and energies: the ratio of two peaks
-    of memory has no interval.
+    The difference of logarithms of two runs has the variance v₁ + v₂ + 2τ²: v is that of a run's mean epoch, from the
+    noise of its warm epochs, and τ the variation between runs. Single runs do not show τ, so it has a half-Cauchy prior
+    (Gelman, Bayesian Analysis 1(3), 2006). This holds for times and energies: the ratio of two peaks of memory has no
+    interval.
     """
     (_, (baseline,)), *others = groups.items()
     some = SPREAD[8::16]
@@ -276,7 +275,7 @@ def _assumed_ratios(
 
 
 def _variance_within(run: Run, quantity: _Quantity) -> float | None:
-    """Return the relative variance of a run by the noise of its epochs; None where too few are known."""
+    """Return the relative variance of a run from the noise of its epochs; None if too few are known."""
     epochs = [quantity.of_epoch(epoch) or 0.0 for epoch in run.epochs if epoch.is_complete]
     known = [x for x in epochs if x > 0]
     if len(known) < max(_LEAST_WARM_EPOCHS, _LEAST_KNOWN_SHARE * len(epochs)):
@@ -291,7 +290,7 @@ def _variance_within(run: Run, quantity: _Quantity) -> float | None:
 
 
 def _compared(name: str, runs: Sequence[Run], of_all: Sequence[Fitted]) -> ComparisonRow:
-    """Return the row of a group from what was fitted to time, energy, CO2e, cost and memory."""
+    """Return the row of a group from the fits to time, energy, CO2e, cost and memory."""
     time, energy, emissions, cost, memory = (ratios.get(name) for ratios, _ in of_all)
     n = len(runs)
     verdict = verdict_of(time)
@@ -336,7 +335,7 @@ def _compared(name: str, runs: Sequence[Run], of_all: Sequence[Fitted]) -> Compa
 
 
 def saving_order(row: ComparisonRow) -> tuple[bool, float]:
-    """Order rows by what they save, those without a ratio last."""
+    """Order rows by what they save; rows without a ratio come last."""
     ratio = row.energy_ratio or row.time_ratio
     if ratio is None:
         return True, 0.0
@@ -344,21 +343,21 @@ def saving_order(row: ComparisonRow) -> tuple[bool, float]:
 
 
 def _differences(groups: Groups) -> Iterator[str]:
-    """Yield what else was not the same in the runs, whose effect is in the ratios."""
+    """Yield what else differed between the runs; the ratios contain its effect."""
     for text_of, what, effect in _CIRCUMSTANCES:
         if len({text_of(run) for group in groups.values() for run in group}) > 1:
             yield f"The runs had {what} ({_by_group(groups, text_of)}): {effect}"
 
 
 def _by_group(groups: Groups, text_of: Callable[[Run], str]) -> str:
-    """Write what the runs of each group had, by its name."""
+    """Write what the runs of each group had, by the name of the group."""
     return "; ".join(
         f"{name}: {', '.join(sorted({text_of(run) or 'not known' for run in group}))}" for name, group in groups.items()
     )
 
 
 def _batch_size(run: Run) -> str:
-    """Return what the run says of it; else the mean of its batches, among which epochs may end with smaller ones."""
+    """Return the batch size of a run; else the mean of its batches, of which the last may be smaller."""
     counts = run.summary.counts
     stated = run.text("batch_size")
     if stated or not counts.samples or not counts.batches:

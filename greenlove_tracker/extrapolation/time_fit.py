@@ -1,6 +1,6 @@
-"""Does a training fit a time limit: how likely, and the greatest length that does with 95%.
+"""How likely a training is to fit a time limit, and the greatest length that fits with 95% probability.
 
-A running tracker asks this each second, so that nothing is loaded for it, and nothing is forecast again.
+A running tracker asks this each second, so it imports nothing for it and makes no new forecast.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from greenlove_tracker.vocabulary.forecasting import FITS, Estimate, Forecast, Position, TimeFit
 
-_MOST_TIMES = 1e6  # the planned length: what would fit beyond is not worth a word
+_MOST_TIMES = 1e6  # times the planned length; a greater length is not reported
 
 
 def time_fit(
@@ -19,12 +19,12 @@ def time_fit(
     *,
     passed_s: float = 0.0,
 ) -> TimeFit:
-    """Return the prospect of a training under a time limit; one that does not run yet is lengthened in proportion.
+    """Return the prospect of a training under a time limit; one that has not begun is scaled in proportion.
 
     Args:
-        forecast: of the whole training.
-        limit_s: from its start.
-        passed_s: since its start: it takes more.
+        forecast: the forecast of the whole training.
+        limit_s: the limit, from its start.
+        passed_s: the time since its start, a lower bound of its duration.
     """
     duration = forecast.duration_s
     position = forecast.position
@@ -71,13 +71,13 @@ def run_time_fit(
     *,
     passed_s: float = 0.0,
 ) -> TimeFit:
-    """Return the prospect of a running training under a time limit, and how far it gets of what is planned.
+    """Return the prospect of a running training under a time limit, and how far it gets by then.
 
     Args:
-        duration: forecast, of the whole run.
-        limit_s: from its start.
-        position: of the run when that was forecast.
-        passed_s: since its start.
+        duration: the forecast of the whole run.
+        limit_s: the limit, from its start.
+        position: the position of the run when that was forecast.
+        passed_s: the time since its start.
     """
     unit = "step" if position.is_in_steps else "epoch"
     done = math.floor(position.done_units)
@@ -100,7 +100,7 @@ def _probability(duration: Estimate, limit_s: float, passed_s: float) -> float:
 
 
 def _rounded(length: int, least: int) -> int:
-    """Return a length without the digits that nobody knows, but not below ``least`` where it is not."""
+    """Return a length without meaningless digits, but not below ``least``."""
     unit = 10 ** max(0, len(str(length)) - 3)
     down: int = length // unit * unit
     if down < least <= length:

@@ -1,7 +1,7 @@
-"""Reads files that somebody else may have written: plain files of a sane size; whatever is wrong is one error.
+"""Reads files that somebody else may have written: plain files of a sane size; any fault is one error.
 
-A pipe or a device would be waited for, or never end. So every file that is not of the package's own is read here:
-settings, experiments, logs, manifests, and tables of intensities, tariffs and prices. docs/decisions/0034 lists them.
+Reading a pipe or a device may wait or never end. So every file that is not the package's own is read here: settings,
+experiments, logs, manifests, and tables of intensities, tariffs and prices. docs/decisions/0036 lists them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _Parsed = TypeVar("_Parsed")
 
 
 def read_bytes(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """Return all that a plain file holds.
+    """Return the content of a plain file.
 
     Raises:
-        OSError: where it cannot be read, is no plain file, or is larger than ``max_bytes``.
+        OSError: if it cannot be read, is no plain file, or is larger than ``max_bytes``.
     """
     handle, size_bytes = _opened(path)  # half the time of a file object, which counts for small files
     try:
@@ -38,7 +38,7 @@ def read_text(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES) -> 
 
     Raises:
         OSError: as ``read_bytes``.
-        ValueError: where it is no text.
+        ValueError: if it is not text.
     """
     return read_bytes(path, max_bytes).decode("utf-8-sig")
 
@@ -47,7 +47,7 @@ def open_binary(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a plain file of any size, to be read in pieces.
 
     Raises:
-        OSError: where it cannot be read, or is no plain file.
+        OSError: if it cannot be read, or is no plain file.
     """
     return os.fdopen(_opened(path)[0], "rb")
 
@@ -56,7 +56,7 @@ def parsed(content: Any, parse: Callable[[Any], _Parsed]) -> _Parsed:
     """Return what a parser makes of a content.
 
     Raises:
-        ValueError: where the content is damaged in any way, nested too deep for Python too.
+        ValueError: if the content is damaged in any way, or nested too deep for Python.
     """
     try:
         return parse(content)
@@ -65,10 +65,10 @@ def parsed(content: Any, parse: Callable[[Any], _Parsed]) -> _Parsed:
 
 
 def parsed_json(content: bytes | str) -> Any:
-    """Return the values of a text in JSON.
+    """Return the values of a JSON text.
 
     Raises:
-        ValueError: where it is none, or nested too deep.
+        ValueError: if it is not JSON, or nested too deep.
     """
     return parsed(content, json.loads)
 
@@ -77,7 +77,7 @@ def check_size(size_bytes: int, max_bytes: int) -> None:
     """Refuse a file that is too large to be read at once.
 
     Raises:
-        OSError: where it is.
+        OSError: if it is too large.
     """
     if size_bytes > max_bytes:
         raise OSError(errno.EFBIG, f"larger than {max_bytes / 1024**2:g} MiB")

@@ -15,7 +15,7 @@ def target_of(path: str | os.PathLike[str]) -> Path:
     """Return the path to write a report to.
 
     Raises:
-        UsageError: where its directory is not there: a new one would hide that its name was mistyped.
+        UsageError: if its directory does not exist: creating it would hide a mistyped name.
     """
     target = Path(path)
     try:
@@ -28,10 +28,10 @@ def target_of(path: str | os.PathLike[str]) -> Path:
 
 
 def write_report(path: str | os.PathLike[str], data: bytes | str) -> Path:
-    """Write a report, replacing what was there.
+    """Write a report, replacing an earlier one.
 
     Raises:
-        UsageError: where it cannot be written.
+        UsageError: if it cannot be written.
     """
     target = target_of(path)
     content = data.encode("utf-8") if isinstance(data, str) else data
@@ -46,10 +46,10 @@ def write_report(path: str | os.PathLike[str], data: bytes | str) -> Path:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees all of it or none; who may read it is what the umask says, or was set before.
+    """Write a file so that a reader sees all of it or nothing. Keep the permissions of an earlier file.
 
     Raises:
-        OSError: where it cannot be written; what was there before stays.
+        OSError: if it cannot be written; an earlier file stays.
     """
     draft = path.with_name(f".{path.name[:_MOST_NAME_CHARACTERS]}-{os.urandom(4).hex()}")
     try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from greenlove_tracker.logs.csvio import Problem, csv_text
 from greenlove_tracker.logs.directory import Logs, read_logs
-from greenlove_tracker.logs.overlaps import Overlap, overlaps
+from greenlove_tracker.logs.overlaps import twice_kwh
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import KEYS, ReadRun, RunRow, read_rows
 from greenlove_tracker.logs.schema import frame
@@ -20,7 +20,7 @@ from greenlove_tracker.logs.selection import DAY, MONTH, Chosen, Selection
 from greenlove_tracker.logs.uncertainty import QUANTITIES, interval
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate
-from greenlove_tracker.vocabulary.records import Energy, joined_methods, sum_known
+from greenlove_tracker.vocabulary.records import Energy, sum_energies, sum_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,17 +44,17 @@ class _Column(cached_property[Value]):
 
 
 class _Sum(_Column[float | None]):
-    """The sum of what is known of a number, which rows have under its name; None where nothing is."""
+    """The sum of what is known of a number, which rows have under this name; None where nothing is."""
 
-    def __init__(self, *, is_flat: bool = True) -> None:
-        super().__init__(lambda totals: totals.sum(self.attrname or ""), is_flat=is_flat)
+    def __init__(self, name: str, *, is_flat: bool = True) -> None:
+        super().__init__(lambda totals: sum_known(totals.column(name)), is_flat=is_flat)
 
 
 class _Count(_Column[int]):
-    """The number of runs that something holds of, which their rows say under its name."""
+    """The number of runs that something holds of, which their rows say under this name."""
 
-    def __init__(self, *, is_flat: bool = True) -> None:
-        super().__init__(lambda totals: totals.column(self.attrname or "").count(True), is_flat=is_flat)
+    def __init__(self, name: str, *, is_flat: bool = True) -> None:
+        super().__init__(lambda totals: totals.column(name).count(True), is_flat=is_flat)
 
 
 class _Unknown(_Column[int]):
@@ -102,15 +102,15 @@ class Totals:
         self.rows = rows
 
     n_runs = _Column[int](lambda totals: len(totals.rows))
-    duration_s = _Sum()
-    gpu_hours = _Sum()
-    energy_kwh = _Sum()
-    cpu_kwh = _Sum()
-    gpu_kwh = _Sum()
-    ram_kwh = _Sum()
-    measured_kwh = _Sum()
-    emissions_kgco2e = _Sum()
-    cost_usd = _Sum()
+    duration_s = _Sum("duration_s")
+    gpu_hours = _Sum("known_gpu_hours")
+    energy_kwh = _Sum("energy_kwh")
+    cpu_kwh = _Sum("energy.cpu_kwh")
+    gpu_kwh = _Sum("energy.gpu_kwh")
+    ram_kwh = _Sum("energy.ram_kwh")
+    measured_kwh = _Sum("measured_kwh")
+    emissions_kgco2e = _Sum("emissions_kgco2e")
+    cost_usd = _Sum("cost_usd")
     energy_kwh_lower = _Bound("energy_kwh", "lower")
     energy_kwh_upper = _Bound("energy_kwh", "upper")
     emissions_kgco2e_lower = _Bound("emissions_kgco2e", "lower")
@@ -118,11 +118,11 @@ class Totals:
     cost_usd_lower = _Bound("cost_usd", "lower")
     cost_usd_upper = _Bound("cost_usd", "upper")
     n_unknown_error = _Unknown("deviations")
-    market_kgco2e = _Sum()
+    market_kgco2e = _Sum("market_kgco2e")
     n_unknown_market = _Unknown("market_kgco2e")
-    n_simulated = _Count()
-    n_calibrated = _Count()
-    n_unknown_gpu_hours = _Unknown("gpu_hours")
+    n_simulated = _Count("n_simulated")
+    n_calibrated = _Count("n_calibrated")
+    n_unknown_gpu_hours = _Unknown("known_gpu_hours")
     n_unknown_energy = _Unknown("energy_kwh")
     n_unknown_measured = _Column[int](
         lambda totals: sum(row.energy_kwh is not None and row.measured_kwh is None for row in totals.rows)
@@ -130,29 +130,24 @@ class Totals:
     n_unknown_emissions = _Unknown("emissions_kgco2e")
     n_unknown_cost = _Unknown("cost_usd")
     intensity_coverage = _Column[str](lambda totals: "+".join(sorted({row.coverage for row in totals.rows} - {""})))
-    n_predicted = _Count()
-    n_mock_intensity = _Count()
-    n_cut = _Count()
-    n_split = _Count()
+    n_predicted = _Count("n_predicted")
+    n_mock_intensity = _Count("n_mock_intensity")
+    n_cut = _Count("n_cut")
+    n_split = _Count("n_split")
 
-    counted_twice_kwh = _Column[float | None](lambda totals: sum_known([one.twice_kwh for one in totals.overlaps]))
+    counted_twice_kwh = _Column[float | None](lambda totals: sum_known(twice_kwh(totals.rows)))
 
-    n_rented = _Count(is_flat=False)
-    n_partial = _Count(is_flat=False)
-    unmetered_estimate_kwh = _Sum(is_flat=False)
-    node_assumed_kwh = _Sum(is_flat=False)
-    measured_of_kwh = _Sum(is_flat=False)
-
-    @cached_property
-    def overlaps(self) -> Sequence[Overlap]:
-        """The overlap of each row with the others on its machine."""
-        return overlaps(self.rows)
+    n_rented = _Count("facts.is_rented", is_flat=False)
+    n_partial = _Count("n_partial", is_flat=False)
+    unmetered_estimate_kwh = _Sum("unmetered_estimate_kwh", is_flat=False)
+    node_assumed_kwh = _Sum("node_assumed_kwh", is_flat=False)
 
     @property
     def measured_share(self) -> float | None:
         """The share of the energy that hardware measured."""
-        if self.measured_kwh is not None and self.measured_of_kwh:
-            return self.measured_kwh / self.measured_of_kwh
+        of_kwh = sum_known(row.before_pue_kwh for row in self.rows if row.measured_kwh is not None)
+        if self.measured_kwh is not None and of_kwh:
+            return self.measured_kwh / of_kwh
         return None
 
     @property
@@ -163,12 +158,7 @@ class Totals:
     @property
     def energy(self) -> Energy:
         """The energy of each component, with all the methods of its metering."""
-        by_component = zip(*self.column("methods"), strict=True)
-        return Energy(self.cpu_kwh, self.gpu_kwh, self.ram_kwh, *map(joined_methods, by_component))
-
-    def sum(self, name: str) -> float | None:
-        """Return a sum, rounded once, whatever the order; None where no run knows its number."""
-        return sum_known(self.column(name))
+        return sum_energies(row.energy for row in self.rows)
 
     def column(self, name: str) -> list[Any]:
         """Return what the rows have under a name."""

@@ -102,11 +102,9 @@ class Calibration:
     @property
     def text(self) -> str:
         """Say what a run is calibrated with: ``energy ×1.24 (±8%), from 2 runs with a wall meter``."""
-        runs = fmt.plural(len(self.measurements), "run")
-        if self.is_own:
-            by = "a wall meter during this run"
-        else:
-            by = f"{runs} with a wall meter"
+        by = "a wall meter during this run"
+        if not self.is_own:
+            by = f"{fmt.plural(len(self.measurements), 'run')} with a wall meter"
         return f"energy ×{self.factor:.3g} (±{fmt.percent(self.error_share)}), from {by}"
 
 
@@ -158,11 +156,6 @@ def calibration_of(
     if of_machine:
         return Calibration(own or of_machine, bool(own))
     return None
-
-
-def is_uncalibrated(directory: str) -> bool:
-    """Return True where a log directory of this machine has no calibration, so that its runs need not look for one."""
-    return not os.path.lexists(f"{directory}/{CALIBRATION_FILE}")
 
 
 def measurements_in(directory: LogPath) -> Sequence[WallMeasurement]:

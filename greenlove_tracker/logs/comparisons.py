@@ -14,9 +14,8 @@ from greenlove_tracker.vocabulary.errors import LogError
 
 COMPARED = "compared"  # of run.csv: what the run compared with the baseline
 
-_NUMBERS = ("duration_s_per_sample", "peak_memory_gb", "one_off_s", "final_loss", "budget_s")
-_OF_ARM = (*_NUMBERS, "reason", "notes", "learns_otherwise")
-_OF_ALL = ("spent_s", "residual_cv", "energy_method", "left_changed", "is_of_runs")
+_OF_ARM = [name for name in ComparisonLine.__slots__ if name in ComparisonRow.__slots__]
+_OF_ALL = [name for name in ComparisonLine.__slots__ if name in Comparison.__slots__ and name not in _OF_ARM]
 
 
 def write_comparison(run_dir: Path, comparison: Comparison) -> Path:
@@ -71,11 +70,11 @@ def _line(row: ComparisonRow, whole: Mapping[str, Any]) -> ComparisonLine:
     if len({e.level for e in estimates.values()}) > 1:
         raise ValueError(f"the intervals of {row.name} are of several levels")
     values = {name: getattr(row, name) for name in _OF_ARM}
-    return ComparisonLine(row.name, row.verdict, row.n_trials, estimates, **values, **whole)
+    return ComparisonLine(estimates=estimates, **values, **whole)
 
 
 def _row(line: ComparisonLine) -> ComparisonRow:
     values: dict[str, Any] = {name: getattr(line, name) for name in _OF_ARM}
     values |= {name: line.estimates.get(name) for name in RATIOS}
     whole_run = WholeRun(**{name: line.estimates.get(name) for name in WHOLE_RUN})
-    return ComparisonRow(line.name, line.verdict, n_trials=line.n_trials, whole_run=whole_run, **values)
+    return ComparisonRow(whole_run=whole_run, **values)

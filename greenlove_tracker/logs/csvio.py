@@ -25,7 +25,6 @@ OnProblem = Callable[[str], None]  # takes a sentence on a part that could not b
 UNKNOWN = "\ufffd"
 NOT_UTF_8 = f"is not UTF-8: what could not be read is shown as {UNKNOWN}"
 _LONGEST_LINE = 1024**2  # characters; a hole in a file, or what is no log, may go on for ever
-_SMALL_BYTES = csv.field_size_limit()  # nothing in a text so short is too long for the csv module
 RUN_COLUMNS = ("field", "value", "unit")
 PLAIN = r'[^,"\n\r\0\ufffd]*'  # a cell without quotes, and without what could not be decoded
 _find_fields = re.compile(rf'^({PLAIN}),(?:({PLAIN})|"([^"\n\r\0\ufffd]*)"),({PLAIN})$', re.MULTILINE).findall
@@ -50,7 +49,7 @@ Line = tuple[str, str]  # value and unit of a field
 def read_fields(data: bytes, on_problem: OnProblem) -> dict[str, Line]:
     """Return the lines of a ``run.csv`` or ``summary.csv`` by field; the last one of each."""
     text = data.decode("utf-8", "replace")
-    found = _find_fields(text) if len(data) <= _SMALL_BYTES else []
+    found = _find_fields(text)
     if found and found[0] == _RUN_HEAD and len(found) == text.count("\n") and text[-1] == "\n":
         return {name: (plain or quoted, unit) for name, plain, quoted, unit in found[1:]}  # as we write it
     return {name: (value, unit) for _, (name, value, unit) in read_records(data, RUN_COLUMNS, on_problem)}
@@ -68,8 +67,8 @@ def read_records(
         file: the file, or its content.
         columns: of the cells, in their order; the header must hold them, and further cells may come last.
         on_problem: takes a sentence on each part that could not be read and is left out.
-        optional: further columns: the cells follow up to the last one that the header holds, empty for one that it
-            lacks. Each with the name of its group, whose columns stand there together; empty: it has none.
+        optional: further columns, whose cells follow, empty where the header lacks them. Each with the name of its
+            group, whose columns stand there together; empty: it has none.
     """
     lines = enumerate(read_lines(file, on_problem), 1)
     _, first = next(lines, (0, ""))
@@ -85,17 +84,15 @@ def read_records(
     lacking = [column for column, group in optional.items() if group in groups and column not in header]
     if lacking:
         on_problem(f"has no column {', '.join(sorted(lacking))}")
-    wanted = [*columns, *optional]
-    while wanted[-1] not in header:
-        wanted.pop()
-    places = [header.index(column) if column in header else None for column in wanted]
+    places = [header.index(column) if column in header else -1 for column in (*columns, *optional)]
     for number, line in lines:
         if len(cells := split_line(line)) != len(header):
             on_problem(f"line {number} left out: {len(cells) or 'unreadable'} cells instead of {len(header)}")
-        elif "\x00" in "".join(cells):  # blocks that a crash left unwritten
+        elif "\0" in line:  # blocks that a crash left unwritten
             on_problem(f"line {number} left out: NUL bytes")
         else:
-            yield number, ["" if place is None else cells[place] for place in places]
+            cells.append("")  # of the columns that are not there
+            yield number, [cells[place] for place in places]
 
 
 def read_lines(
@@ -134,8 +131,6 @@ def encoding_of(head: bytes) -> str:
     """Return how a file is encoded that another program may have saved, by its first bytes."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
-    if b"\0" in head[:2]:
-        return "utf-16-be" if head[:1] == b"\0" else "utf-16-le"
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)  # which may end within a character
     except UnicodeDecodeError:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from greenlove_tracker.logs.csvio import Problem, ProblemLog
@@ -18,7 +17,7 @@ from greenlove_tracker.logs.foreign.carbontracker import LOG_NAME, carbontracker
 from greenlove_tracker.logs.foreign.codecarbon import Emissions
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE, holds_run, records_frame
-from greenlove_tracker.logs.storage import LogPath, entries, file_in, place
+from greenlove_tracker.logs.storage import LogPath, entries, place
 from greenlove_tracker.vocabulary.errors import LogError, UsageError
 from greenlove_tracker.vocabulary.records import RunSummary
 
@@ -39,7 +38,7 @@ class Logs:
         if self.path.is_dir():
             itself = Run(self.path)
             if itself.is_run:
-                return Found([itself])
+                return Found([itself], [], {})
         return runs_and_problems(self.path)
 
     @property
@@ -121,8 +120,8 @@ class Found(NamedTuple):
     """
 
     runs: Sequence[Run]
-    problems: Sequence[Problem] = ()
-    foreign: Mapping[LogPath, Mapping[str, int]] = MappingProxyType({})
+    problems: Sequence[Problem]
+    foreign: Mapping[LogPath, Mapping[str, int]]
 
 
 _TABLE_NAME = re.compile(r"emissions|.*\.([ct]sv|txt|bak|old)", re.IGNORECASE)
@@ -138,18 +137,21 @@ def runs_and_problems(path: LogPath) -> Found:
     listed = [path]
     if not isinstance(path, Path) or path.is_dir():
         ours, listed = _search(path, notes)
-    elif name := LOG_NAME.fullmatch(path.name):  # the other log of a run of carbontracker lies beside it
-        stem = path.name.removesuffix(f"{name[2]}.log")
-        listed = [file for kind in ("", "_output") if (file := path.with_name(f"{stem}{kind}.log")).exists()]
     foreign: defaultdict[LogPath, Counter[str]] = defaultdict(Counter)
     emissions = Emissions()
-    logs = list[Path]()
-    used = list[LogPath]()
+    theirs = list[ForeignRun]()
+    here = f"{path}/"
+    used = [run.path for run in ours if run.place != f"{here}{run.run_id}"]
     for file in (one for one in listed if isinstance(one, Path)):
         count = foreign[file.parent]
-        if LOG_NAME.fullmatch(file.name):
-            logs.append(file)
+        if name := LOG_NAME.fullmatch(file.name):
             count["files"] += 1
+            used.append(file)
+            standard = file.with_name(f"{file.name.removesuffix(f'{name[2]}.log')}.log")
+            if file in (standard, path):  # the other log of the run lies beside it
+                theirs.append(carbontracker_run(standard))
+            elif not standard.exists():
+                notes.add(file, "is not a run: its standard log is missing, which holds the epochs")
         elif _TABLE_NAME.match(file.name) and not file.is_dir():
             is_read = emissions.read(file, notes, count)
             if not is_read and (file.name.startswith("emissions") or file == path):
@@ -158,15 +160,13 @@ def runs_and_problems(path: LogPath) -> Found:
             elif is_read or file.suffix == ".csv":  # a table of something else
                 used.append(file)
     by_id = dict[str, Run]()
-    for run in [*ours, *_carbontracker_runs(logs, notes), *emissions.runs()]:
+    for run in [*ours, *theirs, *emissions.runs(notes)]:
         known = by_id.setdefault(_identity(run), run)
         if known is not run:
             notes.add(run.path, f"left out: the same run as in {known.path}")
         elif isinstance(run, ForeignRun):
             foreign[run.path.parent]["runs"] += 1
-    here = f"{path}/"
-    deeper = (run.path for run in ours if run.place != f"{here}{run.run_id}")
-    _tell_of_the_rest(path, listed, [*deeper, *logs, *used], notes)
+    _tell_of_the_rest(path, listed, used, notes)
     runs = sorted(by_id.values(), key=lambda run: run.run_id)
     return Found(runs, notes.problems, {place: count for place, count in foreign.items() if any(count.values())})
 
@@ -191,7 +191,7 @@ def _search(root: LogPath, notes: ProblemLog) -> tuple[list[Run], list[LogPath]]
             continue  # a store may hold anything
         for entry in listed:
             if entry.is_dir and _OWN_NAME.fullmatch(entry.name):
-                ours.append(Run(file_in(directory, entry.name), run_id=entry.name))
+                ours.append(Run(directory / entry.name, run_id=entry.name))
             elif entry.is_link and entry.is_dir:
                 notes.add(directory / entry.name, "left out: links to directories are not followed")
             elif entry.is_dir:
@@ -207,18 +207,8 @@ def _tell_of_the_rest(root: LogPath, listed: Iterable[LogPath], used: Iterable[L
     told = (problem.path for problem in notes.problems)
     names = {name for path in (*used, *told) for name in path.parts[n : n + 1]}
     for path in sorted(listed, key=str):
-        is_for_prometheus = path.name.endswith(".prom")
-        if len(path.parts) == n + 1 and path.name not in names and not is_for_prometheus:
+        if len(path.parts) == n + 1 and path.name not in names and path.suffix != ".prom":
             notes.add(path, "is not a run: no run.csv" if path.is_dir() else "is not a run: a file")
-
-
-def _carbontracker_runs(logs: Iterable[Path], notes: ProblemLog) -> Iterator[ForeignRun]:
-    for file in logs:
-        standard = file.with_name(re.sub(r"_(output|err)\.log$", ".log", file.name))
-        if file == standard:
-            yield carbontracker_run(file)
-        elif not standard.exists():
-            notes.add(file, "is not a run: its standard log is missing, which holds the epochs")
 
 
 def _identity(run: Run) -> str:

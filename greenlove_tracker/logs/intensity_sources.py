@@ -16,6 +16,7 @@ from greenlove_tracker.vocabulary.records import INTENSITY_COVERAGES, Factor
 
 MOCK = "mock"
 TABLE = "table"
+_NAMED = {TABLE: "the offline table", MOCK: "the mock"}
 KINDS = ("measured", "estimated", "forecast", "given")
 _LONGEST_REASON = 80  # characters
 _find_sources = re.compile(
@@ -60,12 +61,7 @@ class IntensitySource:
     def described(self) -> str:
         """The same for people: ``the offline table (lifecycle)``, ``neso (measured, direct)``."""
         details = ", ".join(filter(None, (self.kind, self.coverage)))
-        if self.provider == TABLE:
-            named = "the offline table"
-        elif self.provider == MOCK:
-            named = "the mock"
-        else:
-            named = self.provider
+        named = _NAMED.get(self.provider, self.provider)
         if details:
             return f"{named} ({details})"
         return named

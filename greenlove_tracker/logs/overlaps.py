@@ -6,82 +6,78 @@ time, both hold what such a counter measured. It is taken to have drawn the mean
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from greenlove_tracker.logs.run_rows import RunRow
 from greenlove_tracker.logs.totals import utc_s
-from greenlove_tracker.vocabulary.records import Method, sum_known
+from greenlove_tracker.vocabulary.records import COMPONENTS, Method, sum_known
 
 _LEAST_S = 1.0  # of an overlap: the next run of a script may begin within the last second of the one before
-
-
-@dataclass(slots=True)
-class Overlap:
-    """The overlap of a run with others on its machine.
-
-    Attributes:
-        runs: the others.
-        twice_kwh: the part of its energy that is in runs which began before it, too; None where it names no machine.
-    """
-
-    runs: set[str]
-    twice_kwh: float | None
 
 
 class _Span(NamedTuple):
     """The time of a run, and the energy of one counter in it; ``n`` is the number of its row."""
 
+    end_s: float  # first: the greatest ends last
     begin_s: float
-    end_s: float
     n: int
     kwh: float
 
 
-def overlaps(rows: Sequence[RunRow]) -> list[Overlap]:
-    """Return the overlap of each row with the others."""
-    found = [Overlap(set(), 0.0 if row.facts.host else None) for row in rows]
-    by_counter: dict[tuple[str, str], list[_Span]] = {}
+def overlapping(rows: Sequence[RunRow]) -> list[set[str]]:
+    """Return the runs that each row shared a counter with."""
+    found = [set[str]() for _ in rows]
+    for span, earlier in _overlapping_spans(rows):
+        for one in earlier:
+            found[one.n].add(rows[span.n].run)
+            found[span.n].add(rows[one.n].run)
+    return found
+
+
+def twice_kwh(rows: Sequence[RunRow]) -> list[float | None]:
+    """Return of each row the energy that is in runs which began before it, too; None without a machine."""
+    found = [[0.0] if row.facts.host else [] for row in rows]
+    for span, earlier in _overlapping_spans(rows):
+        until_s = min(span.end_s, max(earlier).end_s)
+        found[span.n].append(span.kwh * (until_s - span.begin_s) / (span.end_s - span.begin_s))
+    return list(map(sum_known, found))
+
+
+def _overlapping_spans(rows: Sequence[RunRow]) -> Iterator[tuple[_Span, Sequence[_Span]]]:
+    """Yield the spans of each counter that others were running at the beginning of, with these."""
+    by_counter = defaultdict[tuple[str, str], list[_Span]](list)
     for n, row in enumerate(rows):
         host = row.facts.host
         begin_s = utc_s(row.started_at)
         if begin_s is None or not host or not row.duration_s:
             continue
-        end_s = begin_s + row.duration_s
         for counter, kwh in _counters(row).items():
-            spans = by_counter.setdefault((host, counter), [])
-            spans.append(_Span(begin_s, end_s, n, kwh))
+            by_counter[host, counter].append(_Span(begin_s + row.duration_s, begin_s, n, kwh))
     for spans in by_counter.values():
         running: list[_Span] = []
-        for span in sorted(spans):
+        for span in sorted(spans, key=lambda span: (span.begin_s, span.end_s)):
             running = [one for one in running if one.end_s > span.begin_s + _LEAST_S]
-            for one in running:
-                found[one.n].runs.add(rows[span.n].run)
-                found[span.n].runs.add(rows[one.n].run)
-            until_s = max((min(one.end_s, span.end_s) for one in running), default=span.begin_s)
-            share = (until_s - span.begin_s) / (span.end_s - span.begin_s)
-            overlap = found[span.n]
-            overlap.twice_kwh = sum_known([overlap.twice_kwh, share * span.kwh])
+            if running:
+                yield span, running
             running.append(span)
-    return found
 
 
 def _counters(row: RunRow) -> dict[str, float]:
     """Return the energy of each counter of the machine in that of a run, with PUE."""
-    has_share = row.facts.cpu_share not in ("", "1", "1.0")  # of the machine, by which what is modelled is charged
-    parts = {"cpu": row.cpu_kwh, "ram": row.ram_kwh, "gpu": row.gpu_kwh}
-    metered_kwh = sum_known(list(parts.values()))
-    if has_share:
+    energy = row.energy
+    parts = {component: energy.component_kwh(component) for component in COMPONENTS}
+    if row.facts.cpu_share not in ("", "1", "1.0"):  # of the machine, by which what is modelled is charged
         del parts["ram"]
-        if row.methods[0] != Method.COUNTER:
+        if energy.cpu_method != Method.COUNTER:
             del parts["cpu"]
     each = {f"gpu {gpu.index}": gpu.kwh for gpu in row.gpu_energies if gpu.kwh}
-    if each and row.gpu_kwh:
-        scale = row.gpu_kwh / sum(each.values())
+    if each and energy.gpu_kwh:
+        scale = energy.gpu_kwh / sum(each.values())
         del parts["gpu"]
         parts |= {name: scale * kwh for name, kwh in each.items()}
-    if not metered_kwh or not row.energy_kwh:
+    if not energy.total_kwh or not row.energy_kwh:
         return {}
-    more = row.energy_kwh / metered_kwh
+    more = row.energy_kwh / energy.total_kwh
     return {name: more * kwh for name, kwh in parts.items() if kwh}

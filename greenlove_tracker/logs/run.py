@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from greenlove_tracker.logs import schema, totals, trials
@@ -27,7 +26,7 @@ from greenlove_tracker.logs.intensity_sources import (
 from greenlove_tracker.logs.metrics import summarise_metrics
 from greenlove_tracker.logs.run_fields import FIELDS, declared, factor_in, value_of
 from greenlove_tracker.logs.schema import LogTable, R
-from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names, size_bytes
+from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names
 from greenlove_tracker.logs.tables import (
     CHECKPOINTS,
     FORECASTS,
@@ -66,23 +65,16 @@ class RunFiles:
     """The files of a directory that may hold a run.
 
     Args:
-        path: the directory; a text of one on a disk, which becomes a ``Path`` where that is asked for.
+        path: the directory.
         held: files by name, in place of those of the directory: of a run whose disk did not take them.
         **known: what is known of it already, and not read.
     """
 
-    def __init__(self, path: LogPath | str, held: Mapping[str, bytes] | None = None, **known: Any) -> None:
-        self._place = path
+    def __init__(self, path: LogPath, held: Mapping[str, bytes] | None = None, **known: Any) -> None:
+        self.path = path
         self._held = held or {}
         self._problem_log = ProblemLog()
         vars(self).update(known)
-
-    @property
-    def path(self) -> LogPath:
-        """The directory."""
-        if isinstance(self._place, str):
-            self._place = Path(self._place)
-        return self._place
 
     @property
     def problems(self) -> list[Problem]:
@@ -107,7 +99,7 @@ class RunFiles:
     def file_names(self) -> list[str]:
         """The names of the files; listing them once costs less than asking for each."""
         try:
-            found = names(self._place)
+            found = names(self.path)
         except OSError as error:
             self._add_problem("", f"cannot be read: {error.strerror or error}")
             found = []
@@ -122,7 +114,7 @@ class RunFiles:
     def _file(self, name: str) -> LogFile | bytes:
         if name in self._held:
             return self._held[name]
-        return file_in(self._place, name)
+        return file_in(self.path, name)
 
     def _read_fields(self, name: str) -> Mapping[str, Line]:
         on_problem = partial(self._add_problem, name)
@@ -156,8 +148,8 @@ def _rank_if_joined(fields: Mapping[str, Line]) -> int | None:
 def _merge_fields(by_node: Sequence[Mapping[str, Line]]) -> dict[str, Line]:
     """Return the fields of ``run.csv``, and what it leaves open from those of further processes.
 
-    The factors that a run is counted with come from one of them as a whole: from a process that joined only where it
-    names a country and ``run.csv`` does not.
+    The place and the factors that a run is counted with come from one of them as a whole: from a process that joined
+    only where it names a country and ``run.csv`` does not.
     """
     merged = dict(by_node[0])
     for fields in by_node[1:]:
@@ -165,15 +157,12 @@ def _merge_fields(by_node: Sequence[Mapping[str, Line]]) -> dict[str, Line]:
         takes_place = names_a_place and _rank_if_joined(fields) is not None
         for name, field in fields.items():
             declaration = FIELDS.get(name.partition(".")[0])
-            is_of_place = declaration is not None and declaration.is_of_place
-            if (is_of_place and takes_place) or (not is_of_place and not value_of(merged, name)):
+            is_of_place = name == "country" or (declaration is not None and declaration.is_factor)
+            if (is_of_place and takes_place) or (not is_of_place and not merged.get(name, ("",))[0]):
                 merged[name] = field
     for name in ("role", schema.CLOSED_FIELD):  # of one process each
         merged.pop(name, None)
     return merged
-
-
-_LONG_BYTES = 16 * 1024**2  # of a file of rows: some 70,000, and 100 MB in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +192,7 @@ class Run(RunFiles):
     @property
     def place(self) -> str:
         """The directory as a text."""
-        return str(self._place)
+        return str(self.path)
 
     @cached_property
     def run_id(self) -> str:
@@ -251,28 +240,21 @@ class Run(RunFiles):
         fields = self.own_lines
         if self.lines_by_stream or "role" in fields:
             fields = _merge_fields(self._lines_of_all)
-        self._check_version(fields)
-        return fields
-
-    def check_version(self) -> None:
-        """Raise LogError where a newer version of this package wrote the run."""
-        self._check_version(self.lines)
-
-    def _check_version(self, fields: Mapping[str, Line]) -> None:
         version = count_in(fields, "schema_version")
         if version is not None and version > schema.SCHEMA_VERSION:
             raise LogError(
                 f"{self.path}: written with log schema {version}, newer than the {schema.SCHEMA_VERSION} that this "
                 "version of greenlove_tracker reads: pip install -U greenlove-tracker"
             )
+        return fields
 
-    def text(self, name: str, default: str = "") -> str:
+    def text(self, name: str) -> str:
         """Return the value of one field of ``run.csv``.
 
         Raises:
             LookupError: where the field is neither there nor declared.
         """
-        return value_of(self.lines, name, default)
+        return value_of(self.lines, name)
 
     @property
     def started_at(self) -> str:
@@ -282,20 +264,17 @@ class Run(RunFiles):
     @property
     def total_steps_planned(self) -> int | None:
         """The optimizer steps that were planned; None where the run counts in epochs, or has no plan."""
-        return self._count("total_steps_planned")
+        return count_in(self.lines, "total_steps_planned")
 
     @property
     def first_epoch(self) -> int:
         """The epochs that earlier runs of this training did, in its plan; 0 where it began with the first."""
-        return self._count("first_epoch") or 0
+        return count_in(self.lines, "first_epoch") or 0
 
     @property
     def first_step(self) -> int:
         """The optimizer steps that earlier runs of this training did, in its plan."""
-        return self._count("first_step") or 0
-
-    def _count(self, name: str) -> int | None:
-        return count_in(self.lines, name)
+        return count_in(self.lines, "first_step") or 0
 
     def amount(self, name: str) -> float | None:
         """Return the number in a field of ``run.csv``; None where there is none, or it is damaged."""
@@ -356,10 +335,9 @@ class Run(RunFiles):
     def electricity_price(self) -> Factor | None:
         """The price of electricity that the run was counted with; with a tariff, the mean over its energy."""
         price = self.factor("electricity_price")
-        if price is None or "electricity_tariff" not in self.lines:
-            return price
         summary = self.summary
-        if summary.cost_basis != "electricity" or summary.cost_usd is None or not summary.energy_kwh:
+        is_by_time = "electricity_tariff" in self.lines and summary.cost_basis == "electricity"
+        if price is None or not is_by_time or summary.cost_usd is None or not summary.energy_kwh:
             return price
         return replace(price, value=summary.cost_usd / summary.energy_kwh, basis="by time, mean over the energy")
 
@@ -379,17 +357,11 @@ class Run(RunFiles):
             started_at=self.started_at,
             epochs_planned=self._epochs_planned(),
             carbon_intensity=self._constant_intensity,
-            pue=self._factor_value("pue") or 1.0,
+            pue=self.amount("pue") or 1.0,
             electricity_price=None if self.lacks_gpus else self.factor("electricity_price"),
-            price_usd_per_gpu_hour=self._factor_value("price_usd_per_gpu_hour"),
-            node_overhead=self._factor_value("node_overhead"),
+            price_usd_per_gpu_hour=self.amount("price_usd_per_gpu_hour"),
+            node_overhead=self.amount("node_overhead"),
         )
-
-    def _factor_value(self, name: str) -> float | None:
-        factor = self.factor(name)
-        if factor is None:
-            return None
-        return factor.value
 
     def _epochs_planned(self) -> int | None:
         """Return the epochs of the run itself, or of all trainings that joined it; None where one did not say."""
@@ -442,14 +414,8 @@ class Run(RunFiles):
     @property
     def _row_streams(self) -> Iterator[tuple[int, Iterator[Row]]]:
         """The same to be gone through once, of which no more than a row is held."""
-        self.check_version()
+        _ = self.lines  # of a version that we read
         return ((rank, self._read(name, schema.EPOCHS)) for rank, name in self._numbered("epochs").items())
-
-    @property
-    def _is_long(self) -> bool:
-        """True where its rows would take much memory."""
-        files = map(self._file, self._numbered("epochs").values())
-        return any(size_bytes(file) > _LONG_BYTES for file in files if not isinstance(file, bytes))
 
     @cached_property
     def command_rows(self) -> Sequence[Row] | None:
@@ -533,36 +499,14 @@ class Run(RunFiles):
         return calibrated(metered, calibration)
 
     @cached_property
-    def values(self) -> Mapping[str, Any]:
-        """The same as a flat row, by the columns of ``summary.csv``, and ``metrics``."""
-        own = self._own_totals
-        if own is not None and self.calibration is None:
-            return own
-        return schema.SUMMARY.values(self.summary) | {"metrics": self.summary.metrics}
-
-    @cached_property
-    def stated(self) -> Mapping[str, Any] | None:
-        """The totals that it wrote at its end, as a flat row; None without any, and where they cannot be read."""
+    def stated(self) -> RunSummary | None:
+        """The totals that it wrote at its end; None without any, and where they cannot be read."""
         if self.has_summary:
             try:
                 on_problem = partial(self._add_problem, schema.SUMMARY_FILE)
-                return schema.read_totals(self._file(schema.SUMMARY_FILE), on_problem)
+                return schema.read_summary(self._file(schema.SUMMARY_FILE), on_problem)
             except ValueError as error:
                 self._add_problem(schema.SUMMARY_FILE, f"added up from the rows instead: {error}")
-        return None
-
-    @property
-    def _own_totals(self) -> Mapping[str, Any] | None:
-        """The stated totals where they are its totals: they are sound, and the first rank knew all others' ends."""
-        stated = self.stated
-        if stated is None:
-            return None
-        if reason := schema.contradiction(stated):
-            self._add_problem(schema.SUMMARY_FILE, f"added up from the rows instead: {reason}")
-            return None
-        n_streams = sum(name.startswith("epochs-") for name in self.file_names)
-        if n_streams == 0 or (stated["n_ranks"] == 1 and n_streams == 1):
-            return stated
         return None
 
     @cached_property
@@ -574,18 +518,19 @@ class Run(RunFiles):
         Raises:
             LogError: where a newer version of this package wrote the run.
         """
-        self.check_version()
-        own = self._own_totals
-        if own is None:
-            return self.added_up()
-        return schema.summary_of(own)
+        _ = self.lines  # of a version that we read
+        stated = self.stated
+        n_streams = sum(name.startswith("epochs-") for name in self.file_names)
+        if stated is not None and (n_streams == 0 or stated.n_ranks == n_streams == 1):
+            return stated
+        return self.added_up()
 
     @cached_property
     def ending(self) -> totals.Ending:
         """How it ended: as its summary says, else its script's tracker, else its process."""
         stated = self.stated
         if stated is not None:
-            return totals.Ending(stated["status"], stated["exit_code"], stated["ended_at"])
+            return totals.Ending(stated.status, stated.exit_code, stated.ended_at)
         status = value_of(self.own_lines, "training_status")
         if status not in list(RunStatus):
             is_running = _is_running(self.lines, self.written_s)
@@ -598,7 +543,7 @@ class Run(RunFiles):
         Args:
             ending: how the run ended; default: as ``ending`` says.
         """
-        rows = dict(self._row_streams) if self._is_long and self.cut is None else self.rows
+        rows = self.rows if "rows" in vars(self) else dict(self._row_streams)
         summary = totals.summarise(
             self.terms,
             rows,
@@ -614,7 +559,7 @@ class Run(RunFiles):
     def replace(self, **known: Any) -> Self:
         """Return the same run with these in place of what its files say, and its totals anew."""
         other = copy(self)
-        for name in ("metered_summary", "summary", "values", "epochs"):
+        for name in ("metered_summary", "summary", "epochs"):
             vars(other).pop(name, None)
         vars(other).update(known)
         return other
@@ -643,7 +588,7 @@ class Run(RunFiles):
     @property
     def lacks_energy_of_gpu(self) -> bool:
         """True where the energy is without that of a GPU which is there: it was at least this."""
-        return self.lacks_gpus or Flag.GPU_MISSING in self.values["flags"]
+        return self.lacks_gpus or Flag.GPU_MISSING in self.summary.flags
 
     @property
     def emissions_kgco2e(self) -> float | None:
@@ -658,7 +603,7 @@ class Run(RunFiles):
         if self.is_exploration:
             return False  # it is no training
         if self.summary.epochs_planned is None and self.total_steps_planned is None:
-            return self.summary.status in (RunStatus.FINISHED, RunStatus.EXITED)
+            return self.summary.status in GOOD_ENDINGS
         return self.units_done is not None
 
     @property
@@ -668,36 +613,25 @@ class Run(RunFiles):
         It did all where early stopping ended it, too.
         """
         summary = self.summary
-        if summary.status not in GOOD_ENDINGS:
-            return None
         planned = summary.epochs_planned
         done: int | None = summary.epochs_done
         if planned is None:
             planned = self.total_steps_planned
             done = summary.counts.steps
-        if planned is None:
+        if planned is None or summary.status not in GOOD_ENDINGS:
             return None
-        after = self._stopped_after
-        has_stopped = after is not None and summary.epochs_done == after <= planned
+        has_stopped = self.stopped_early_after is not None and summary.epochs_done <= planned
         if has_stopped or done == planned:
             return planned
         return None
 
     @property
-    def _stopped_after(self) -> int | None:
-        """The epochs of the run itself after which its rule ended it; None where none is told to have."""
-        number = self._count("stopped_early_after")
-        if number is None:
-            return None
-        return number - self.first_epoch
-
-    @property
     def stopped_early_after(self) -> int | None:
         """The number of the epoch with which its rule ended it; None where none did, or it went on."""
-        after = self._stopped_after
-        has_ended = self.summary.status in GOOD_ENDINGS and after == self.summary.epochs_done
-        if after is not None and has_ended:
-            return self.first_epoch + after
+        number = count_in(self.lines, "stopped_early_after")
+        last = self.first_epoch + self.summary.epochs_done
+        if self.summary.status in GOOD_ENDINGS and number == last:
+            return number
         return None
 
     # -- forecasts.csv --
@@ -741,7 +675,7 @@ class Run(RunFiles):
     @property
     def is_exploration(self) -> bool:
         """True where the run explored a training, or compared ways to train, and was none itself."""
-        return self.is_comparison or any(f"plan_{name}" in self.lines for name in trials.PLAN_NAMES)
+        return self.is_comparison or not _OF_PLANS.isdisjoint(self.lines)
 
     @property
     def is_comparison(self) -> bool:
@@ -754,13 +688,13 @@ class Run(RunFiles):
         return trials.trials_of(self._read(TRIALS.file(0), TRIALS))
 
 
+_OF_PLANS = frozenset(f"plan_{name}" for name in trials.PLAN_NAMES)
+
+
 def count_in(fields: Mapping[str, Line], name: str) -> int | None:
     """Return the whole number that a field holds; None where it holds none."""
     text = value_of(fields, name)
-    return int(text) if _COUNT.fullmatch(text) else None
-
-
-_COUNT = re.compile(r"[0-9]{1,15}")  # more digits are noise
+    return int(text) if schema.is_count(text) else None
 
 
 GOOD_ENDINGS = (RunStatus.FINISHED, RunStatus.EXITED)

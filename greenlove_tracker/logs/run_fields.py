@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import Any
 
 from greenlove_tracker.logs.csvio import Line
-from greenlove_tracker.logs.schema import amount, at_least_1, cell, count, finite, unit_of, yes
+from greenlove_tracker.logs.schema import amount, at_least_1, cell, count, finite, yes
 from greenlove_tracker.logs.trials import PLAN_NAMES, RECORD
 from greenlove_tracker.vocabulary.records import Factor, Field
 from greenlove_tracker.vocabulary.workloads import PRECISIONS, WORKLOADS
@@ -28,9 +28,7 @@ class RunField:
     Attributes:
         meaning: for the reference page.
         read: returns the value of its text, or raises ValueError.
-        unit: where its name does not end with it.
         is_factor: it is a number that totals are multiplied with, with lines for its source, year, basis and table.
-        is_of_place: it belongs to the place of the run: all of these are taken from the same process.
         may_hold_secrets: it is no text that somebody chose to log; secrets in it are masked.
         exported: what services beside the log are shown, as endings of its name. Nothing of the user, the command, the
             host or the job is.
@@ -40,9 +38,7 @@ class RunField:
 
     meaning: str
     read: Callable[[str], Any] = str
-    unit: str = ""
     is_factor: bool = False
-    is_of_place: bool = False
     may_hold_secrets: bool = False
     exported: Sequence[str] = ()
     setting: str = ""
@@ -54,7 +50,6 @@ _yes = partial(RunField, read=yes)
 _count = partial(RunField, read=count)
 _amount = partial(RunField, read=amount)
 _factor = partial(RunField, read=amount, is_factor=True)
-_factor_of_place = partial(_factor, is_of_place=True)
 
 
 class RunFields:
@@ -83,7 +78,6 @@ class RunFields:
     pid = _count("of the process")
     country = _text(
         "where it ran, as given; empty: the world's average",
-        is_of_place=True,
         exported=ITSELF,
         setting="place",
         difference="place",
@@ -193,7 +187,7 @@ class RunFields:
     ram_share = _amount("likewise, of the memory")
     share_source = _text("where these shares are from", setting="share of the machine")
 
-    carbon_intensity = _factor_of_place("what emissions are counted with", exported=(*WITH_SOURCE, ".year"))
+    carbon_intensity = _factor("what emissions are counted with", exported=(*WITH_SOURCE, ".year"))
     market_intensity = _factor("the carbon intensity of the contract, where one was given")
     intensity_order = _text(
         "with `intensity`: the services that were asked, in order; `carbon_intensity` is then what counts where none "
@@ -202,16 +196,16 @@ class RunFields:
         setting="carbon intensity asked for",
     )
     intensity_sources = _text("at its end: all that its rows were counted with, in the words of their cells")
-    electricity_price = _factor_of_place("of a kWh; a tariff's may be negative", read=finite, exported=WITH_SOURCE)
+    electricity_price = _factor("of a kWh; a tariff's may be negative", read=finite, exported=WITH_SOURCE)
     electricity_tariff = _text(
         "the tariff; `electricity_price` is then its mean over a week, for hours that it lacks",
         exported=ITSELF,
         setting="electricity tariff",
     )
-    price_usd_per_gpu_hour = _factor_of_place("of the machine, as set", unit="USD/h", exported=ITSELF)
+    price_usd_per_gpu_hour = _factor("of the machine, as set", exported=ITSELF)
     is_rented = _yes("as set: somebody else's machine")
-    pue = _factor_of_place("power usage effectiveness, as set", read=at_least_1, exported=ITSELF, difference="PUE")
-    node_overhead = _factor_of_place(
+    pue = _factor("power usage effectiveness, as set", read=at_least_1, exported=ITSELF, difference="PUE")
+    node_overhead = _factor(
         "an assumption, where it was set: what a node draws, in what its GPUs do; in no row",
         read=at_least_1,
         exported=ITSELF,
@@ -253,6 +247,7 @@ FACTOR_DETAILS = {
 }
 
 
+@cache
 def declared(name: str) -> RunField:
     """Return the declaration of a field, or of the factor that it is a detail of.
 
@@ -266,13 +261,7 @@ def declared(name: str) -> RunField:
     raise LookupError(f"run.csv has no field {name!r}: a new one is a line of RunFields in logs/run_fields.py")
 
 
-@cache
-def check_declared(name: str) -> None:
-    """Raise LookupError where no field of that name is declared."""
-    declared(name)
-
-
-def value_of(lines: Mapping[str, Line], name: str, default: str = "") -> str:
+def value_of(lines: Mapping[str, Line], name: str) -> str:
     """Return the value of a field.
 
     Raises:
@@ -280,8 +269,8 @@ def value_of(lines: Mapping[str, Line], name: str, default: str = "") -> str:
     """
     line = lines.get(name)
     if line is None:
-        check_declared(name)
-        return default
+        declared(name)
+        return ""
     return line[0]
 
 
@@ -320,10 +309,3 @@ def factor_in(lines: Mapping[str, Line], name: str) -> Factor | None:
         return None
     details = [value_of(lines, f"{name}.{detail}") for detail in FACTOR_DETAILS]
     return Factor(name, declared(name).read(text), lines[name][1], *details)
-
-
-def unit_of_field(name: str) -> str:
-    """Return the unit of a field; empty where it has none, or is a detail."""
-    if "." in name:
-        return ""
-    return declared(name).unit or unit_of(name)

@@ -11,25 +11,22 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from itertools import chain
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TypeVar
 
-from greenlove_tracker.logs.calibration import is_uncalibrated
 from greenlove_tracker.logs.csvio import Problem
 from greenlove_tracker.logs.forecasts import headline, scored_forecasts
 from greenlove_tracker.logs.intensity_sources import TABLE, is_mock
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import before_pue_kwh
 from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_parts, job_id_of, job_of
-from greenlove_tracker.logs.trials import EXPLORATIONS_DIR
 from greenlove_tracker.logs.uncertainty import run_deviations
 from greenlove_tracker.vocabulary.errors import LogError, MissingExtraError, UsageError
-from greenlove_tracker.vocabulary.records import Factor, Flag, LoggedGpuEnergy, MetricSummary, RunStatus
+from greenlove_tracker.vocabulary.records import Factor, Flag, LoggedGpuEnergy, RunStatus, RunSummary
 from greenlove_tracker.vocabulary.units import kgco2e_from_kwh
 
 _PART = 500  # runs that are read by one process at a time
@@ -109,7 +106,6 @@ class RunFacts(RunTexts):
     carbon_intensity: Factor | None
     intensity: str
     kind: str
-    has_gpu_count: bool
     is_rented: bool
     simulated: str
 
@@ -124,37 +120,15 @@ class RunFacts(RunTexts):
         return "3" if self.is_rented else "2"
 
 
-@dataclass(slots=True, kw_only=True)
-class RunFigures:
-    """The totals that a row has as they are; a further one is a line here."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow(RunSummary):
+    """The totals of a run, or of its part of a day or month, and what else sums of many runs need.
 
-    duration_s: float
-    energy_kwh: float | None
-    cpu_kwh: float | None
-    gpu_kwh: float | None
-    ram_kwh: float | None
-    unmetered_estimate_kwh: float | None
-    node_assumed_kwh: float | None
-    cost_usd: float | None
-    pue: float
-    epochs_done: int
-    epochs_planned: int | None
-    steps: int | None
-    samples: int | None
-    tokens: int | None
-
-
-_FIGURES = tuple(RunFigures.__annotations__)
-
-
-@dataclass(slots=True, kw_only=True)
-class RunRow(RunFigures):
-    """A run, or its part of a day or month.
+    Its metrics are those of the whole run, in the part in which it ended.
 
     Attributes:
         parts: its parts by ``DAY`` and ``MONTH``, where there are several.
-        measured_of_kwh: the energy before PUE that ``measured_kwh`` is a part of.
-        methods: of the metering of CPU, GPUs and memory.
+        known_gpu_hours: the GPU-hours, where the log says how many GPUs there were.
         gpu_energies: of each GPU of the first machine, where the log says it.
         coverage: of the carbon intensity behind its emissions.
         whole_kwh: the energy of the whole run, which the metrics are of.
@@ -164,29 +138,17 @@ class RunRow(RunFigures):
     """
 
     facts: RunFacts
-    run: str
     path: str
     job: str
     job_id: str
-    status: str
-    started_at: str
-    day: str
-    month: str
     continues: str
     has_end: bool
-    gpu_hours: float | None
-    measured_kwh: float | None
-    measured_of_kwh: float | None
-    emissions_kgco2e: float | None
+    known_gpu_hours: float | None
     market_kgco2e: float | None
-    methods: tuple[str | None, str | None, str | None]
     gpu_energies: Sequence[LoggedGpuEnergy]
-    cost_basis: str
     coverage: str
-    metrics: Sequence[MetricSummary]
     whole_kwh: float | None
     n_simulated: bool
-    n_rented: bool
     n_calibrated: bool
     n_predicted: bool
     n_partial: bool
@@ -194,9 +156,24 @@ class RunRow(RunFigures):
     n_cut: bool
     n_split: bool
     deviations: Mapping[str, tuple[float, ...]] | None
-    parts: dict[str, list[RunRow]] = field(default_factory=dict)
-    factors: Sequence[Factor] = ()
-    forecast: tuple[float, bool, float] | None = None
+    parts: dict[str, list[RunRow]]
+    factors: Sequence[Factor]
+    forecast: tuple[float, bool, float] | None
+
+    @property
+    def run(self) -> str:
+        """The name of the run."""
+        return self.run_id
+
+    @property
+    def day(self) -> str:
+        """The day on which it began."""
+        return self.started_at[:10]
+
+    @property
+    def month(self) -> str:
+        """The month in which it began."""
+        return self.started_at[:7]
 
     def text(self, name: str) -> str:
         """Return a text of the row, or of its facts: one of ``KEYS``, but for ``training``, which other runs decide."""
@@ -267,11 +244,11 @@ def factors_of(run: Run) -> tuple[Factor, ...]:
     return tuple(factor for factor in found if factor is not None)
 
 
-def market_kgco2e(contract: Factor | None, energy_kwh: float | None) -> float | None:
-    """Return the market-based emissions; None without a contract, or an energy."""
-    if contract is None or energy_kwh is None:
+def kgco2e_by(intensity: Factor | None, energy_kwh: float | None) -> float | None:
+    """Return the emissions of an energy by a carbon intensity, such as a contract's; None without either."""
+    if intensity is None or energy_kwh is None:
         return None
-    return kgco2e_from_kwh(energy_kwh, contract.value)
+    return kgco2e_from_kwh(energy_kwh, intensity.value)
 
 
 # -- One run --
@@ -296,7 +273,6 @@ def _facts_of(run: Run) -> RunFacts:
         carbon_intensity=run.carbon_intensity if run.knows_carbon_intensity else None,
         intensity=intensity_of(run),
         kind=kind_of(run),
-        has_gpu_count=run.text("gpu_count").isdecimal(),
         is_rented=run.text("is_rented") == "yes",
         simulated="simulated" if run.is_simulated else "",
     )
@@ -318,52 +294,39 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
     """
     cut = run.cut
     facts = _shared(_facts_of(run))
-    v = run.values
-    whole_v = v if whole is None else whole.values
+    summary = run.summary
+    of_whole = summary if whole is None else whole.summary
     has_end = cut is None or cut.has_end
-    started_at = run.started_at
-    intensity = facts.carbon_intensity
-    energy_kwh = v["energy_kwh"]
-    energy_before_kwh = before_pue_kwh(v)
-    emissions_kgco2e = None if intensity is None else v["emissions_kgco2e"]
-    row = RunRow(
-        **{name: v[name] for name in _FIGURES},
+    is_known = facts.carbon_intensity is not None and summary.emissions_kgco2e is not None
+    totals = {name: getattr(summary, name) for name in RunSummary.__slots__}
+    totals["emissions_kgco2e"] = run.emissions_kgco2e
+    totals["metrics"] = of_whole.metrics if has_end else ()
+    has_details = DETAILS in needs
+    return RunRow(
+        **totals,
         facts=facts,
-        run=run.run_id,
         path=run.place,
         job=job_of(run),
         job_id=job_id_of(run),
-        status=str(v["status"]),
-        started_at=run.text("started_at"),
-        day=started_at[:10],
-        month=started_at[:7],
         continues=run.text("continues"),
         has_end=has_end,
-        gpu_hours=v["gpu_hours"] if v["gpu_count"] or facts.has_gpu_count else None,
-        measured_kwh=None if energy_before_kwh is None else v["measured_kwh"],
-        measured_of_kwh=None if v["measured_kwh"] is None else energy_before_kwh,
-        emissions_kgco2e=emissions_kgco2e,
-        market_kgco2e=market_kgco2e(facts.market_intensity, energy_kwh),
-        methods=(v["cpu_method"], v["gpu_method"], v["ram_method"]),
+        known_gpu_hours=summary.gpu_hours if run.knows_gpu_count else None,
+        market_kgco2e=kgco2e_by(facts.market_intensity, summary.energy_kwh),
         gpu_energies=run.gpu_energies,
-        cost_basis="" if v["cost_usd"] is None else v["cost_basis"],
-        coverage="" if intensity is None or emissions_kgco2e is None else intensity.coverage,
-        metrics=whole_v["metrics"] if has_end else (),
-        whole_kwh=whole_v["energy_kwh"],
+        coverage=facts.carbon_intensity.coverage if facts.carbon_intensity and is_known else "",
+        whole_kwh=of_whole.energy_kwh,
         n_simulated=bool(facts.simulated),
-        n_rented=facts.is_rented,
         n_calibrated=run.calibration is not None,
-        n_predicted=Flag.PREDICTED in v["flags"],
+        n_predicted=Flag.PREDICTED in summary.flags,
         n_partial=run.lacks_energy_of_gpu,
-        n_mock_intensity=emissions_kgco2e is not None and is_mock(run.intensity_sources),
+        n_mock_intensity=is_known and is_mock(run.intensity_sources),
         n_cut=cut is not None,
         n_split=cut is not None and cut.splits_a_row,
-        deviations={} if energy_kwh is None else run_deviations(run, v, emissions_kgco2e),
+        deviations={} if summary.energy_kwh is None else run_deviations(run),
+        parts={},
+        factors=tuple(map(_shared, factors_of(run))) if has_details else (),
+        forecast=_scored(whole or run) if has_details and has_end else None,
     )
-    if DETAILS in needs:
-        row.factors = tuple(map(_shared, factors_of(run)))
-        row.forecast = _scored(whole or run) if has_end else None
-    return row
 
 
 def _scored(run: Run) -> tuple[float, bool, float] | None:
@@ -372,15 +335,6 @@ def _scored(run: Run) -> tuple[float, bool, float] | None:
     if scored is None or not scored.estimate.has_interval:
         return None
     return abs(scored.error), scored.has_held, scored.estimate.level
-
-
-def _lies_in_one(run: Run, unit: str) -> bool:
-    """Return True where a look at its summary shows that a run, as nearly all, began and ended in one day or month."""
-    n = len("2026-11-01" if unit == DAY else "2026-11")
-    began = run.started_at
-    ended = str(run.values["ended_at"])
-    n_ranks = int(run.values["n_ranks"])
-    return n_ranks == 1 and began[:n] == ended[:n] and began[-1:] == ended[-1:] == "Z"
 
 
 def read_row(selection: Selection, needs: frozenset[str], run: Run) -> ReadRun:
@@ -393,7 +347,9 @@ def read_row(selection: Selection, needs: frozenset[str], run: Run) -> ReadRun:
         if part is not None:
             row = run_row(part, run, needs)
             for unit in needs - {DETAILS}:
-                parts = [] if _lies_in_one(run, unit) else list(calendar_parts(run, unit, selection.period))
+                if row.n_ranks == 1 and row.ended_at.startswith(row.text(unit)) and row.ended_at.endswith("Z"):
+                    continue  # as nearly all
+                parts = list(calendar_parts(run, unit, selection.period))
                 if parts not in ([], [run]):
                     row.parts[unit] = [run_row(one, run) for one in parts]
             found.row = row
@@ -454,21 +410,14 @@ def _end_with_parent() -> None:
 
 def _read_part(selection: Selection, needs: frozenset[str], runs: Sequence[Run]) -> list[ReadRun]:
     """Return the rows of these runs; pure, so that any process may do it anywhere."""
+    read = partial(read_row, selection, needs)
+    anew = map(copy, runs)  # so that nothing of them is held
     if isinstance(runs[0].path, Path):
-        is_plain = cache(is_uncalibrated)
-        return [read_row(selection, needs, _unread(run, is_plain)) for run in runs]
+        return list(map(read, anew))
     from concurrent.futures import ThreadPoolExecutor  # not at the end of a process, which reports itself too
 
     with ThreadPoolExecutor(_N_AT_ONCE) as pool:
-        return list(pool.map(partial(read_row, selection, needs), map(copy, runs)))
-
-
-def _unread(run: Run, is_plain: Callable[[str], bool]) -> Run:
-    """Return a run of a disk anew, so that nothing of it is held; most have no calibration to be looked for."""
-    directory, _, name = run.place.rpartition("/")
-    if name == run.run_id and not directory.endswith(EXPLORATIONS_DIR) and is_plain(directory):
-        return Run(run.place, run_id=run.run_id, calibration=None)
-    return copy(run)
+        return list(pool.map(read, anew))
 
 
 @contextmanager

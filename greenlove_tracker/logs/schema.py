@@ -37,7 +37,7 @@ from greenlove_tracker.logs.csvio import (
     read_small,
 )
 from greenlove_tracker.logs.storage import LogFile
-from greenlove_tracker.vocabulary.records import Energy, Field, MetricSummary, Row, RunSummary, sum_known
+from greenlove_tracker.vocabulary.records import Energy, Field, MetricSummary, Row, RunSummary
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, h_from_s
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ COMMAND_STREAM = "command"  # rows of ``greenlove run -- command``: they hold th
 
 # float() takes more for a number than a log has: 1_0 for 10, and ".5", "2. " or "03" where digits were lost
 _is_number = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII).fullmatch
-_is_count = re.compile(r"0|[1-9]\d{,19}", re.ASCII).fullmatch  # more digits are noise
+is_count = re.compile(r"0|[1-9]\d{,19}", re.ASCII).fullmatch  # more digits are noise
 _MOST = 1e100  # of any unit: no run comes to as much, and the sums of all are numbers still
 _ROUNDING = 1e-9  # of a sum, as a share of it: another order of its parts may round otherwise
 
@@ -122,6 +122,7 @@ _UNITS = {
     "_gco2e_per_kwh": "gCO2e/kWh",
     "_kgco2e": "kgCO2e",
     "_usd": "USD",
+    "_usd_per_gpu_hour": "USD/h",
     "_kwh": "kWh",
     "_gb": "GiB",
     "_w": "W",
@@ -171,7 +172,7 @@ def count(text: str) -> int:
     Raises:
         ValueError: where it holds none, or a negative one.
     """
-    if not _is_count(text):
+    if not is_count(text):
         raise ValueError(f"{text!r} is not a count")
     return int(text)
 
@@ -235,11 +236,11 @@ class LogTable(Generic[R]):
     """A file of a run: a row a record, or of ``summary.csv`` a line a column.
 
     A field of the record is a column of its name, which is read and checked as its type says; ``Annotated`` has its
-    meaning. A second entry there is the least that it may be, where that is not 0; NaN for any number, NaN too; an
-    enumeration whose words stand there, joined by ``+``. A third is the name of a group: a file has all its columns or
-    none. A field that is a dataclass is as many columns as that has;
-    its entries are patterns of their names and meanings, and the name and meaning of a column for their sum. A field
-    may give a ``Part`` of its own, or None: it is no column.
+    meaning. A second entry there says which numbers it holds, where they may be others than an amount or a count:
+    ``from 1``, ``finite`` or ``any``, which may be NaN, too; or it is an enumeration whose words stand there, joined by
+    ``+``. A third is the name of a group: a file has all its columns or none. A field that is a dataclass is as many
+    columns as that has; its entries are patterns of their names and meanings, and the name and meaning of a column for
+    their sum. A field may give a ``Part`` of its own, or None: it is no column.
 
     Args:
         record: the dataclass.
@@ -252,6 +253,7 @@ class LogTable(Generic[R]):
         described: all columns.
         columns: their names.
         least: those that every file has.
+        later: the others, each with its group.
     """
 
     def __init__(
@@ -267,24 +269,23 @@ class LogTable(Generic[R]):
         self._name = name
         self._when = when
         self._check = check
-        hints = get_type_hints(record, include_extras=True)
-        found = [(f.name, _part(f.name, hints[f.name])) for f in dataclasses.fields(record)]  # type: ignore[arg-type]
-        self._parts = [(field, part) for field, part in found if part is not None]
-        self.described = [column for _, part in self._parts for column in part.columns]
+        found = {field: _part(field, hint) for field, hint in get_type_hints(record, include_extras=True).items()}
+        self._parts = {field: part for field, part in found.items() if part is not None}
+        self.described = [column for part in self._parts.values() for column in part.columns]
         self.columns = tuple(column.name for column in self.described)
         n_first = self.columns.index(last_of_first) + 1 if last_of_first else len(self.columns)
         self.least = self.columns[:n_first]
-        self._later = self.described[n_first:]
-        for column in self._later:
+        self.later = {column.name: column.group for column in self.described[n_first:]}
+        for column in self.described[n_first:]:
             if not (column.may_be_empty or column.read in _MAY_BE_EMPTY):
                 raise TypeError(f"{column.name}: older files lack it, so that it must be one that may be empty")
-        self._readers = [(column.read, column.may_be_empty) for column in self.described]
-        self._makers: list[tuple[slice, Callable[..., Any]]] = []
-        begin = 0
-        for _, part in self._parts:
+        self._makers: list[tuple[slice, Callable[..., Any]]] = []  # the last first
+        end = len(self.columns)
+        for part in reversed(self._parts.values()):
+            begin = end - len(part.columns)
             if part.make is not None:
-                self._makers.insert(0, (slice(begin, begin + len(part.columns)), part.make))  # the last first
-            begin += len(part.columns)
+                self._makers.append((slice(begin, end), part.make))
+            end = begin
 
     @property
     def title(self) -> str:
@@ -303,7 +304,7 @@ class LogTable(Generic[R]):
 
     def _flat(self, record: R) -> list[Any]:
         found: list[Any] = []
-        for name, part in self._parts:
+        for name, part in self._parts.items():
             value = getattr(record, name)
             found += (value,) if part.values is None else part.values(value)
         return found
@@ -321,36 +322,24 @@ class LogTable(Generic[R]):
         return log_lines([self.columns, *map(self.cells, records)])
 
     def record(self, cells: Sequence[str]) -> R:
-        """Return the record that cells, in the order of the columns, stand for; later ones may be missing.
+        """Return the record that cells, in the order of the columns, stand for.
 
         Raises:
-            ValueError: where a cell is not what its column holds.
+            ValueError: where a cell is not what its column holds, or where they contradict each other.
         """
-        return self.made(self.read_cells(cells))
-
-    def read_cells(self, cells: Sequence[str]) -> list[Any]:
-        """Return the values of cells, in the order of the columns; raise ValueError where a cell holds none."""
-        found: list[Any] = []
+        values: list[Any] = []
         try:
-            for (read, may_be_empty), text in zip(self._readers, cells, strict=False):
-                found.append(read(text) if text or not may_be_empty else None)  # its length says where
+            for column, text in zip(self.described, cells, strict=True):
+                values.append(column.read(text) if text or not column.may_be_empty else None)  # its length says where
         except ValueError as error:
-            raise ValueError(f"{self.columns[len(found)]}: {error}") from error
-        return found
-
-    def made(self, values: Sequence[Any]) -> R:
-        """Return the record of these values; raise ValueError where they contradict each other."""
-        v = list(values)
+            raise ValueError(f"{self.columns[len(values)]}: {error}") from error
         for at, make in self._makers:
-            if at.start < len(v):
-                v += [None] * (at.stop - len(v))  # a damaged header may lack the last of a part
-                v[at] = [make(*v[at])]
-        return self._check(self._record(*v))
+            values[at] = [make(*values[at])]
+        return self._check(self._record(*values))
 
     def read(self, file: LogFile | Path | bytes, on_problem: OnProblem) -> Iterator[R]:
         """Yield the records of a file; ``on_problem`` takes a sentence on each part that cannot be read."""
-        later = {column.name: column.group for column in self._later}
-        for line, cells in read_records(file, self.least, on_problem, later):
+        for line, cells in read_records(file, self.least, on_problem, self.later):
             try:
                 record = self.record(cells)
             except ValueError as error:
@@ -359,9 +348,19 @@ class LogTable(Generic[R]):
                 yield record
 
 
-_READERS: Mapping[Any, Callable[[str], Any]] = {str: str, bool: yes, frozenset: _flags, tuple: _texts, int: count}
+_READERS: Mapping[Any, Callable[[str], Any]] = {
+    (str, ""): str,
+    (bool, ""): yes,
+    (frozenset, ""): _flags,
+    (tuple, ""): _texts,
+    (int, ""): count,
+    (int, "finite"): int,
+    (float, ""): amount,
+    (float, "from 1"): at_least_1,
+    (float, "finite"): finite,
+    (float, "any"): any_number,
+}
 _MAY_BE_EMPTY = (str, _flags, _texts)
-_BY_LEAST: Mapping[float, Callable[[str], Any]] = {0.0: amount, 1.0: at_least_1, -math.inf: finite}
 
 
 PLAIN_NUMBER = (
@@ -381,35 +380,30 @@ def _part(name: str, hint: Any) -> Part | None:
     return Part([_column(name, hint, *meta)])
 
 
-def _column(name: str, hint: Any, meaning: str = "", bound: Any = 0.0, group: str = "") -> LogColumn:
+def _column(name: str, hint: Any, meaning: str = "", kind: str | type[StrEnum] = "", group: str = "") -> LogColumn:
     """Return the column of a field; see ``LogTable``."""
-    kind = hint
     may_be_empty = isinstance(hint, UnionType)
     if may_be_empty:
-        kind = next(kind for kind in get_args(hint) if kind is not NoneType)
-    kind = get_origin(kind) or kind
-    read: Callable[[str], Any] = _READERS.get(kind, kind)
-    write: Callable[[Any], str] = cell
-    if isinstance(bound, type):
-        read = partial(_words_of, bound)
-    elif kind is float and math.isnan(bound):
-        read = any_number
-        write = any_cell
-    elif kind is float:
-        read = _BY_LEAST[bound]
-    elif bound:
-        read = int
-    return LogColumn(name, meaning, read, may_be_empty, write, group)
+        hint = next(one for one in get_args(hint) if one is not NoneType)
+    if isinstance(kind, str):
+        read = _READERS.get((get_origin(hint) or hint, kind), hint)
+    else:
+        read = partial(_words_of, kind)
+    return LogColumn(name, meaning, read, may_be_empty, any_cell if read is any_number else cell, group)
 
 
 def _nested(kind: Any, names: str = "{}", meanings: str = "{}", total: tuple[str, str] | None = None) -> Part:
     """Return the columns of a field that is a dataclass, and maybe one of their sum before them."""
-    hints = get_type_hints(kind, include_extras=True)
-    fields = {name: part.columns[0] for name, hint in hints.items() if (part := _part(name, hint))}
-    columns = [c._replace(name=names.format(n), meaning=meanings.format(c.meaning)) for n, c in fields.items()]
+    table = _table_of(kind)
+    columns = [c._replace(name=names.format(c.name), meaning=meanings.format(c.meaning)) for c in table.described]
     if total is None:
-        return Part(columns, attrgetter(*fields), kind)
-    return Part([LogColumn(*total, amount, True), *columns], attrgetter("total_kwh", *fields), _energy)
+        return Part(columns, attrgetter(*table.columns), kind)
+    return Part([LogColumn(*total, amount, True), *columns], attrgetter("total_kwh", *table.columns), _energy)
+
+
+@cache
+def _table_of(record: type) -> LogTable[Any]:
+    return LogTable(record)
 
 
 def _energy(total_kwh: float | None, *values: Any) -> Energy:
@@ -421,14 +415,24 @@ def _energy(total_kwh: float | None, *values: Any) -> Energy:
     return energy
 
 
+def _consistent(summary: RunSummary) -> RunSummary:
+    """Return totals; raise ValueError where they are not made of one another, as they were when written."""
+    energy_kwh = summary.energy_kwh
+    before_pue_kwh = summary.before_pue_kwh
+    if before_pue_kwh is not None and not _are_close(before_pue_kwh * summary.pue, energy_kwh):
+        raise ValueError("energy_kwh is not the energy of its components")
+    if energy_kwh is not None:
+        emissions_kgco2e = energy_kwh * summary.carbon_intensity_gco2e_per_kwh / GRAMS_PER_KG
+        if not _are_close(emissions_kgco2e, summary.emissions_kgco2e):
+            raise ValueError("emissions_kgco2e is not energy times carbon intensity")
+    if not _are_close(summary.gpu_count * h_from_s(summary.duration_s), summary.gpu_hours):
+        raise ValueError("gpu_hours is not the time of its GPUs")
+    return summary
+
+
 EPOCHS = LogTable(Row, "epochs-{}.csv", last_of_first="flags")
-SUMMARY = LogTable(RunSummary, SUMMARY_FILE, last_of_first="flags")
+SUMMARY = LogTable(RunSummary, SUMMARY_FILE, last_of_first="flags", check=_consistent)
 _METRIC_LINES = LogTable(MetricSummary)
-
-
-@cache
-def _table_of(record: type) -> LogTable[Any]:
-    return LogTable(record)
 
 
 def flat_values(record: Any) -> dict[str, Any]:
@@ -467,65 +471,27 @@ def summary_fields(summary: RunSummary) -> list[Field]:
     return [Field(name, text, unit_of(name)) for name, text in lines]
 
 
-def read_totals(file: LogFile | bytes, on_problem: OnProblem) -> dict[str, Any]:
-    """Return the totals in a ``summary.csv`` as a flat row.
+def read_summary(file: LogFile | bytes, on_problem: OnProblem) -> RunSummary:
+    """Return the totals in a ``summary.csv``.
 
     Raises:
-        ValueError: where a field is missing or is not what it should be.
+        ValueError: where a field is missing or is not what it should be, or where they are not made of one another.
     """
-    data = read_small(file, on_problem)
-    texts = dict.fromkeys(SUMMARY.columns[len(SUMMARY.least) :], "")  # which older ones lack
-    of_metrics: dict[str, dict[str, str]] = {}
-    for name, (value, _) in read_fields(data, on_problem).items():
-        texts[name] = value
-        metric, _, part = name.removeprefix(_METRIC).rpartition(".")
-        if name.startswith(_METRIC) and part in _METRIC_PARTS:
-            of_metrics.setdefault(metric, {})[part] = value
+    texts = dict.fromkeys(SUMMARY.later, "")  # which older ones lack
+    texts |= {name: value for name, (value, _) in read_fields(read_small(file, on_problem), on_problem).items()}
+    beginnings = [name[: name.rindex(".") + 1] for name in texts if name.startswith(_METRIC)]
     beginning = ""  # of the lines of a metric
+    metrics = []
     try:
-        values = dict(zip(SUMMARY.columns, SUMMARY.read_cells(_summary_cells_of(texts)), strict=True))
-        metrics = []
-        for name, parts in of_metrics.items():
-            beginning = f"{_METRIC}{name}."
-            cells = [parts[part] for part in _METRIC_LINES.columns[1:]]
-            metrics.append(_METRIC_LINES.record([name, *cells]))
+        summary = SUMMARY.record(_summary_cells_of(texts))
+        for beginning in dict.fromkeys(beginnings):
+            cells = [texts[f"{beginning}{part}"] for part in _METRIC_LINES.columns[1:]]
+            metrics.append(_METRIC_LINES.record([beginning[len(_METRIC) : -1], *cells]))
     except KeyError as error:
-        raise ValueError(f"no line for {beginning}{error.args[0]}") from error
+        raise ValueError(f"no line for {error.args[0]}") from error
     except ValueError as error:
         raise ValueError(f"{beginning}{error}") from error
-    values["metrics"] = tuple(metrics)
-    return values
+    return dataclasses.replace(summary, metrics=tuple(metrics)) if metrics else summary
 
 
 _summary_cells_of = itemgetter(*SUMMARY.columns)
-
-
-def summary_of(values: Mapping[str, Any]) -> RunSummary:
-    """Return the summary of a flat row."""
-    summary = SUMMARY.made([values[column] for column in SUMMARY.columns])
-    if values["metrics"]:
-        return dataclasses.replace(summary, metrics=values["metrics"])
-    return summary
-
-
-def before_pue_kwh(values: Mapping[str, Any]) -> float | None:
-    """Return the energy of a flat row before PUE: metered, estimated and assumed; None where nothing was metered."""
-    metered_kwh = sum_known((values["cpu_kwh"], values["gpu_kwh"], values["ram_kwh"]))
-    if metered_kwh is None:
-        return None
-    return metered_kwh + (values["unmetered_estimate_kwh"] or 0.0) + (values["node_assumed_kwh"] or 0.0)
-
-
-def contradiction(values: Mapping[str, Any]) -> str:
-    """Return which totals of a flat row are not made of one another, as they were when written; empty: none."""
-    energy_kwh = values["energy_kwh"]
-    metered_kwh = before_pue_kwh(values)
-    if metered_kwh is not None and not _are_close(metered_kwh * values["pue"], energy_kwh):
-        return "energy_kwh is not the energy of its components"
-    if energy_kwh is not None:
-        emissions_kgco2e = energy_kwh * values["carbon_intensity_gco2e_per_kwh"] / GRAMS_PER_KG
-        if not _are_close(emissions_kgco2e, values["emissions_kgco2e"]):
-            return "emissions_kgco2e is not energy times carbon intensity"
-    if not _are_close(values["gpu_count"] * h_from_s(values["duration_s"]), values["gpu_hours"]):
-        return "gpu_hours is not the time of its GPUs"
-    return ""

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, TypedDict, Unpack
 
 from greenlove_tracker.logs.run import Cut, Run
@@ -50,11 +50,10 @@ class Period:
         Raises:
             UsageError: where one is none, or the end is not behind the beginning.
         """
-        if since is not None and until is None and _MONTH.fullmatch(since):
-            month = _moment("since", since)
-            return cls(month, _next(month, MONTH))
         begin = None if since is None else _moment("since", since)
         end = None if until is None else _moment("until", until)
+        if begin is not None and end is None and _MONTH.fullmatch(since or ""):
+            end = _next(begin, MONTH)
         if begin is not None and end is not None and begin >= end:
             raise UsageError(
                 f"{{argument}} must be after {{argument}}: {until} is not after {since}",
@@ -195,21 +194,16 @@ def job_id_of(run: Run) -> str:
 
 
 def calendar_parts(run: Run, unit: str, period: Period) -> Iterator[Run]:
-    """Yield the parts of a run that lie in each day or month of a period.
+    """Yield the parts of a run that lie in each day or month of a period; itself where it does not say when it began.
 
     Args:
         run: the whole run.
         unit: ``day`` or ``month``.
         period: outside which nothing counts.
-
-    Raises:
-        LogError: where it is not known when the run began, and a period was asked for.
     """
     try:
         began_s, ended_s = _times_s(run)
     except LogError:
-        if not period.is_everything:
-            raise
         yield run
         return
     since_s, until_s = period.bounds_s
@@ -325,7 +319,7 @@ def _timed_streams(run: Run) -> Mapping[int | str, Sequence[_Timed]]:
 
     Where they are not all that the run says it took, that becomes a problem of the run.
     """
-    if Flag.PREDICTED in run.values["flags"]:
+    if Flag.PREDICTED in run.summary.flags:
         return {}
     streams: dict[Any, Sequence[Row]] = {COMMAND_STREAM: run.command_rows or (), **run.rows}
     timed = {stream: [one for row in rows if (one := _timed(row)) is not None] for stream, rows in streams.items()}
@@ -340,16 +334,15 @@ def _timed_streams(run: Run) -> Mapping[int | str, Sequence[_Timed]]:
 
 def _times_s(run: Run) -> tuple[float, float]:
     """Return beginning and end of a run, in seconds since the Unix epoch; of one that goes on, its last row's end."""
-    ended_at = run.summary.ended_at
-    try:
-        began_s = utc(run.started_at).timestamp()
-        ended_s = utc(ended_at or run.started_at).timestamp()
-    except ValueError as error:
-        raise LogError("left out: it is not known when it began") from error
-    if run.summary.n_ranks > 1 or not ended_at:  # the first rank does not know when the others ended
-        last = [one for rows in run.timed_streams for row in rows[-1:] if (one := _timed(row)) is not None]
-        ended_s = max([ended_s, *(end_s for _, _, end_s, _ in last)])
-    return began_s, max(began_s, ended_s)
+    began_s = utc_s(run.started_at)
+    if began_s is None:
+        raise LogError("left out: it is not known when it began")
+    ended_s = utc_s(run.summary.ended_at)
+    ends_s = [began_s, ended_s or began_s]
+    if ended_s is None or run.summary.n_ranks > 1:  # the first rank does not know when the others ended
+        last = [_timed(row) for rows in run.timed_streams for row in rows[-1:]]
+        ends_s += [one[2] for one in last if one is not None]
+    return began_s, max(ends_s)
 
 
 def _part(run: Run, timed: Mapping[int | str, Sequence[_Timed]], from_s: float, to_s: float) -> Run:
@@ -357,8 +350,11 @@ def _part(run: Run, timed: Mapping[int | str, Sequence[_Timed]], from_s: float, 
         stream: [_cut(one, from_s, to_s) for one in of_stream if _lies_in(one, from_s, to_s)]
         for stream, of_stream in timed.items()
     }
-    inner = [(start_s + TIMESTAMP_S, end_s - TIMESTAMP_S) for found in timed.values() for start_s, _, end_s, _ in found]
-    splits = any(start_s < at_s < end_s for start_s, end_s in inner for at_s in (from_s, to_s))
+    splits = any(
+        start_s + TIMESTAMP_S < at_s < end_s - TIMESTAMP_S
+        for start_s, _, end_s, _ in chain.from_iterable(timed.values())
+        for at_s in (from_s, to_s)
+    )
     if from_s == -math.inf:
         started_at = run.started_at
     else:
@@ -389,20 +385,12 @@ def _estimated(part: RunSummary, whole: RunSummary) -> RunSummary:
         return part
     estimate_kwh = whole.unmetered_estimate_kwh * (part.duration_s - part.metered_s) / unmetered_s
     more = (estimate_kwh - (part.unmetered_estimate_kwh or 0.0)) / (metered_kwh + whole.unmetered_estimate_kwh)
-    return replace(
-        part,
-        unmetered_estimate_kwh=estimate_kwh,
-        node_assumed_kwh=_plus(part.node_assumed_kwh, whole.node_assumed_kwh, more),
-        energy_kwh=_plus(part.energy_kwh, whole.energy_kwh, more),
-        emissions_kgco2e=_plus(part.emissions_kgco2e, whole.emissions_kgco2e, more),
-        cost_usd=part.cost_usd if whole.cost_basis == "machine" else _plus(part.cost_usd, whole.cost_usd, more),
-    )
-
-
-def _plus(of_part: float | None, of_whole: float | None, share: float) -> float | None:
-    if of_whole is None:
-        return None
-    return (of_part or 0.0) + of_whole * share
+    names = ["node_assumed_kwh", "energy_kwh", "emissions_kgco2e"]
+    if whole.cost_basis != "machine":
+        names.append("cost_usd")
+    known = [(name, amount) for name in names if (amount := getattr(whole, name)) is not None]
+    changed = {name: (getattr(part, name) or 0.0) + amount * more for name, amount in known}
+    return replace(part, unmetered_estimate_kwh=estimate_kwh, **changed)
 
 
 def _cut(timed: _Timed, from_s: float, to_s: float) -> Row:

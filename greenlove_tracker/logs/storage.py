@@ -66,27 +66,24 @@ def entries(path: LogPath) -> list[DirectoryEntry]:
         found = [DirectoryEntry(PurePosixPath(e["name"]).name, e["type"] == "directory") for e in listed]
         return sorted(entry for entry in found if entry.name and not entry.name.startswith("."))
     with os.scandir(path) as scanned:
-        return sorted(DirectoryEntry(e.name, _is_dir(e), e.is_symlink()) for e in scanned if not e.name.startswith("."))
+        shown = [e for e in scanned if not e.name.startswith(".")]
+        return sorted(DirectoryEntry(e.name, os.path.isdir(e), e.is_symlink()) for e in shown)  # noqa: PTH112
 
 
-def _is_dir(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry))  # noqa: PTH112
-
-
-def names(path: LogPath | str) -> list[str]:
+def names(path: LogPath) -> list[str]:
     """Return the names in a directory; on a disk a third of what ``entries`` costs.
 
     Raises:
         OSError: where it cannot be read.
     """
-    if not isinstance(path, str | Path):
-        return [entry.name for entry in entries(path)]
-    return sorted(os.listdir(path))  # noqa: PTH208  # pathlib would make a Path of each
+    if isinstance(path, Path):
+        return sorted(os.listdir(path))  # noqa: PTH208  # pathlib would make a Path of each
+    return [entry.name for entry in entries(path)]
 
 
-def file_in(directory: LogPath | str, name: str) -> LogFile:
+def file_in(directory: LogPath, name: str) -> LogFile:
     """Return a file of a directory, to be read."""
-    if isinstance(directory, str | Path):
+    if isinstance(directory, Path):
         return f"{directory}/{name}"
     return directory / name
 
@@ -103,16 +100,6 @@ def read_bytes(file: LogFile | Path, max_bytes: int = reading.MAX_FILE_BYTES) ->
     return bytes(file.fs.cat_file(file.path))
 
 
-def read_head(file: Path, n_bytes: int = 64 * 1024) -> bytes:
-    """Return the first bytes of a file.
-
-    Raises:
-        OSError: where it cannot be read, or is no plain file.
-    """
-    with open_binary(file) as stream:
-        return stream.read(n_bytes)
-
-
 def open_binary(file: LogFile | Path) -> BinaryIO:
     """Open a file of any size, to be read in pieces.
 
@@ -122,16 +109,6 @@ def open_binary(file: LogFile | Path) -> BinaryIO:
     if isinstance(file, str | Path):
         return reading.open_binary(file)
     return file.open("rb")
-
-
-def size_bytes(file: LogFile) -> int:
-    """Return the size of a file; 0 where it cannot be told."""
-    try:
-        if isinstance(file, str):
-            return os.lstat(file).st_size
-        return int(file.fs.size(file.path) or 0)
-    except OSError:
-        return 0
 
 
 def modified_s(file: LogFile) -> float:

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Any
 
 from greenlove_tracker.logs import schema
@@ -20,6 +20,41 @@ from greenlove_tracker.vocabulary.records import DescribedStr, Energy
 _LEVEL = "of the intervals"
 
 
+_FORECAST_BOUNDS = "{name}_{end}_{unit}"
+
+
+def _columns(quantity: str, meaning: str, bounds: str, kind: Kind) -> list[LogColumn]:
+    """Return the columns of an estimate: its point, and the ends of its interval; see ``_estimates``."""
+    read: Callable[[str], float] = any_number
+    write: Callable[[Any], str] = any_cell
+    if kind == Kind.PREDICTION:  # so that it is no NaN, and of all but a cost no less than zero
+        write = cell
+        read = finite if quantity == "cost_usd" else amount
+    name, _, unit = quantity.rpartition("_")
+    columns = [LogColumn(quantity, meaning, read, True, write)]
+    for end in ("lower", "upper"):
+        meaning = f"{end} end of the interval of `{quantity}`"
+        columns.append(LogColumn(bounds.format(name=name, end=end, unit=unit), meaning, read, True, write))
+    return columns
+
+
+def _values(estimate: Estimate | None) -> Sequence[float | None]:
+    return [None] * 3 if estimate is None else [estimate.point, estimate.lower, estimate.upper]
+
+
+def _estimate(
+    quantity: str, values: Sequence[float | None], level: float | None, kind: Kind, unit: str
+) -> Estimate | None:
+    """Return the estimate that cells hold; None where they are empty."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    if len(known) < len(values) or level is None or known[1] > known[2]:
+        raise ValueError(f"{quantity} without its interval")
+    point, lower, upper = known
+    return Estimate(point, lower, upper, level, unit, kind)
+
+
 def _estimates(meanings: Mapping[str, str], bounds: str, kind: Kind, level: str = _LEVEL) -> Part:
     """Return the columns of estimates by quantity: the level of all, and three of each.
 
@@ -29,48 +64,21 @@ def _estimates(meanings: Mapping[str, str], bounds: str, kind: Kind, level: str 
         kind: of the estimates.
         level: meaning of the level.
     """
-    is_forecast = kind == Kind.PREDICTION  # so that it is no NaN, and of all but a cost no less than zero
-    write: Callable[[Any], str] = any_cell
-    read_most: Callable[[str], float] = any_number
-    if is_forecast:
-        write = cell
-        read_most = amount
     columns = [LogColumn("level", level, amount, True)]
     for quantity, meaning in meanings.items():
-        read = finite if is_forecast and quantity == "cost_usd" else read_most
-        name, _, unit = quantity.rpartition("_")
-        columns.append(LogColumn(quantity, meaning, read, True, write))
-        for end in ("lower", "upper"):
-            meaning = f"{end} end of the interval of `{quantity}`"
-            columns.append(LogColumn(bounds.format(name=name, end=end, unit=unit), meaning, read, True, write))
+        columns += _columns(quantity, meaning, bounds, kind)
 
     def values(estimates: Mapping[str, Estimate]) -> list[float | None]:
-        found: list[float | None] = [max((e.level for e in estimates.values()), default=None)]
-        for quantity in meanings:
-            e = estimates.get(quantity)
-            found += [None] * 3 if e is None else [e.point, e.lower, e.upper]
-        return found
+        level = max((e.level for e in estimates.values()), default=None)
+        return [level, *chain.from_iterable(_values(estimates.get(quantity)) for quantity in meanings)]
 
     def make(level: float | None, *ends: float | None) -> dict[str, Estimate]:
         found = {}
-        for quantity, point, lower, upper in zip(meanings, ends[::3], ends[1::3], ends[2::3], strict=True):
-            estimate = _estimate(quantity, point, lower, upper, level, schema.unit_of(quantity) or "1", kind)
-            if estimate is not None:
-                found[quantity] = estimate
-        return found
+        for quantity, *values in zip(meanings, ends[::3], ends[1::3], ends[2::3], strict=True):
+            found[quantity] = _estimate(quantity, values, level, kind, schema.unit_of(quantity) or "1")
+        return {quantity: estimate for quantity, estimate in found.items() if estimate is not None}
 
     return Part(columns, values, make)
-
-
-def _estimate(
-    name: str, point: float | None, lower: float | None, upper: float | None, level: float | None, unit: str, kind: Kind
-) -> Estimate | None:
-    """Return the estimate that cells hold; None where they are empty."""
-    if point is None and lower is None and upper is None:
-        return None
-    if point is None or lower is None or upper is None or level is None or lower > upper:
-        raise ValueError(f"{name} without its interval")
-    return Estimate(point, lower, upper, level, unit, kind)
 
 
 # -- forecasts.csv --
@@ -84,19 +92,15 @@ QUANTITIES = {
 
 
 _STOP = Part(
-    (
-        LogColumn(
-            "stop_epochs",
-            "the number of the epoch with which early stopping is expected to end the run, the median; empty without "
-            "a rule",
-            amount,
-            True,
-        ),
-        LogColumn("stop_lower_epochs", "lower end of its interval", amount, True),
-        LogColumn("stop_upper_epochs", "upper end of its interval", amount, True),
+    _columns(
+        "stop_epochs",
+        "the number of the epoch with which early stopping is expected to end the run, the median; empty without "
+        "a rule",
+        _FORECAST_BOUNDS,
+        Kind.PREDICTION,
     ),
-    lambda e: (None, None, None) if e is None else (e.point, e.lower, e.upper),
-    lambda point, lower, upper: _estimate("stop_epochs", point, lower, upper, LEVEL, "epochs", Kind.PREDICTION),
+    _values,
+    lambda *values: _estimate("stop_epochs", values, LEVEL, Kind.PREDICTION, "epochs"),
 )
 
 
@@ -110,7 +114,7 @@ class IssuedForecast:
     steps_done: Annotated[int, "optimizer steps done by then"]
     planned: Annotated[int, "epochs that the run is to do, or steps where it counts in steps"]
     method: Annotated[str, "`live`: from the run itself; `wls` or `power`: from an exploration, before the first epoch"]
-    estimates: Annotated[Mapping[str, Estimate], _estimates(QUANTITIES, "{name}_{end}_{unit}", Kind.PREDICTION)]
+    estimates: Annotated[Mapping[str, Estimate], _estimates(QUANTITIES, _FORECAST_BOUNDS, Kind.PREDICTION)]
     duration_p99_s: Annotated[float | None, "the time that is exceeded with a probability of 1%"] = None
     warnings: Annotated[frozenset[str], "names of what makes the forecast worse, separated by spaces"] = frozenset()
     stop_epochs: Annotated[Estimate | None, _STOP] = None
@@ -227,7 +231,7 @@ class MetricRecord:
     epoch: Annotated[int | None, "that was open then, or the last one before; empty before the first"]
     steps_done: Annotated[int, "optimizer steps done by then"]
     name: Annotated[str, "of the metric"]
-    value: Annotated[float, "as it was given; `nan`, `inf` and `-inf` too", math.nan]
+    value: Annotated[float, "as it was given; `nan`, `inf` and `-inf` too", "any"]
     higher_is_better: Annotated[
         bool | None, "`yes` or `no`, as given to `log_metric`; empty: by its name, or unknown"
     ] = None
@@ -289,7 +293,7 @@ class ComparisonLine:
     ]
     n_trials: Annotated[int, "that were timed"]
     estimates: Annotated[Mapping[str, Estimate], _COMPARED]
-    duration_s_per_sample: Annotated[float | None, "geometric mean over its trials", math.nan]
+    duration_s_per_sample: Annotated[float | None, "geometric mean over its trials", "any"]
     peak_memory_gb: Annotated[
         float | None,
         "largest of its trials, in GiB: on a GPU, without what other arms hold there; on a CPU, of the tensors that "
@@ -298,12 +302,12 @@ class ComparisonLine:
     one_off_s: Annotated[
         float | None,
         "its first steps beyond as many steady ones, as of `compile`; in the projection, not in the ratios",
-        -math.inf,
+        "finite",
     ]
     final_loss: Annotated[
-        float | None, "mean over the last batches of its last trial, after as many samples as the baseline's", math.nan
+        float | None, "mean over the last batches of its last trial, after as many samples as the baseline's", "any"
     ]
-    budget_s: Annotated[float | None, "that would tell, where this was too short", math.nan]
+    budget_s: Annotated[float | None, "that would tell, where this was too short", "any"]
     reason: Annotated[str, "it was not run because"]
     notes: Annotated[tuple[str, ...], "what it changes in the training, and what was observed, as a JSON list"]
     learns_otherwise: Annotated[
@@ -312,9 +316,9 @@ class ComparisonLine:
     spent_s: Annotated[
         float | None, "time that the comparison took; like all that follow, in the baseline's row only"
     ] = None
-    given_budget_s: Annotated[float | None, "time that it had", math.nan] = None
+    given_budget_s: Annotated[float | None, "time that it had", "any"] = None
     residual_cv: Annotated[
-        float | None, "coefficient of variation of a trial that is left after arm, block and drift", math.nan
+        float | None, "coefficient of variation of a trial that is left after arm, block and drift", "any"
     ] = None
     energy_method: Annotated[str, "how the energy of the trials was obtained; several methods are joined by `+`"] = ""
     comparison_notes: Annotated[tuple[str, ...], "on the whole, as a JSON list"] = ()

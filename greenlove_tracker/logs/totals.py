@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from itertools import chain
@@ -103,21 +103,17 @@ class RowTotals:
         terms["epochs_s"].append(row.duration_s)
         for duration_s, energy in ((row.gap_before_s, row.gap_before), (row.duration_s, row.energy)):
             terms["total_s"].append(duration_s)
-            is_known = False
-            for component, seconds, kwh, method in (
-                ("cpu", "cpu_s", energy.cpu_kwh, energy.cpu_method),
-                ("gpu", "gpu_s", energy.gpu_kwh, energy.gpu_method),
-                ("ram", "ram_s", energy.ram_kwh, energy.ram_method),
-            ):
+            if energy.is_known:
+                terms["known_s"].append(duration_s)
+            for component in COMPONENTS:
+                kwh = energy.component_kwh(component)
+                method = energy.component_method(component)
                 self._methods[component].add(method)
                 if kwh is not None:
-                    is_known = True
                     terms[component].append(kwh)
-                    terms[seconds].append(duration_s)
+                    terms[f"{component}_s"].append(duration_s)
                     if is_measured(method):
                         terms["measured"].append(kwh)
-            if is_known:
-                terms["known_s"].append(duration_s)
         self.mean.add(row)
         self.counts += row.counts
         self.flags |= row.flags
@@ -151,19 +147,18 @@ class RowTotals:
         metered = Energy(kwh["cpu"], kwh["gpu"], kwh["ram"], *methods)
         if metered.total_kwh == 0 and self.sum("known_s") < LEAST_METERED_S:
             metered = UNKNOWN_ENERGY
-        covered = []
-        estimates = []
-        for component, energy_kwh in kwh.items() if metered.is_known else ():
-            if energy_kwh is not None:
-                covered.append(known_s := self.sum(f"{component}_s"))
-                if known_s > 0:
-                    estimates.append(energy_kwh / known_s * max(0.0, total_s - known_s))
+        covered_s = {c: self.sum(f"{c}_s") for c in COMPONENTS if metered.component_kwh(c) is not None}
+        estimates = [
+            self.sum(component) / known_s * max(0.0, total_s - known_s)
+            for component, known_s in covered_s.items()
+            if known_s > 0
+        ]
         return _NodeEnergy(
             duration_s=total_s,
             metered=metered,
-            measured_kwh=self.sum("measured") if covered else None,
+            measured_kwh=self.sum("measured") if covered_s else None,
             estimate_kwh=sum_known(estimates),
-            metered_s=min(covered, default=0.0),
+            metered_s=min(covered_s.values(), default=0.0),
         )
 
 
@@ -285,10 +280,7 @@ def _merge_epoch(number: int, rank: int, group: Sequence[Row], since_last: Seque
         gap_before_s=math.fsum(row.gap_before_s for row in since_last),
         gap_before=_energy_of_all([(row.gap_before_s, row.gap_before) for row in since_last]),
         duration_s=math.fsum(row.duration_s for row in group),
-        steps=counts.steps,
-        batches=counts.batches,
-        samples=counts.samples,
-        tokens=counts.tokens,
+        **asdict(counts),
         energy=energy,
         emissions_gco2e=sum_known(emissions) if energy.is_known and None not in emissions else None,
         flags=flags,
@@ -360,9 +352,7 @@ def summarise(
         project=terms.project,
         started_at=terms.started_at,
         epochs_planned=terms.epochs_planned,
-        status=ending.status,
-        exit_code=ending.exit_code,
-        ended_at=ending.ended_at,
+        **asdict(ending),
         epochs_done=sum(found.epochs_done for found in lead),
         counts=_counts(lead, every),
         duration_s=duration_s,

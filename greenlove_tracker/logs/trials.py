@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated
 
@@ -20,10 +22,7 @@ PLAN_NAMES = ("samples", "batch_size", "epochs", "steps", "eval_every", "save_ev
 
 def trials_of(rows: Iterable[TrialRow]) -> tuple[Trial, ...]:
     """Return the trials that the rows belong to."""
-    by_trial: dict[int, list[TrialRow]] = {}
-    for row in rows:
-        by_trial.setdefault(row.trial, []).append(row)
-    return tuple(_trial(rows) for rows in by_trial.values())
+    return tuple(_trial(list(of_one)) for _, of_one in groupby(rows, attrgetter("trial")))
 
 
 def _trial(rows: Sequence[TrialRow]) -> Trial:

@@ -13,12 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from greenlove_tracker.logs.measurement_errors import LEVEL, Deviation, MeasurementError, error_of
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import before_pue_kwh
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, Kind
+from greenlove_tracker.vocabulary.records import COMPONENTS
 
 QUANTITIES = {"energy_kwh": "kWh", "emissions_kgco2e": "kgCO2e", "cost_usd": "USD"}
 
@@ -27,45 +26,39 @@ Deviations = Mapping[str, Deviation]  # by the name of an error: those of one na
 
 def errors_of(run: Run) -> tuple[MeasurementError, ...] | None:
     """Return the errors that the energy of a run has; None where it is unknown, or an error is."""
-    found = _parts(run, run.values)
+    found = _parts(run)
     if found is None:
         return None
     return tuple(error for error, _ in found)
 
 
-def energy_deviations(run: Run, values: Mapping[str, Any]) -> Deviations | None:
+def energy_deviations(run: Run) -> Deviations | None:
     """Return how far the energy of a run may be off, in kWh with PUE, by the name of each error.
-
-    Args:
-        run: whose hardware and calibration count.
-        values: its totals, or those of a part of it, as ``Run.values`` has them.
 
     Returns:
         None where the energy is unknown, or the error of one of its methods is.
     """
+    totals = run.summary
     if run.lacks_energy_of_gpu and not run.lacks_gpus:
         return None
-    if run.calibration is not None and values["energy_kwh"] is not None:
-        share_kwh = values["energy_kwh"] * run.calibration.error_share
+    if run.calibration is not None and totals.energy_kwh is not None:
+        share_kwh = totals.energy_kwh * run.calibration.error_share
         return {f"calibration of {run.calibration.host}": (share_kwh, share_kwh)}
-    parts = _parts(run, values)
-    pue = values["pue"]
-    duration_s = run.values["duration_s"]
+    parts = _parts(run)
     if parts is None:
         return None
-    return {error.name: error.deviation(kwh * pue, duration_s) for error, kwh in parts}
+    return {error.name: error.deviation(kwh * totals.pue, totals.duration_s) for error, kwh in parts}
 
 
-def _parts(run: Run, values: Mapping[str, Any]) -> list[tuple[MeasurementError, float]] | None:
+def _parts(run: Run) -> list[tuple[MeasurementError, float]] | None:
     """Return each error with the energy, before PUE, that it is of; None where one is not known, or a GPU missing."""
-    if before_pue_kwh(values) is None or run.lacks_energy_of_gpu:
+    totals = run.summary
+    if totals.before_pue_kwh is None or run.lacks_energy_of_gpu:
         return None
     parts = (
-        ("cpu", values["cpu_method"], values["cpu_kwh"]),
-        ("gpu", values["gpu_method"], values["gpu_kwh"]),
-        ("ram", values["ram_method"], values["ram_kwh"]),
-        ("unmetered", "estimate", values["unmetered_estimate_kwh"]),
-        ("node", "assumed", values["node_assumed_kwh"]),
+        *((c, totals.energy.component_method(c), totals.energy.component_kwh(c)) for c in COMPONENTS),
+        ("unmetered", "estimate", totals.unmetered_estimate_kwh),
+        ("node", "assumed", totals.node_assumed_kwh),
     )
     gpu_models = run.text("gpu_models")
     found = []
@@ -79,29 +72,23 @@ def _parts(run: Run, values: Mapping[str, Any]) -> list[tuple[MeasurementError, 
     return found
 
 
-def run_deviations(
-    run: Run, values: Mapping[str, Any], emissions_kgco2e: float | None
-) -> Mapping[str, tuple[float, ...]] | None:
+def run_deviations(run: Run) -> Mapping[str, tuple[float, ...]] | None:
     """Return the deviations of energy, CO2e and cost, below and above each, by the name of each error.
 
     CO2e and a cost of electricity follow the energy. The price of a machine hangs on its time, which is known.
-
-    Args:
-        run: whose hardware and calibration count.
-        values: its totals, or those of a part of it, as ``Run.values`` has them.
-        emissions_kgco2e: of them; None where they are not known.
 
     Returns:
         Twice as many numbers as ``QUANTITIES``, in their order; zeros for one that is unknown, or has no error. None
         where the energy is unknown, or an error of it is.
     """
-    of_energy = energy_deviations(run, values)
-    energy_kwh = values["energy_kwh"]
+    of_energy = energy_deviations(run)
+    totals = run.summary
+    energy_kwh = totals.energy_kwh
     if of_energy is None or not energy_kwh:
         return None if of_energy is None else {}
-    co2e = (emissions_kgco2e or 0.0) / energy_kwh
-    if values["cost_basis"] == "electricity":
-        cost = (values["cost_usd"] or 0.0) / energy_kwh
+    co2e = (run.emissions_kgco2e or 0.0) / energy_kwh
+    if totals.cost_basis == "electricity":
+        cost = (totals.cost_usd or 0.0) / energy_kwh
     else:
         cost = 0.0
     found = {}
@@ -131,7 +118,7 @@ def run_interval(run: Run, quantity: str = "energy_kwh") -> Estimate | None:
         None where it is not known, or its error is not; and for a cost of time, which has none.
     """
     at = 2 * list(QUANTITIES).index(quantity)
-    deviations = run_deviations(run, run.values, run.emissions_kgco2e)
+    deviations = run_deviations(run)
     sides = [(each[at], each[at + 1]) for each in (deviations or {}).values()]
     if any(map(any, sides)):
         return interval(getattr(run.summary, quantity), QUANTITIES[quantity], sides)

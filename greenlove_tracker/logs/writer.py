@@ -11,6 +11,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import astuple
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import TypeVar
 
 from greenlove_tracker.files.writing import write_atomically
 from greenlove_tracker.logs import schema
-from greenlove_tracker.logs.run_fields import declared, unit_of_field
+from greenlove_tracker.logs.run_fields import declared
 from greenlove_tracker.logs.schema import LogTable, R, log_lines
 from greenlove_tracker.settings.secret_masking import mask_secrets
 from greenlove_tracker.vocabulary.errors import LogDirError, pass_on_from_handler
@@ -264,11 +265,11 @@ def _shown(field: Field) -> Field:
     value = field.value
     if declaration.may_hold_secrets:
         value = mask_secrets(value)
-    return Field(field.name, value, field.unit or unit_of_field(field.name))
+    return Field(field.name, value, field.unit or schema.unit_of(field.name))
 
 
 def _field_cells(fields: Iterable[Field]) -> list[list[str]]:
-    return [[schema.cell(f.name), schema.cell(f.value), schema.cell(f.unit)] for f in fields]
+    return [list(map(schema.cell, astuple(field))) for field in fields]
 
 
 def _free_stream(run_dir: Path, rank: int | str) -> int | str:

@@ -1,4 +1,4 @@
-"""GPUs of the table by a driver's or a user's name; a name that is not exactly one is never guessed at."""
+"""GPUs of the table by a driver's or a user's name. An ambiguous name is never guessed."""
 
 from __future__ import annotations
 
@@ -43,18 +43,17 @@ _SPLIT = re.compile(
 def recognise(name: str, memory_gb: float | None = None) -> GpuSpec:
     """Return the GPU that ``name`` means: as a driver prints it, a canonical name, or as people write it.
 
-    Names of the table go first, compared exactly, since NVML prints "RTX 2080 SUPER" for a desktop card and "RTX 2080
-    Super" for a laptop; only ``NVIDIA`` or ``AMD`` in front, hyphens and spaces make no difference. Then words are:
-    ``RTX3090``, ``h100 sxm``. Of several without a memory, such as of ``V100``, it is the common one, and a warning
-    says so.
+    Names of the table are compared exactly first, since NVML prints "RTX 2080 SUPER" for a desktop card and "RTX 2080
+    Super" for a laptop; only a leading ``NVIDIA`` or ``AMD``, hyphens and spaces are ignored. Then single words are
+    compared: ``RTX3090``, ``h100 sxm``. If several GPUs match a name without a memory size, such as ``V100``, the most
+    common one is taken, and a warning says so.
 
     Args:
-        name: of one GPU.
-        memory_gb: memory that the driver shows; tells apart cards of one name, and a part of a GPU from the whole.
+        name: the name of one GPU.
+        memory_gb: the memory that the driver shows; it tells apart cards of one name, and a MIG part from the whole.
 
     Raises:
-        UsageError: where the name is unknown, or means several GPUs of which none is the common one, or the memory is
-            not that GPU's.
+        UsageError: if the name is unknown or ambiguous, or if the memory is not that GPU's.
     """
     candidates = _by_key().get(_key(name)) or _by_words(name)
     if not candidates:
@@ -75,7 +74,7 @@ def recognise(name: str, memory_gb: float | None = None) -> GpuSpec:
 
 @cache
 def _common(name: str, candidates: Sequence[GpuSpec]) -> GpuSpec:
-    """Return the common one of several GPUs, and say so once."""
+    """Return the most common of several GPUs, and warn of the choice once."""
     names = [gpu.name for gpu in candidates]
     common = [gpu for gpu in candidates if gpu.name in _COMMON]
     if len(common) != 1:
@@ -86,7 +85,7 @@ def _common(name: str, candidates: Sequence[GpuSpec]) -> GpuSpec:
 
 
 def counted(text: str) -> tuple[int | None, str]:
-    """Return number and name of ``4 × L40S``; None where no number is typed."""
+    """Return the number and the name in ``4 × L40S``; the number is None if none is given."""
     found = _COUNTED.fullmatch(text)
     if found:
         return int(found[1]), found[2].strip()
@@ -94,11 +93,11 @@ def counted(text: str) -> tuple[int | None, str]:
 
 
 def _by_words(name: str) -> tuple[GpuSpec, ...]:
-    """Return the GPUs that hold all the words of a name, and are no variant that it does not say.
+    """Return the GPUs that have all words of a name, and no variant that the name does not mention.
 
-    Variants are such as Ti and laptop. Names of makers and series mean nothing, so ``4090`` is ``GeForce RTX 4090``;
-    ``80GB`` is a name's or the memory. A name as a driver prints it is not taken apart: a new card may be called like
-    an old one with a word less.
+    Variants are such as Ti and laptop. Names of makers and series are ignored, so ``4090`` is ``GeForce RTX 4090``;
+    ``80GB`` may be part of the name or the memory. A name as a driver prints it is not split: a new card may have the
+    name of an old one with a word less.
     """
     words = _words(name)
     has_model = any(re.search(r"\d", word) and not _MEMORY.fullmatch(word) for word in words)
@@ -146,7 +145,7 @@ def _by_key() -> dict[str, tuple[GpuSpec, ...]]:
 
 
 def software_notes(local_vendor: str, target_vendor: str) -> tuple[str, ...]:
-    """Return what a training must change between NVIDIA's software and AMD's; nothing where it keeps its own."""
+    """Return what a training must change between NVIDIA's software and AMD's; nothing if the maker stays."""
     if local_vendor == target_vendor or AMD not in (local_vendor, target_vendor):
         return ()
     if target_vendor != AMD:
@@ -158,7 +157,7 @@ def software_notes(local_vendor: str, target_vendor: str) -> tuple[str, ...]:
 
 
 def _unknown(name: str) -> str:
-    """Return that no GPU is called so, with names that hold all its words, or else look like it."""
+    """Return the error for an unknown GPU, with names that contain all its words, or similar ones."""
     names = {_key(gpu).casefold(): gpu for gpu in gpus()}
     folded = _key(name).casefold()
     holding = [key for key in names if folded and set(folded.split()) <= set(key.split())]

@@ -1,16 +1,17 @@
-"""Where to train, and the probability of each machine to be the cheapest.
+"""Where to train, and how likely each machine is to be the cheapest.
 
-The rule: train on the cheapest machine that keeps the limits with 90%, of those here or rented by the hour with as many
-GPUs as are wanted, in as few machines as may be; of more or larger ones where none of these does; of reservations where
-no other has an even chance.
+The rule: recommend the cheapest machine that keeps the limits with 90% probability, among the machine here and those
+rented by the hour with the wanted number of GPUs in as few nodes as possible. If none qualifies, consider more or
+larger machines. Consider reservations only if no other machine has an even chance.
 
-Beside it stands the one, of any size, that saves time with 80%, at the least price. The machine here is left only for
-one that is likely to cost less, or where it does not keep the limits.
+Beside it stands a machine of any size that saves time with at least 80% probability, at the lowest price. The machine
+here is left only for one that is likely to cost less, or if it does not keep the limits.
 
-Where the peak memory is unknown, a GPU with less memory than one here leads only where no other keeps the limits.
+If the peak memory is unknown, a GPU with less memory than the one here is recommended only if no other machine keeps
+the limits.
 
-Machines share errors: the time here is in each time elsewhere, and GPUs of one architecture are off together. So the
-probabilities are counted in draws of their joint distribution, and not read off ranges that overlap.
+Machines share errors: every time elsewhere contains the time here, and GPUs of one architecture err together.
+So the probabilities are counted in draws from the joint distribution, not read off overlapping ranges.
 """
 
 from __future__ import annotations
@@ -51,28 +52,28 @@ class Chance:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most that a training may take.
+    """The limits that a training must keep.
 
     Attributes:
-        within_s: None for no limit.
-        max_cost_usd: likewise; a reservation costs its minimum term at least.
+        within_s: the longest time; None for no limit.
+        max_cost_usd: the highest cost; None for no limit. A reservation costs its minimum term at least.
     """
 
     within_s: float | None = None
     max_cost_usd: float | None = None
 
     def each(self) -> list[tuple[str, float]]:
-        """Return those that are set, by the name of the quantity."""
+        """Return the limits that are set, by the name of the quantity."""
         both = (("duration_s", self.within_s), ("cost_usd", self.max_cost_usd))
         return [(quantity, limit) for quantity, limit in both if limit is not None]
 
 
 class JointDraws:
-    """Draws of the joint distribution of the machines of a projection; the same for the same machines.
+    """Draws from the joint distribution of a projection's machines. The same machines give the same draws.
 
     Args:
         rows: the machines.
-        limits: that they are to keep.
+        limits: the limits to keep.
     """
 
     def __init__(self, rows: Sequence[Projection], limits: Limits = Limits()) -> None:
@@ -88,7 +89,7 @@ class JointDraws:
                 self._drawn[cost] = np.maximum(self._drawn[cost], row.minimum_term_usd)
 
     def of(self, row: Projection, quantity: str) -> NDArray[np.float64] | None:
-        """Return the draws of a quantity, by its name in ``Projection``; None where it is not known."""
+        """Return the draws of a quantity, by its name in ``Projection``; None if it is unknown."""
         return self._drawn.get((id(row), quantity))
 
     def at_most(self, row: Projection, quantity: str) -> NDArray[np.float64] | None:
@@ -99,7 +100,7 @@ class JointDraws:
         return self.of(row, quantity)
 
     def cheapest(self, rows: Sequence[Projection]) -> tuple[Chance, ...]:
-        """Return the probability of each machine of a known cost to be the cheapest, the most probable first."""
+        """Return how likely each machine with a known cost is to be the cheapest, the likeliest first."""
         import numpy as np
 
         known = [row for row in rows if self.of(row, "cost_usd") is not None]
@@ -113,7 +114,7 @@ class JointDraws:
         return tuple(sorted(found, key=lambda c: (-c.probability, point[id(c.machine)])))
 
     def meets(self, row: Projection) -> float:
-        """Return the probability that a machine keeps the limits; 0 where a limited quantity of it is not known."""
+        """Return the probability that a machine keeps the limits; 0 if a limited quantity is unknown."""
         import numpy as np
 
         kept = np.array(True)
@@ -125,7 +126,7 @@ class JointDraws:
         return float(kept.mean())
 
     def better(self, first: Projection, second: Projection, quantity: str, by: float = 0.0) -> float:
-        """Return the probability that one machine has less than another, ``by`` so much; 0 where that is not known."""
+        """Return the probability that one machine has less than another by ``by``; 0 if it is unknown."""
         one = self.of(first, quantity)
         other = self.of(second, quantity)
         if one is None or other is None:
@@ -134,21 +135,21 @@ class JointDraws:
 
 
 def without_spot(rows: Sequence[Projection]) -> list[Projection]:
-    """Return machines without the spot offers, which are no choice beside others: what their loss costs is not in.
+    """Return the machines without spot offers, whose cost does not yet include what interruptions lose.
 
-    Who gives nothing but spot offers asks for them, and has them.
+    If all offers are spot offers, the user asked for them, so all are returned.
     """
     has_others = any(row.obtained == "on demand" for row in rows)
     return [row for row in rows if not (has_others and row.obtained == "spot")]
 
 
 def machine_here(rows: Sequence[Projection]) -> Projection | None:
-    """Return the local machine of some; None where it is not among them."""
+    """Return the local machine among the rows; None if it is not there."""
     return next((row for row in rows if row.is_local), None)
 
 
 def shortlist_of(chances: Sequence[Chance]) -> tuple[Chance, ...]:
-    """Return the fewest that hold the best one with 90%, four at most."""
+    """Return the fewest machines that contain the best one with 90% probability; at most four."""
     totals = list(accumulate(one.probability for one in chances[:_MOST_LISTED]))
     return tuple(chances[: min(_MOST_LISTED, bisect_left(totals, WINNER) + 1)])
 
@@ -158,13 +159,13 @@ def shortlist_of(chances: Sequence[Chance]) -> tuple[Chance, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Faster:
-    """A machine that is likely to be faster than the one recommended, at a price.
+    """A machine that is likely to be faster than the recommended one, at a higher price.
 
     Attributes:
-        machine: the one whose saved hours cost the least.
-        saved_s: time that it saves.
-        more_usd: what it costs more; all that it costs where what the recommended one costs is not known.
-        probability: that it saves ten minutes.
+        machine: the machine with the lowest price for each hour saved.
+        saved_s: the time that it saves.
+        more_usd: its extra cost; its whole cost if the cost of the recommended machine is unknown.
+        probability: the probability that it saves ten minutes.
     """
 
     machine: Projection
@@ -179,9 +180,9 @@ class LeftOut:
 
     Attributes:
         machine: the machine.
-        why: ``term``: the minimum term alone costs more than the limit; ``time``, ``cost``: it is likely to break that
-            limit; ``unknown cost``.
-        probability: that it breaks that limit; None of the other reasons.
+        why: ``term``: the minimum term alone costs more than the limit; ``time`` or ``cost``: it is likely to break
+            that limit; ``unknown cost``.
+        probability: the probability that it breaks that limit; None for the other reasons.
     """
 
     machine: Projection
@@ -191,19 +192,20 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The machine to train on, and what stands beside it.
+    """The machine to train on, and its alternatives.
 
     Attributes:
-        verdict: ``cheapest`` of those that keep the limits with 90%; ``too short``: the training is over before moving
-            it could pay; ``best chance``: none keeps the limits with 90%, and this one most likely; ``nothing``.
-        limits: that it is to keep.
-        recommended: the machine; None where nothing comes near the limits, or nothing is known.
-        probability: that it is the cheapest of those that it is chosen from; None where it is the only one, or what it
-            costs is not known.
-        meets: probability that it keeps the limits; None without limits.
-        alternatives: others that may be the cheapest; of a best chance, others that may keep the limits.
-        faster: the one that saves time; None where none saves ten minutes with 80% within the limits.
-        if_it_fits: one of less memory that is likely to cost less, where nobody knows what the training needs.
+        verdict: ``cheapest``: the cheapest of those that keep the limits with 90% probability; ``too short``: the
+            training ends before moving it could pay; ``best chance``: none keeps the limits with 90% probability, and
+            this one is the most likely to; ``nothing``.
+        limits: the limits to keep.
+        recommended: the machine; None if no machine comes near the limits, or nothing is known.
+        probability: the probability that it is the cheapest of its candidates; None if it is the only one, or its cost
+            is unknown.
+        meets: the probability that it keeps the limits; None without limits.
+        alternatives: other machines that may be the cheapest; for a best chance, others that may keep the limits.
+        faster: a machine that saves time; None if none saves ten minutes with 80% probability within the limits.
+        if_it_fits: a machine with less memory that is likely to cost less, if the memory needed is unknown.
         spot: a spot offer that is likely to cost less, or that alone may keep the limits.
         left_out: with limits, the machines that are not chosen.
     """
@@ -221,11 +223,11 @@ class Decision:
 
 
 def decide(projections: Sequence[Projection], options: ProjectionOptions | None = None) -> Decision:
-    """Return where to train.
+    """Decide where to train.
 
     Args:
-        projections: this machine first, as ``project`` gives them.
-        options: with the limits (``within_s``, ``max_cost_usd``), where there are any.
+        projections: the machines, this machine first, as ``project`` returns them.
+        options: the options of the projection, with its limits (``within_s``, ``max_cost_usd``).
     """
     limits = Limits()
     if options:
@@ -277,7 +279,7 @@ _Choice = tuple[Literal["cheapest", "too short", "best chance", "nothing"], Proj
 
 
 def _chosen(to_have: Sequence[Projection], drawn: JointDraws) -> _Choice:
-    """Return the cheapest of those that keep the limits with 90%; without one, the one that is most likely to."""
+    """Return the cheapest machine that keeps the limits with 90%; else the one most likely to keep them."""
     without_term = [row for row in to_have if row.obtained != "reserved"]
     rows = to_have
     if any(drawn.meets(row) >= EVEN for row in without_term):
@@ -297,7 +299,7 @@ def _chosen(to_have: Sequence[Projection], drawn: JointDraws) -> _Choice:
 
 
 def _cheapest(rows: Sequence[Projection], drawn: JointDraws) -> _Choice:
-    """Return the one of the lowest cost; the machine here, unless that one is likely to cost less."""
+    """Return the machine with the lowest cost; the machine here, unless that one is likely to cost less."""
     here = machine_here(rows)
     chances = drawn.cheapest(rows)
     priced = [chance.machine for chance in chances]
@@ -310,7 +312,7 @@ def _cheapest(rows: Sequence[Projection], drawn: JointDraws) -> _Choice:
 
 
 def _faster(chosen: Projection, rows: Sequence[Projection], drawn: JointDraws) -> Faster | None:
-    """Return the one for rent that is likely to save time, in few machines, at the least price for an hour saved."""
+    """Return the rented machine, in few nodes, that is likely to save time at the lowest price per hour saved."""
     chosen_s = chosen.duration_s
     chosen_usd = chosen.cost_usd.point if chosen.cost_usd else 0.0  # all of the other's where it is not known
     found = []
@@ -325,7 +327,7 @@ def _faster(chosen: Projection, rows: Sequence[Projection], drawn: JointDraws) -
 
 
 def _cheaper(rows: Sequence[Projection], chosen: Projection | None, drawn: JointDraws) -> Projection | None:
-    """Return the cheapest that is likely to keep the limits, where it is likely to cost less than what is chosen."""
+    """Return the cheapest machine that is likely to keep the limits and to cost less than the chosen one."""
     likely = [row for row in rows if row.cost_usd is not None and drawn.meets(row) >= EVEN]
     cheapest = min(likely, key=cost_point, default=None)
     if cheapest is None or (chosen is not None and drawn.better(cheapest, chosen, "cost_usd") < EVEN):
@@ -334,21 +336,21 @@ def _cheaper(rows: Sequence[Projection], chosen: Projection | None, drawn: Joint
 
 
 def cost_point(row: Projection) -> float:
-    """Return the cost of a machine to rank it by; what is not known comes last."""
+    """Return the cost of a machine for ranking; an unknown cost comes last."""
     if row.cost_usd is None:
         return math.inf
     return row.cost_usd.point
 
 
 def has_less_memory(row: Projection, here: Projection | None) -> bool:
-    """Return whether a GPU has less memory than one here, and nobody knows how much the training needs."""
+    """Return True if a GPU has less memory than one here and the memory needed is unknown."""
     if row.fits is not None or row.gpu is None or here is None or here.gpu is None:
         return False
     return (row.gpu.memory_gb or 0.0) < (here.gpu.memory_gb or 0.0)
 
 
 def _left_out(row: Projection, drawn: JointDraws) -> LeftOut | None:
-    """Return which limit a machine is likely to break; None where it keeps them."""
+    """Return the limit that a machine is likely to break; None if it keeps them."""
     limits = drawn.limits
     if limits.max_cost_usd is not None and (row.minimum_term_usd or 0.0) > limits.max_cost_usd:
         return LeftOut(row, "term")

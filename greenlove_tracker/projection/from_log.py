@@ -1,4 +1,4 @@
-"""A training as its log, its run or its hours tell it, side by side on this machine and on others."""
+"""A training, known from its log, its run or its hours, compared on this machine and on others."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _MORE_GPUS = (2, 4, 8)  # of one machine
 
 @dataclass(frozen=True, slots=True)
 class MachineComparison:
-    """The machines side by side, and the training in words.
+    """The machines side by side, and a description of the training.
 
     Attributes:
-        about: its name or empty, then how its time is known.
-        projections: this machine first.
-        options: that they were made with: the user's, and what the log tells.
-        forecast: of the whole training, here.
+        about: the name of the training or empty, then how its time is known.
+        projections: the machines, this one first.
+        options: the options used: the user's, completed from the log.
+        forecast: the forecast of the whole training on this machine.
     """
 
     about: tuple[str, ...]
@@ -47,13 +47,14 @@ class MachineComparison:
 def decided(
     compare: Callable[[ProjectionOptions], MachineComparison], options: ProjectionOptions
 ) -> tuple[MachineComparison, Decision]:
-    """Return the machines and where to train, with as many GPUs as a time limit needs where nobody says how many.
+    """Return the machines and where to train; with a time limit, with as many GPUs as it needs.
 
-    These are as many as here, or the fewest of 2, 4 and 8 with which a machine for rent by the hour keeps the limits.
+    If nobody gives a number of GPUs, take as many as here, or the fewest of 2, 4 and 8 with which a machine that is
+    rented by the hour keeps the limits.
 
     Args:
-        compare: such as ``compare_log`` of a directory.
-        options: with the limits.
+        compare: a function from options to a comparison, such as ``compare_log`` of a directory.
+        options: the options, with the limits.
 
     Raises:
         UsageError: as ``compare``.
@@ -76,16 +77,16 @@ def decided(
 
 
 def _is_settled(decision: Decision) -> bool:
-    """Return True where a machine that can be had at once keeps the limits."""
+    """Return True if a machine that is available at once keeps the limits."""
     row = decision.recommended
     return decision.verdict != "best chance" and row is not None and (row.is_local or row.is_for_rent_now)
 
 
 def compare_hours(hours: float, options: ProjectionOptions) -> MachineComparison:
-    """Return a training of so many hours here, without a log, on this machine and on others.
+    """Return a training that takes so many hours here, without a log, on this machine and on others.
 
     Raises:
-        UsageError: where the hours or a setting cannot be, or the options do not go together.
+        UsageError: if the hours or a setting are impossible, or the options contradict each other.
     """
     if not (math.isfinite(hours) and hours > 0):
         raise UsageError(f"--hours must be positive, such as 20, not {hours:g}")
@@ -117,11 +118,11 @@ def compare_log(
 
     Args:
         log_dir: the directory; None for that of the settings.
-        options: of the projection; the log tells what they leave open.
-        forecast: of the log's exploration, where it is at hand; by default it is made again from the log.
+        options: the options of the projection; the log gives what they leave open.
+        forecast: the forecast of the log's exploration, if at hand; else it is made again from the log.
 
     Raises:
-        UsageError: where nothing is known to project from, or the options do not go together.
+        UsageError: if there is nothing to project from, or the options contradict each other.
     """
     log_dir = log_dir or load_settings().log_dir
     run = latest_run(log_dir)
@@ -131,20 +132,20 @@ def compare_log(
 
 
 def latest_run(log_dir: str) -> Run | None:
-    """Return the latest exploration of a log directory, else its latest run; None without any."""
+    """Return the latest exploration of a log directory, else its latest run; None if it has none."""
     logs = read_logs(log_dir)
     return latest_exploration(logs) or next(iter(reversed(list(logs.readable()))), None)
 
 
 def forecast_of(run: Run, forecast: Forecast | None = None) -> tuple[Forecast, str]:
-    """Return what a run takes, and how that is known: as an exploration forecasts it, or as a tracked one took.
+    """Return what a run takes, and how that is known: an exploration's forecast, or a tracked run's own time.
 
     Args:
-        run: that can be read.
-        forecast: of the exploration, where it is at hand.
+        run: a readable run.
+        forecast: the forecast of the exploration, if at hand.
 
     Raises:
-        UsageError: where it neither finished nor forecast anything.
+        UsageError: if the run neither finished nor forecast anything.
     """
     if has_trials(run):
         from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
@@ -154,15 +155,15 @@ def forecast_of(run: Run, forecast: Forecast | None = None) -> tuple[Forecast, s
 
 
 def compare_run(run: Run, options: ProjectionOptions, *, forecast: Forecast | None = None) -> MachineComparison:
-    """Return the training of a run on this machine and on others: as an exploration forecast it, or as it took.
+    """Return the training of a run on this machine and on others, as an exploration forecast it or as it took.
 
     Args:
-        run: that can be read.
-        options: of the projection; the run tells what they leave open.
-        forecast: of the run's exploration, where it is at hand; by default it is made again from the log.
+        run: a readable run.
+        options: the options of the projection; the run gives what they leave open.
+        forecast: the forecast of the run's exploration, if at hand; else it is made again from the log.
 
     Raises:
-        UsageError: where nothing is known to project from, or the options do not go together.
+        UsageError: if there is nothing to project from, or the options contradict each other.
     """
     options, problem = logged_gpus(run, options)
     forecast, basis = forecast_of(run, forecast)
@@ -192,7 +193,7 @@ def _compared(about: tuple[str, ...], forecast: Forecast, options: ProjectionOpt
 
 
 def _memory_text(options: ProjectionOptions) -> tuple[str, ...]:
-    """Return the peak memory in words; nothing where none is known."""
+    """Return the peak memory in words; nothing if it is unknown."""
     if options.peak_memory_gb is not None:
         return (f"peak {options.peak_memory_gb:.3g} GiB",)
     estimate_gb = options.memory_estimate_gb
@@ -202,7 +203,7 @@ def _memory_text(options: ProjectionOptions) -> tuple[str, ...]:
 
 
 def _with_place_of(run: Run, options: ProjectionOptions) -> ProjectionOptions:
-    """Return the options with the place of a run, as its log says, unless another country is given."""
+    """Return the options with the place that the log of a run names, unless another country is given."""
     rates = run.terms
     if options.local_gpu is not None:
         options = _completed(options, price_usd_per_gpu_hour=rates.price_usd_per_gpu_hour)
@@ -214,9 +215,9 @@ def _with_place_of(run: Run, options: ProjectionOptions) -> ProjectionOptions:
 
 
 def _with_kind_of(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions, str]:
-    """Return the options with what a run computes, as its log says, where nothing else is given; and how it knows.
+    """Return the options with the log's precision and workload if none are given, and how the log knows them.
 
-    Of several precisions, joined by ``+``, it is the slowest: how much is computed in each is not known.
+    If the log has several precisions, joined by ``+``, take the slowest: how much is computed in each is unknown.
     """
     workload = run.text("workload")
     precisions = run.text("precision").split("+")
@@ -238,12 +239,12 @@ def _with_kind_of(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptio
 
 
 def _completed(options: ProjectionOptions, **known: Any) -> ProjectionOptions:
-    """Return the options with what is known of those that are left open."""
+    """Return the options with known values for those that are left open."""
     return replace(options, **{name: value for name, value in known.items() if getattr(options, name) is None})
 
 
 def _forecast_of_tracked(run: Run) -> tuple[Forecast, str]:
-    """Return what a finished run took, else what it forecast last."""
+    """Return what a finished run took, else its last forecast."""
     summary = run.summary
     if run.is_complete and summary.duration_s > 0:
         energy = None
@@ -283,19 +284,19 @@ def _exact(value: float, unit: str) -> Estimate:
 
 
 def logged_gpus(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions, str]:
-    """Return the options with the GPUs that a run's model was on, of all that were metered beside it.
+    """Return the options with the GPUs that the run's model used, which may be fewer than were metered.
 
-    What the user gives goes first.
+    What the user gives comes first.
 
     Args:
-        run: whose log tells them.
-        options: with the user's name for its GPU, with or without their number, and the memory of one.
+        run: the run whose log names them.
+        options: the options, with the user's name for the GPU, with or without their number, and the memory of one.
 
     Returns:
-        The options, and why the measured energy is not the training's; empty where it is.
+        The options, and why the measured energy is not the training's; empty if it is.
 
     Raises:
-        UsageError: where its log names no GPU, or several, or where one is given for a run that used none.
+        UsageError: if the log names no GPU, or several, or if one is given for a run that used none.
     """
     given = options.local_gpu
     n_metered = run.summary.gpu_count
@@ -342,10 +343,10 @@ def logged_gpus(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions
 
 
 def _logged_name(run: Run, n_used: int) -> str | None:
-    """Return the name of its GPU, as the meter found it; None where there is none.
+    """Return the name of the run's GPU, as the meter found it; None if there is none.
 
     Raises:
-        UsageError: where it has none, or several.
+        UsageError: if the log has no name, or several.
     """
     models = run.text("gpu_models")
     if not n_used:
@@ -359,7 +360,7 @@ def _logged_name(run: Run, n_used: int) -> str | None:
 
 
 def _number(run: Run, name: str) -> float | None:
-    """Return a positive number of ``run.csv``; None where there is none."""
+    """Return a positive number of ``run.csv``; None if there is none."""
     try:
         value = float(run.text(name))
     except ValueError:
@@ -370,7 +371,7 @@ def _number(run: Run, name: str) -> float | None:
 
 
 def _draw(run: Run, limit_w: float) -> float | None:
-    """Return the share of their limit that all GPUs drew; None where it was not measured."""
+    """Return the share of their limit that all GPUs drew; None if it was not measured."""
     if not set(run.text("gpu_method").split("+")) <= MEASURED_METHODS:
         return None
     if run.trials:

@@ -1,4 +1,4 @@
-"""The offers that a projection is made for: whose they are, which GPU each is of, and how many are paid for."""
+"""The offers to project onto: their provider, their GPU, and how many GPUs are paid for."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Target:
     """A GPU to project onto.
 
     Attributes:
-        gpu: its data.
-        offer: None where nobody offers it: it is then counted as if it stood beside the local machine.
-        wanted_gpus: GPUs asked for.
-        billed_gpus: GPUs that are paid for, and used.
-        aside: why the row stands beside the comparison; empty where it is part of it.
+        gpu: the GPU.
+        offer: the offer; None if nobody offers it: then it is counted as if it stood at the local site.
+        wanted_gpus: the GPUs asked for.
+        billed_gpus: the GPUs that are paid for, and used.
+        aside: why the row is not compared; empty if it is.
     """
 
     gpu: GpuSpec
@@ -38,7 +38,7 @@ class Target:
 
 
 def billed(sizes: Sequence[int], wanted: int) -> int:
-    """Return the GPUs that are paid for: of the smallest instance with ``wanted``, else of several of the largest."""
+    """Return the GPUs paid for: the smallest instance with ``wanted`` GPUs, else several of the largest."""
     large_enough = [size for size in sizes if size >= wanted]
     if large_enough:
         return min(large_enough)
@@ -47,12 +47,12 @@ def billed(sizes: Sequence[int], wanted: int) -> int:
 
 
 def offers_of(provider: str | None, prices: Path | str | None) -> tuple[Offer, ...]:
-    """Return the offers of providers, ``lambda,runpod``, or of ``all``; else of those in the file and Crusoe's.
+    """Return the offers of providers such as ``lambda,runpod``, or of ``all``; by default the file's and Crusoe's.
 
-    A provider in the file stands for itself: its rows in the package's own table are then left out.
+    A provider in the file replaces the package's own rows of that provider.
 
     Raises:
-        UsageError: where somebody of these names has no offer.
+        UsageError: if a named provider has no offer.
     """
     from_file = read_offers(prices) if prices is not None else ()
     in_file = {offer.provider for offer in from_file}
@@ -90,14 +90,14 @@ class KnownGpu:
 
 
 def known_gpus(text: str, offers: Iterable[Offer]) -> list[KnownGpu]:
-    """Return the GPUs whose name or alias holds the words of a text, those with an offer first.
+    """Return the GPUs whose name or alias has all words of a text, those with an offer first.
 
     Args:
-        text: such as ``H100``; empty: all of them.
+        text: such as ``H100``; empty for all GPUs.
         offers: as ``offers_of`` returns them.
 
     Raises:
-        UsageError: where none does.
+        UsageError: if there is none.
     """
     of_model = speedup_model.shipped_model()
     words = text.casefold().split()
@@ -113,12 +113,12 @@ def known_gpus(text: str, offers: Iterable[Offer]) -> list[KnownGpu]:
 
 
 def targets_of(offers: Iterable[Offer], wanted_gpus: int) -> list[Target]:
-    """Return one target per provider, GPU and access: the smallest instance that is large enough, then the cheapest.
+    """Return a target per provider, GPU and access: the smallest instance that is large enough, then the cheapest.
 
-    Several instances come after one of as many GPUs, whatever they cost: they are machines on a network.
+    Several instances rank behind one with as many GPUs, whatever they cost, since a network joins them.
 
     Raises:
-        UsageError: for a name that is no GPU's.
+        UsageError: if a name is not a GPU's.
     """
     best: dict[tuple[str, str, str], tuple[tuple[int, int, float], Target]] = {}
     for offer in offers:

@@ -26,20 +26,20 @@ class Machine:
     """GPUs in one place.
 
     Attributes:
-        gpu: None where there is none, or none that a table knows.
-        has_gpu: True where there is one, known or not.
-        n_gpus: that the training is on, and that are paid for.
-        tdp_w: power limit of one; None where it is not known.
-        draw: share of that limit that they draw, or without a GPU, that one elsewhere is assumed to draw; None where
-            there is a GPU whose limit is not known.
-        pue: power usage effectiveness of the place.
-        intensity: location-based carbon intensity of the grid; None where it is not known.
-        electricity_price: in USD/kWh; None where none is known, or where it is in the price of the machine.
-        price_usd_per_gpu_hour: of the machine, electricity included; None where it has none.
-        region: that it is counted in; empty where none is known.
-        notes: what was assumed of the place, in sentences.
-        warning: sentence about what is missing; empty where nothing is.
-        sites: all that it may stand in, the one that is counted first; empty of a local machine.
+        gpu: the GPU; None if there is none, or if no table has it.
+        has_gpu: True if there is a GPU, whether a table has it or not.
+        n_gpus: the GPUs that are used and paid for.
+        tdp_w: the power limit of one GPU; None if unknown.
+        draw: the share of that limit that the GPUs draw; without a GPU, the share assumed for one elsewhere; None if
+            the limit of the GPU is unknown.
+        pue: the power usage effectiveness of the site.
+        intensity: the location-based carbon intensity of the grid; None if unknown.
+        electricity_price: in USD/kWh; None if unknown, or if the price of the machine includes it.
+        price_usd_per_gpu_hour: the price of the machine, electricity included; None if it has none.
+        region: the region that is counted; empty if unknown.
+        notes: assumptions about the place, in sentences.
+        warning: a sentence about what is missing; empty if nothing is.
+        sites: all places where it may stand, the counted one first; empty for the local machine.
     """
 
     gpu: GpuSpec | None
@@ -58,18 +58,18 @@ class Machine:
 
     @property
     def site(self) -> CloudSite | None:
-        """The region that is counted; None of a local machine, or where the grid is not known."""
+        """The region that is counted; None for the local machine, or if the grid is unknown."""
         return next(iter(self.sites), None)
 
     @property
     def overhead(self) -> Uncertain:
-        """The power of the whole machine, in what its GPUs draw; 1 where that is not known."""
+        """The power of the whole machine divided by that of its GPUs; 1 if unknown."""
         if self.draw is None:
             return Uncertain(1.0)
         return node_overhead(self.draw)
 
     def energy(self, duration_s: Uncertain | None) -> Uncertain | None:
-        """Return GPUs × TDP × draw × overhead × PUE × time in kWh; None where one of them is not known."""
+        """Return GPUs × TDP × draw × overhead × PUE × time in kWh; None if one of them is unknown."""
         if duration_s is None or self.draw is None or self.tdp_w is None:
             return None
         power_w = self.draw.share.times(self.overhead).times(self.n_gpus * self.tdp_w * self.pue)
@@ -85,7 +85,7 @@ class Machine:
         )
 
     def kgco2e_by_place(self, energy_kwh: Estimate | None) -> dict[str, float]:
-        """Return the emissions of an energy, with this machine's PUE in it, in each place; the first of two in one."""
+        """Return the emissions of an energy in each place; it includes this machine's PUE."""
         found: dict[str, float] = {}
         if energy_kwh is None:
             return found
@@ -95,7 +95,7 @@ class Machine:
         return found
 
     def market_claim(self, energy_kwh: Estimate | None) -> Claim | None:
-        """Return the market-based emissions, where the site has a claim and the energy is known."""
+        """Return the market-based emissions; None without a claim or a known energy."""
         site = self.site
         if site is None or site.market_gco2e_per_kwh is None or energy_kwh is None:
             return None
@@ -107,12 +107,12 @@ def local_machine(forecast: Forecast, gpu: GpuSpec | None, options: ProjectionOp
     """Return the machine that the forecast was made on.
 
     Args:
-        forecast: its energy tells the draw where nothing else does.
-        gpu: its GPU; None where there is none that a table knows.
-        options: what is known of it besides.
+        forecast: its energy gives the draw if nothing else does.
+        gpu: the local GPU; None if no table has it.
+        options: what else is known of the machine.
 
     Raises:
-        UsageError: for an unknown country, or one whose carbon intensity is not known.
+        UsageError: if the country is unknown, or its carbon intensity is.
     """
     place = grid.resolve_place(options.country or "")
     intensity = options.carbon_intensity
@@ -148,7 +148,7 @@ def local_machine(forecast: Forecast, gpu: GpuSpec | None, options: ProjectionOp
 def _draw(
     forecast: Forecast, gpu: GpuSpec | None, tdp_w: float | None, pue: float, options: ProjectionOptions
 ) -> PowerDraw | None:
-    """Return what was seen or is given, else what the machine's energy tells, else what is usual."""
+    """Return the draw as measured or given; else as the machine's energy implies; else the usual draw."""
     if options.utilization is not None:
         return PowerDraw(Uncertain(options.utilization), "draw seen or given here")
     if options.local_gpu is None:  # the energy of a CPU tells nothing of a GPU
@@ -164,7 +164,7 @@ def _draw(
 
 
 def price_caveat(electricity_price: Factor | None, country: str | None) -> Caveat | None:
-    """Return the caveat about the local price of electricity; None where there is none."""
+    """Return the caveat about the local price of electricity; None if there is none."""
     place = grid.resolve_place(country or "")
     if electricity_price is None:
         of = f"for {country}" if country else "without a country"
@@ -181,20 +181,20 @@ def price_caveat(electricity_price: Factor | None, country: str | None) -> Cavea
 def machine_elsewhere(
     gpu: GpuSpec, n_gpus: int, offer: Offer | None, local: Machine, standing: Mapping[tuple[str, str], int]
 ) -> Machine:
-    """Return the machine of an offer; without one, beside the local ones.
+    """Return the machine of an offer; without an offer, a machine at the local site.
 
-    It is counted in the region where most machines of its provider stand, so that these are compared in one place;
-    of several such in the one of the lowest carbon intensity.
+    Count it in the region that has most of its provider's machines, so that they are compared in one place. If
+    several regions have equally many, take the one with the lowest carbon intensity.
 
     Args:
-        gpu: of the machine.
-        n_gpus: that are paid for.
-        offer: that it is rented by.
-        local: the local machine, whose GPUs' draw tells that of the others.
-        standing: by provider and region, how many of the machines that are compared can be had there.
+        gpu: the GPU of the machine.
+        n_gpus: the GPUs that are paid for.
+        offer: the offer to rent it by.
+        local: the local machine, whose draw tells that of other GPUs.
+        standing: how many of the compared machines each region has, by provider and region.
 
     Raises:
-        UsageError: where the offer's own country is not one.
+        UsageError: if the country of the offer is unknown.
     """
     draw = None
     if local.draw is not None:
@@ -221,10 +221,10 @@ def machine_elsewhere(
 
 
 def _sites_of(offer: Offer) -> list[CloudSite]:
-    """Return where an offer may stand: sites of our table, else its country, else regions of AWS, Azure or Google.
+    """Return where an offer may stand: sites of our table, else its country, else its cloud region.
 
     Raises:
-        UsageError: where the country is not one.
+        UsageError: if the country is unknown.
     """
     of_table = [sites().get((offer.provider, region)) for region in offer.regions]
     found = [site for site in of_table if site is not None]
@@ -241,7 +241,7 @@ def _sites_of(offer: Offer) -> list[CloudSite]:
 
 
 def _assumed_site(offer: Offer, region: str, name: str, place: grid.Place | None) -> CloudSite:
-    """Return a region that our table does not have, with the average PUE of public clouds."""
+    """Return a region that our table lacks, with the average PUE of public clouds."""
     cloud = pue("public_cloud")
     basis = f"assumed, {cloud.basis} ({cloud.source})"
     intensity = grid.carbon_intensity(place)

@@ -24,9 +24,9 @@ def option(default: Any = dataclasses.MISSING, *, flag: str = "", must_be: str =
     """Return a field with its option of the command line.
 
     Args:
-        default: where it is not given.
-        flag: the option; empty where there is none.
-        must_be: what it is: "positive", a "share", a "number" of GPUs; empty where something else checks it.
+        default: the value if it is not given.
+        flag: the option; empty if there is none.
+        must_be: "positive", a "share", a "number" of GPUs; empty if something else checks it.
         **of_click: further arguments of ``click.option``: help, metavar, type, multiple, is_flag.
     """
     return field(default=default, metadata={"flag": flag, "must_be": must_be, "of_click": of_click})
@@ -215,7 +215,7 @@ class ProjectionOptions:
             given_speedup(custom)
 
     def custom_speedup_of(self, gpu: str) -> CustomSpeedup | None:
-        """Return the user's own speedup of a GPU; None where none is given for it."""
+        """Return the user's own speedup of a GPU; None if there is none."""
         custom = self.custom_speedup
         if isinstance(custom, Mapping):
             return custom.get(gpu)
@@ -223,7 +223,7 @@ class ProjectionOptions:
 
 
 def _check(name: str, value: Any, must_be: str) -> None:
-    """Raise UsageError where an option is not what it must be."""
+    """Raise UsageError if an option is not what it must be."""
     if must_be == "number":
         is_meant = is_whole(value)
         wanted = "must be a whole number of at least 1"

@@ -1,9 +1,9 @@
-"""The share of their power limit that GPUs draw, that which others draw on the same training, and the rest of a node.
+"""The share of their power limit that GPUs draw, here and elsewhere, and what the rest of a node draws.
 
-A GPU that trains draws something between two shares of its limit: the idle one, while it waits for its next kernel, and
-the full one. How far between is the activity, which a training takes along from GPU to GPU; the two shares are the
-GPU's own. The rest of a node (CPUs, memory, fans, what its power supplies lose) draws a share of the GPUs' limit, busy
-or not.
+A training GPU draws a share of its limit between the idle share, while it waits for the next kernel, and the full
+share. How far between is the activity; it belongs to the training and is the same on every GPU, while the two shares
+belong to the GPU. The rest of a node (CPUs, memory, fans, losses of power supplies) draws a share of the GPUs' limit,
+busy or not.
 
 The coefficients are from ``data/gpu_power.csv``, which ``benchmarks/fit_power.py`` writes; ``docs/method/speedups.md``
 says how well they hold.
@@ -45,10 +45,10 @@ class PowerTable:
 
     Attributes:
         idle: by GPU, "" for one that was not measured: the share of its power limit that it draws while it waits.
-        full: likewise, what it draws while it is busy all the time.
-        activity: by class of workload, "" where that is not known: where nothing tells a training's own.
-        transfer: what the draw of one training on one GPU is off besides, as a factor around 1.
-        rest: what a node draws besides, in the power limit of its GPUs.
+        full: likewise, the share that it draws while it is always busy.
+        activity: by class of workload, "" if that is unknown: the activity assumed if nothing tells the training's own.
+        transfer: a factor around 1: how far a training's draw on one GPU is off what another GPU predicts.
+        rest: what the rest of a node draws, as a share of the power limit of its GPUs.
     """
 
     idle: Mapping[str, Uncertain]
@@ -66,14 +66,14 @@ class PowerTable:
         return found.times(_named(self.transfer, f"draw of {there.name}"))
 
     def range_of(self, gpu: GpuSpec | None) -> tuple[Uncertain, Uncertain]:
-        """Return the idle and the full share of a GPU; None: one that no table knows."""
+        """Return the idle and the full share of a GPU; None stands for a GPU that no table has."""
         name = gpu.name if gpu is not None else "the GPU here"
         level = name if name in self.idle else ""
         return _named(self.idle[level], f"idle draw of {name}"), _named(self.full[level], f"full draw of {name}")
 
 
 def _named(quantity: Uncertain, error: str) -> Uncertain:
-    """Return the same with its one error renamed."""
+    """Return the quantity with its one error renamed."""
     (sides,) = quantity.errors.values()
     return Uncertain(quantity.point, {error: sides})
 
@@ -89,17 +89,17 @@ def power_table() -> PowerTable:
 
 
 def node_overhead(draw: PowerDraw) -> Uncertain:
-    """Return what a node draws, in what its GPUs draw: the less these draw, the more the rest of it weighs."""
+    """Return the power of a node divided by that of its GPUs; the less these draw, the larger it is."""
     rest = _named(power_table().rest, "rest of the node")
     return propagated(lambda share, rest: 1 + rest / share, draw.share, rest)
 
 
 def usual_draw(gpu: GpuSpec | None, workload: str | None) -> PowerDraw:
-    """Return the draw that is usual for a class of workload: an assumption.
+    """Return the draw that is assumed for a class of workload.
 
     Args:
-        gpu: None where no table knows it, or where there is none.
-        workload: None where it is not known.
+        gpu: None if no table has it, or if there is none.
+        workload: None if unknown.
     """
     table = power_table()
     level = "" if workload is None else workload_named(workload)
@@ -112,12 +112,12 @@ def usual_draw(gpu: GpuSpec | None, workload: str | None) -> PowerDraw:
 
 
 def draw_of_machine(power_w: float, gpu: GpuSpec | None, limit_w: float) -> PowerDraw:
-    """Return what the GPUs of a machine draw, from what the whole machine does.
+    """Return what the GPUs of a machine draw, from the power of the whole machine.
 
     Args:
-        power_w: mean power of the machine, without what the building adds.
-        gpu: None where no table knows it.
-        limit_w: power limit of its GPUs together.
+        power_w: the mean power of the machine, without PUE.
+        gpu: None if no table has it.
+        limit_w: the power limit of all its GPUs together.
     """
     table = power_table()
     rest = _named(table.rest, "rest of the node")
@@ -131,7 +131,7 @@ def draw_of_machine(power_w: float, gpu: GpuSpec | None, limit_w: float) -> Powe
 
 
 def draw_elsewhere(local: PowerDraw, local_gpu: GpuSpec | None, target: GpuSpec) -> PowerDraw:
-    """Return the draw of another GPU on the same training; of the same GPU, the same draw."""
+    """Return the draw of another GPU on the same training; the same draw for the same GPU."""
     if local_gpu is not None and local_gpu.name == target.name:
         return local
     share = power_table().share_elsewhere(local.share, local_gpu, target)
@@ -144,6 +144,6 @@ def _share(idle: float, full: float, activity: float) -> float:
 
 
 def _share_there(share: float, idle: float, full: float, idle_there: float, full_there: float) -> float:
-    """Return the share at the activity, between the idle and the full share, that a share here is of."""
+    """Return the share at the activity, within the GPU's range, that a share here stands for."""
     activity = min(1.0, max(LEAST_ACTIVITY, (share - idle) / max(full - idle, LEAST_ACTIVITY)))
     return _share(idle_there, full_there, activity)

@@ -1,12 +1,12 @@
 """The terms of a machine that may be taken away: the best interval between checkpoints, and the expected time.
 
-Preemptions come as a Poisson process while the machine runs, so also while it saves and restarts. A training of W
-seconds saves every τ seconds of work and stands still for δ each time; after a preemption it restarts in R and goes on
-from its last whole checkpoint. Their expected time is the complete model of Daly (2006), here with its last stretch,
-behind which nothing needs saving, and with a checkpoint that is whole only L after the training went on:
+Preemptions are a Poisson process while the machine runs, so also while it saves and restarts. A training of W seconds
+saves after every τ seconds of work and pauses for δ each time; after a preemption it restarts in R and continues from
+its last complete checkpoint. The expected time is the complete model of Daly (2006), extended by the last segment,
+which needs no checkpoint, and by checkpoints that are complete only L after the training went on:
 
-    E = 1/λ · e^{λR} · (e^{λ(τ+δ)} − 1)          of one stretch
-    E + (e^{λL} − 1) · E(the stretch before)      where a preemption in its first L seconds loses that one too
+    E = 1/λ · e^{λR} · (e^{λ(τ+δ)} − 1)          of one segment
+    E + (e^{λL} − 1) · E(the segment before)      if a preemption within its first L seconds loses that one too
 
 Sources: J. W. Young, "A first order approximation to the optimum checkpoint interval", Communications of the ACM 17(9),
 1974, 530-531. J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", Future
@@ -36,18 +36,18 @@ class SpotTerms:
     """The terms of a machine that may be taken away, and of a training on it.
 
     Attributes:
-        preemptions_per_hour: of running; a rate, or with the range that holds it with 90%: ``(0.05, 0.02, 0.12)``. The
+        preemptions_per_hour: per hour of running; a rate, or a rate with its 90% range: ``(0.05, 0.02, 0.12)``. The
             range of a rate alone is from half of it to twice.
-        checkpoint_s: time that the training stands still for a checkpoint.
-        restart_s: time of a machine from its start until the training goes on: booting, starting, reading, replaying.
-        written_s: time until a checkpoint is whole after the training went on, where a thread of its own writes it.
+        checkpoint_s: the time that the training pauses for a checkpoint.
+        restart_s: from the start of a machine until the training goes on: boot, start, read, replay.
+        written_s: from the end of the pause until the checkpoint is complete, if a thread of its own writes it.
         wait_s: from a preemption until there is a machine again; nothing is paid or drawn meanwhile.
-        spot_price: USD per GPU and hour; None where it is not known.
-        on_demand_price: of the same machine that stays.
+        spot_price: USD per GPU and hour; None if unknown.
+        on_demand_price: the same for a machine that stays.
         interval_s: between checkpoints; None for the best one.
 
     Raises:
-        UsageError: where a number cannot be meant.
+        UsageError: if a number is impossible.
     """
 
     preemptions_per_hour: float | Sequence[float] = option(
@@ -104,7 +104,7 @@ class SpotTerms:
         return self.rate_per_hour.point / SECONDS_PER_HOUR
 
     def at_rate(self, per_hour: float) -> SpotTerms:
-        """Return the same with another rate."""
+        """Return the same terms with another rate."""
         return replace(self, preemptions_per_hour=per_hour)
 
 
@@ -126,13 +126,13 @@ def daly_interval_s(terms: SpotTerms) -> float:
 
 
 def best_interval_s(terms: SpotTerms, training_s: float) -> float:
-    """Return the interval with the least expected time: a whole part of the training, or all of it for no checkpoint.
+    """Return the interval with the least expected time: the training in equal parts, or whole for no checkpoint.
 
-    A checkpoint is not begun before the last one is whole.
+    A checkpoint does not begin before the last one is complete.
 
     Args:
-        terms: of the machine.
-        training_s: time of the training without preemptions.
+        terms: the terms of the machine.
+        training_s: the time of the training without preemptions.
     """
 
     def time_s(n_parts: int) -> float:
@@ -146,7 +146,7 @@ def best_interval_s(terms: SpotTerms, training_s: float) -> float:
 
 
 def least_interval_s(terms: SpotTerms) -> float:
-    """Return the shortest interval that can be: a checkpoint is begun when the one before is whole."""
+    """Return the shortest possible interval: a checkpoint begins once the one before is complete."""
     return max(0.0, terms.written_s - terms.checkpoint_s)
 
 
@@ -154,12 +154,12 @@ def expected_running_s(terms: SpotTerms, training_s: float, interval_s: float) -
     """Return the expected time that the machine runs until the training is done.
 
     Args:
-        terms: of the machine.
-        training_s: time of the training without preemptions and checkpoints.
-        interval_s: work between two checkpoints.
+        terms: the terms of the machine.
+        training_s: the time of the training without preemptions and checkpoints.
+        interval_s: the work between two checkpoints.
 
     Returns:
-        The time in seconds, work that is done anew, checkpoints and restarts in it; infinite beyond all numbers.
+        The time in seconds, with repeated work, checkpoints and restarts; infinite if it overflows.
     """
     rate = terms.per_s
     n_saved = stretches(training_s, interval_s) - 1
@@ -178,5 +178,5 @@ def expected_running_s(terms: SpotTerms, training_s: float, interval_s: float) -
 
 
 def stretches(training_s: float, interval_s: float) -> int:
-    """Return into how many stretches checkpoints cut a training; the last one may be shorter."""
+    """Return the number of segments that checkpoints cut a training into; the last may be shorter."""
     return max(1, math.ceil(training_s / interval_s * (1 - 1e-12)))

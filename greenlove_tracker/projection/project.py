@@ -1,4 +1,4 @@
-"""From a forecast on this machine to what the same training would take, cost and emit on others."""
+"""From a forecast on this machine to the time, cost and emissions of the same training on others."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _order(row: Projection) -> tuple[bool, bool, float, str]:
 
 
 def local_gpu(options: ProjectionOptions) -> GpuSpec | None:
-    """Return the local GPU; one that no table knows will do where the user says how much faster the others are."""
+    """Return the local GPU; None for one that no table has, if the user gives the speedups."""
     if options.local_gpu is None:
         return None
     try:
@@ -126,7 +126,7 @@ def _targets(local: Machine, options: ProjectionOptions) -> list[Target]:
 
 
 def _aside(target: Target, local: GpuSpec | None, *, is_asked_for: bool) -> str:
-    """Return why an offer stands beside the comparison; empty where it does not."""
+    """Return why an offer is not compared; empty if it is."""
     offer = target.offer
     if offer is not None and offer.access == "withdrawn":
         return WITHDRAWN
@@ -145,10 +145,10 @@ def _target_rows(
     targets: Sequence[Target],
     options: ProjectionOptions,
 ) -> tuple[list[Projection], Caveat | None]:
-    """Return the rows, and which are left out: those without a figure of the user's where nothing else leads to them.
+    """Return the rows, and a caveat about GPUs that are left out because only the user's speedup could reach them.
 
     Raises:
-        UsageError: where nothing is left.
+        UsageError: if nothing is left.
     """
     names = dict.fromkeys(target.gpu.name for target in targets)
     known = {}
@@ -179,7 +179,7 @@ def _target_rows(
 
 
 def _only_custom(forecast: Forecast, local: Machine) -> UsageError | None:
-    """Return why only a figure of the user's leads to another GPU; None where there are others."""
+    """Return the error if only a speedup of the user's leads to another GPU; else None."""
     if local.gpu is None and local.has_gpu:
         message = "the local GPU is in no table, and nothing leads from it to another without a {argument}"
     elif not local.has_gpu and forecast.method == "power":
@@ -190,7 +190,7 @@ def _only_custom(forecast: Forecast, local: Machine) -> UsageError | None:
 
 
 def _kind_caveat(rows: Sequence[Projection], here: GpuSpec | None, options: ProjectionOptions) -> Caveat | None:
-    """Return what nobody says of what is trained; None where no speedup hangs on it."""
+    """Return the precision and workload assumed if none is given; None if no speedup depends on them."""
     precision = usual_precision(here)
     if here is not None and precision == "fp32":
         precision = f"fp32 ({here.name} has no tensor cores)"

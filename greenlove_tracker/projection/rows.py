@@ -1,7 +1,7 @@
 """The rows of a projection: the training on the local machine, and on one elsewhere.
 
 Each quantity is a product of uncertain factors (``uncertain.py``): time there = time here / (speedup of one GPU × gain
-of their number), energy = GPUs × power limit × draw × overhead × PUE × time. What rows share, they share by its name.
+from their number); energy = GPUs × power limit × draw × overhead × PUE × time. Rows share an error by its name.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def local_row(
     """Return the row of the local machine.
 
     Args:
-        forecast: of the training on it.
+        forecast: the forecast of the training on it.
         machine: the local machine.
-        options: of the projection.
-        caveats: those about the whole table.
+        options: the options of the projection.
+        caveats: the caveats about the whole table.
     """
     duration = at_level(forecast.duration_s)
     time_s = uncertain(duration, TIME_HERE)
@@ -85,7 +85,7 @@ def local_row(
 
 
 def _caveats_of_draw(machine: Machine, *, has_energy: bool) -> tuple[Caveat, ...]:
-    """Return what is not known of the GPUs' draw."""
+    """Return the caveats about an unknown or assumed draw of the GPUs."""
     if machine.draw is None:
         message = "the power limit of the GPUs here is not known, so no energy or CO2e elsewhere: give {argument}, in W"
         return (Caveat(message, ("manual_tdp_watts",)),)
@@ -104,7 +104,7 @@ def _caveats_of_draw(machine: Machine, *, has_energy: bool) -> tuple[Caveat, ...
 
 
 def _energy_here(duration_s: Uncertain, energy: Estimate) -> Uncertain:
-    """Return a known energy as time × power: what it is less sure of than the time is of the power, and its own."""
+    """Return a known energy as time × power, so that it shares the error of the time."""
     own = uncertain(energy, "power here")
     power = own.over(duration_s)
     below_s, above_s = duration_s.errors.get(TIME_HERE, (0.0, 0.0))
@@ -126,15 +126,15 @@ def target_row(
     """Return the row of a GPU elsewhere.
 
     Args:
-        forecast: of the training on the local machine.
-        local: the local machine, whose GPUs' draw tells that of the others.
+        forecast: the forecast of the training on the local machine.
+        local: the local machine, whose draw tells that of other GPUs.
         target: the GPU.
-        faster: its speedup; those of all targets were formed together, so that they share their errors.
-        options: of the projection.
-        standing: by provider and region, how many of the machines that are compared can be had there.
+        faster: its speedup; the speedups of all targets were made together, so that they share their errors.
+        options: the options of the projection.
+        standing: how many of the compared machines each region has, by provider and region.
 
     Raises:
-        UsageError: where the country of its offer is not one.
+        UsageError: if the country of its offer is unknown.
     """
     gpu = target.gpu
     offer = target.offer
@@ -178,14 +178,14 @@ def target_row(
 def _row(
     machine: Machine, joint: dict[str, Uncertain], duration: Estimate | None, energy: Estimate | None, **told: Any
 ) -> Projection:
-    """Return the row of a machine, from what the training takes there.
+    """Return the row of a machine from the training's time there.
 
     Args:
-        machine: that it is on.
-        joint: of time and energy, as far as they are known, with the names of their errors; the others are added.
-        duration: of the training; None where it does not fit.
-        energy: where it was measured or forecast; else it is the machine's.
-        **told: what else is in the row.
+        machine: the machine.
+        joint: time and energy with their named errors, as far as known; the other quantities are added to it.
+        duration: the time of the training; None if it does not fit.
+        energy: the energy if it was measured or forecast; else the machine's model gives it.
+        **told: the other fields of the row.
     """
     if duration is not None and energy is None:
         modelled = machine.energy(joint["duration_s"])
@@ -225,7 +225,7 @@ def _row(
 
 
 def _no_less(estimate: Estimate, least: float) -> Estimate:
-    """Return the same, point and ends, nowhere under ``least``."""
+    """Return the estimate with its point and ends raised to at least ``least``."""
     point, lower, upper = (max(value, least) for value in (estimate.point, estimate.lower, estimate.upper))
     return replace(estimate, point=point, lower=lower, upper=upper)
 
@@ -233,14 +233,14 @@ def _no_less(estimate: Estimate, least: float) -> Estimate:
 def gain_of_number(
     options: ProjectionOptions, local: GpuSpec | None, gpu: GpuSpec, n_gpus: int, most_in_one: int
 ) -> Uncertain:
-    """Return how much faster ``n_gpus`` there are than as many as here, each number by what usually joins them.
+    """Return the gain from the GPUs here to ``n_gpus`` there, each with its usual interconnect.
 
     Args:
-        options: with the interconnect, where the user says it.
-        local: the GPU here; None where there is none.
-        gpu: the one there.
-        n_gpus: that are used there.
-        most_in_one: GPUs that one machine there has at most.
+        options: the options, with the interconnect if the user gives one.
+        local: the GPU here; None if there is none.
+        gpu: the GPU there.
+        n_gpus: the GPUs used there.
+        most_in_one: the most GPUs of one machine there.
     """
     n_here = options.n_gpus or 1
     usual = interconnect_of(gpu)
@@ -258,9 +258,9 @@ def gain_of_number(
 
 
 def _least_s(forecast: Forecast, local: Machine, faster: speedups.Speedup) -> float:
-    """Return the time that launching all kernels takes, which an assumed CPU's speedup ignores; 0: not known.
+    """Return the time to launch all kernels, below which an assumed CPU's speedup cannot go; 0 if unknown.
 
-    Several GPUs share each batch, so that there are as many steps one after another.
+    Several GPUs share each batch, so the number of successive steps stays.
     """
     plan = forecast.plan
     if local.has_gpu or faster.method != "specifications" or plan is None:
@@ -269,14 +269,14 @@ def _least_s(forecast: Forecast, local: Machine, faster: speedups.Speedup) -> fl
 
 
 def _at_least(duration_s: Estimate, least_s: float) -> Estimate:
-    """Return the same, nowhere under ``least_s``; a raised point takes the upper end along, and is no surer for it."""
+    """Return the estimate raised to at least ``least_s``; the upper end rises in proportion to the point."""
     point = max(duration_s.point, least_s)
     longer = duration_s.upper / duration_s.point
     return replace(duration_s, point=point, lower=max(duration_s.lower, least_s), upper=point * longer)
 
 
 def _fits(gpu: GpuSpec, local: GpuSpec | None, options: ProjectionOptions) -> bool | None:
-    """Return True where the peak fits, as measured locally or else estimated; the same GPU held what was measured."""
+    """Return True if the measured peak fits, else the estimated one; the local GPU held what was measured."""
     peak_gb = options.peak_memory_gb
     estimate_gb = options.memory_estimate_gb
     if peak_gb is not None and gpu == local:

@@ -1,11 +1,11 @@
 """The gain of several GPUs over one, or of many over several, with its error.
 
-The logarithm of the gain from one GPU to n adds up along the way: an exponent times the logarithm of n up to the eight
-GPUs of a node, another exponent beyond them, and what a machine of just n GPUs is off the power law. So gains multiply,
-points and errors alike: from 1 to 4 GPUs and from 4 to 8 is from 1 to 8.
+The logarithm of the gain from 1 to n GPUs is an exponent times log n up to the eight GPUs of a node, another exponent
+beyond, plus the deviation of machines with exactly n GPUs from the power law. So gains multiply, points and errors
+alike: from 1 to 4 times from 4 to 8 is from 1 to 8.
 
-Samples a second at an unchanged batch of each GPU are meant. Whether the training needs more passes over its data with
-the larger batch is not in it.
+The gain is in samples per second, with an unchanged batch per GPU. It does not say whether the training needs more
+passes over its data with the larger batch.
 
 The exponents are from ``data/gpu_scaling.csv``, which ``benchmarks/fit_scaling.py`` writes; ``docs/method/speedups.md``
 says how well they hold.
@@ -42,12 +42,12 @@ _MODULES |= {"Instinct MI300A", "Instinct MI250X (one of two GPUs)", "Instinct M
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """The scaling of GPUs that are joined by one interconnect, on one class of workload.
+    """The scaling of GPUs with one interconnect, on one class of workload.
 
     Attributes:
-        exponent: of the number of GPUs, its median: 1 where twice as many do twice as much.
-        exponent_errors: below and above, of a training and a GPU that were never measured.
-        number_errors: of the logarithm of the gain: what a machine of one number of GPUs is off the power law.
+        exponent: the exponent of the number of GPUs, its median; 1 if twice as many do twice as much.
+        exponent_errors: its errors below and above, for a training and a GPU that were never measured.
+        number_errors: errors of the log gain: how far machines with one number of GPUs are off the power law.
     """
 
     exponent: float
@@ -55,7 +55,7 @@ class Scaling:
     number_errors: Deviations
 
     def gain(self, ratio: float, n_gpus: int, interconnect: str) -> Uncertain:
-        """Return the gain from one GPU, or node, to ``ratio`` times as many, which are ``n_gpus`` in all."""
+        """Return the gain from one GPU, or node, to ``ratio`` times as many; ``n_gpus`` in all."""
         log = math.log(ratio)
         if not log:
             return Uncertain(1.0)
@@ -67,7 +67,7 @@ class Scaling:
         return Uncertain(math.exp(self.exponent * log), errors)
 
     def with_efficiency_of_eight(self, efficiency: float) -> Scaling:
-        """Return the same with the exponent at which eight GPUs do 8 × ``efficiency`` times what one does."""
+        """Return it with the exponent at which eight GPUs do 8 × ``efficiency`` of one's work."""
         below, above = self.exponent_errors
         kept = (KEPT_OF_THE_ERROR * below, KEPT_OF_THE_ERROR * above)
         return replace(self, exponent=1 + math.log(efficiency, 8), exponent_errors=kept)
@@ -131,10 +131,10 @@ def scaling_gain(
 
 
 def check_efficiency_of_eight(efficiency: float | None) -> None:
-    """Raise UsageError where a user's efficiency of eight GPUs cannot be meant; None is none.
+    """Raise UsageError if a user's efficiency of eight GPUs is impossible; None is accepted.
 
     Raises:
-        UsageError: where eight are no faster than one, or more than eight times as fast.
+        UsageError: if eight are no faster than one, or more than eight times as fast.
     """
     if efficiency is not None and not 1 / GPUS_OF_A_NODE < efficiency <= 1:
         raise UsageError(
@@ -158,7 +158,7 @@ def interconnect_of(gpu: GpuSpec) -> str:
 
 @cache
 def scalings() -> dict[tuple[str, str], Scaling]:
-    """Return the table: by interconnect ("" where it is not known) and class of workload ("" likewise)."""
+    """Return the table by interconnect and class of workload; each is "" if unknown."""
     found: dict[tuple[str, str], Scaling] = {}
     for row in rows(TABLE):
         exponent_errors = (float(row["exponent_below"]), float(row["exponent_above"]))

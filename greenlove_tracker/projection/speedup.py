@@ -1,7 +1,7 @@
 """Speedups of a training on another GPU, each with its interval.
 
-In this order: what the user says; the model of measured speeds (``speedup_model``), in which a GPU that
-nobody measured stands with its data sheet.
+A speedup that the user gives comes first. Otherwise the model of measured speeds (``speedup_model``) gives it; a GPU
+that was never measured is placed by its data sheet.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Speedup:
     """A speedup, and how it is known.
 
     Attributes:
-        ratio: how many times faster, and its errors. Those of one call of ``speedups`` are shared by name; "speed 0"
+        ratio: the speedup and its errors. Speedups of one call of ``speedups`` share errors of the same name; "speed 0"
             of another call is another error.
-        known_from: for the cell of a table: "benchmarks" of both, "half specs" (one of the two from its data sheet),
-            "specs only", "given" (by the user), "rough: no GPU here", "same GPU".
-        sources: tables and pages that it was read from.
-        notes: sentences on what was counted otherwise than asked for.
+        known_from: how it is known, as tables print it: "benchmarks" (both GPUs), "half specs" (one of the two from
+            its data sheet), "specs only", "given" (by the user), "rough: no GPU here", "same GPU".
+        sources: the tables and pages that it was read from.
+        notes: sentences on what differs from what was asked for.
     """
 
     ratio: Uncertain
@@ -87,16 +87,16 @@ def speedup(
 def speedups(
     local: GpuSpec | None, targets: Sequence[GpuSpec], *, workload: str | None, precision: str
 ) -> tuple[Speedup, ...]:
-    """Return how many times faster each of several GPUs trains than ``local``, jointly.
+    """Return the speedups of several GPUs over ``local``, jointly.
 
-    Their errors have names in common ("speed 0", "speed 1", …): what two of them share, the local GPU above all, moves
-    both alike, so ``uncertain.draws`` of them are of their joint distribution.
+    Their errors have common names ("speed 0", "speed 1", …): an error that two of them share, above all that of the
+    local GPU, moves both alike. So ``uncertain.draws`` of them come from their joint distribution.
 
     Args:
-        local: the GPU at hand; None where there is none.
-        targets: the others.
+        local: the GPU at hand; None if there is none.
+        targets: the other GPUs.
         workload: as for ``speedup``.
-        precision: of the training.
+        precision: the precision of the training.
 
     Raises:
         UsageError: as ``speedup`` does.
@@ -117,7 +117,7 @@ def given_speedup(custom: object, gpu: str = "") -> Speedup:
     """Return the user's own speedup of a GPU: a figure, or (figure, lower, upper).
 
     Raises:
-        UsageError: where it is neither, or cannot be meant.
+        UsageError: if it is neither, or not a possible speedup.
     """
     if isinstance(custom, tuple):
         ends = custom
@@ -165,7 +165,7 @@ def _modelled(local: GpuSpec, others: Sequence[GpuSpec], workload: str | None, p
 
 
 def _told(ratio: Uncertain, compared: Sequence[GpuSpec], known: LogSpeeds, i: int, precision: str) -> Speedup:
-    """Return the speedup of the i-th GPU against the first, with how it is known."""
+    """Return the speedup of the i-th GPU over the first, with how it is known."""
     n_measured = bool(known.measured_as[0]) + bool(known.measured_as[i])
     notes = []
     for k in (0, i):

@@ -1,9 +1,10 @@
-"""One speed for each GPU, by class of workload and precision, from a mixed model of published measurements.
+"""One speed per GPU, class of workload and precision, from a mixed model of published measurements.
 
-The logarithm of a GPU's speed is a line in the logarithms of its compute and of its memory bandwidth, the roofline's
-two ceilings (Williams, Waterman and Patterson, CACM 52(4), 2009), whose slopes differ by class of workload and by
-precision, plus effects of the GPU, its architecture and its maker. ``benchmarks/fit_speedups.py`` fits it and writes
-the two tables that are read here. A speedup is a difference of two of these logarithms, so f(a→b) · f(b→c) = f(a→c).
+The logarithm of a GPU's speed is linear in the logarithms of its compute and of its memory bandwidth, the two ceilings
+of the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009). The slopes differ by class of workload and
+by precision, and the GPU, its architecture and its maker have effects of their own. ``benchmarks/fit_speedups.py`` fits
+the model and writes the two tables that are read here. A speedup is a difference of two of these logarithms, so
+f(a→b) · f(b→c) = f(a→c).
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ class Effect:
     """An effect on the logarithm of speed.
 
     Attributes:
-        kind: of the effects that share a variance, such as ``gpu|workload``.
-        level: that it is of, such as ``T4|vision``.
-        mean: of its posterior.
-        sd: of it; of an effect in the joint block its own, of another what it adds to those in the block.
-        is_joint: its covariances with others are in the second table.
-        source: publications that it was fitted to.
+        kind: the group of effects that share a variance, such as ``gpu|workload``.
+        level: the level within the group, such as ``T4|vision``.
+        mean: the posterior mean.
+        sd: the posterior standard deviation; for an effect outside the joint block, what it adds to the block's.
+        is_joint: True if the second table has its covariances with other effects.
+        source: the publications that it was fitted to.
     """
 
     kind: str
@@ -65,15 +66,15 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class LogSpeeds:
-    """The joint normal distribution of the logarithms of the speeds of some GPUs in one training.
+    """The joint normal distribution of the log speeds of some GPUs in one training.
 
     Attributes:
-        means: one for each GPU; only their differences mean anything.
-        covariance: GPUs × GPUs: of the model, and of what one training differs from others of its class.
-        measured_as: by GPU, the one whose measured speeds count for it: itself, or one that differs in its memory's
-            size alone; empty where there is none, and its data sheet is all that is known.
-        computes_in: by GPU, the precision: a lesser one than was asked for where it does not have that format.
-        sources: by GPU, of its measured speeds, or else of its data sheet and of what is learnt from those.
+        means: one mean per GPU; only their differences have a meaning.
+        covariance: GPUs × GPUs; the model's, plus how one training differs from others of its class.
+        measured_as: for each GPU, the GPU whose measured speeds stand for it: itself, or one that differs only in the
+            size of its memory; empty if none was measured, so that only its data sheet is known.
+        computes_in: for each GPU, its precision: a lower one if it lacks the format that was asked for.
+        sources: for each GPU, the source of its measured speeds, or of its data sheet and of the model.
     """
 
     means: Array
@@ -84,7 +85,7 @@ class LogSpeeds:
 
 
 class _Part(NamedTuple):
-    """The part of an effect in one GPU's logarithm of speed: loading × effect; one name is one effect in all GPUs."""
+    """The part of an effect in one GPU's log speed: loading × effect. One name is the same effect in all GPUs."""
 
     name: str
     mean: float
@@ -96,8 +97,8 @@ class SpeedModel:
     """The fitted model.
 
     Args:
-        effects: all of them, in any order.
-        covariance: of each pair of joint effects by their names, either way round; a pair that is missing has none.
+        effects: all effects, in any order.
+        covariance: of each pair of joint effects, by their names in either order; a missing pair has none.
     """
 
     def __init__(self, effects: Iterable[Effect], covariance: Mapping[tuple[str, str], float]) -> None:
@@ -180,7 +181,7 @@ class SpeedModel:
         return means, joint @ self._covariance @ joint.T + alone.T @ alone
 
     def _parts(self, gpu: GpuSpec, known_as: str, workload: str, used: str) -> Iterator[_Part]:
-        """Yield the effects that add up to the logarithm of a GPU's speed in the precision that it computes in."""
+        """Yield the effects that add up to a GPU's log speed in the precision that it computes in."""
         for kind, x in zip(_SLOPES, features(gpu, used), strict=True):
             yield self._part(kind, "", x)
             yield self._part(f"{kind}|workload", workload, x)
@@ -207,7 +208,7 @@ class SpeedModel:
             yield self._part(kind, workload)._replace(name=f"{kind}:{level}")
 
     def _part(self, kind: str, level: str, loading: float = 1.0) -> _Part:
-        """Return an effect; one of a level that no table had is 0, with the deviation that such effects have."""
+        """Return an effect; a level that no table has is 0, with the standard deviation of its group."""
         name = f"{kind}:{level}"
         found = self._effects.get(name) or self._effects.get(f"prior:{kind}")
         if found is None:
@@ -260,7 +261,7 @@ def rates(gpu: GpuSpec, precision: str) -> tuple[float, float]:
 
 
 def precision_on(gpu: GpuSpec, precision: str) -> str:
-    """Return the precision that a GPU computes in where a training asks for one: the nearest one that it has."""
+    """Return the precision that a GPU computes in: the one asked for, or the nearest that it has."""
     if precision == "fp8" and not gpu.fp8_tflops:
         return "bf16"
     if precision == "tf32" and not gpu.tf32_tflops:
@@ -269,7 +270,7 @@ def precision_on(gpu: GpuSpec, precision: str) -> str:
 
 
 def usual_precision(gpu: GpuSpec | None) -> str:
-    """Return what a GPU is assumed to compute in where nobody says: mixed precision where it has tensor cores."""
+    """Return the precision assumed by default: mixed precision if the GPU has tensor cores, else fp32."""
     if gpu is None:
         return "bf16"
     if not gpu.fp16_tflops:

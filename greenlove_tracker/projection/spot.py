@@ -1,7 +1,7 @@
-"""A training on a machine that may be taken away: how often to save, and what it takes and costs against on demand.
+"""A training on a machine that may be taken away: how often to save, and its time and cost against on demand.
 
-The point of each figure is expected (`preemptions.py`); its interval is simulated: the training's time by its forecast,
-the rate of preemptions by the range that it is stated with, and the preemptions as a Poisson process.
+The point of each figure is an expected value (``preemptions.py``). Its interval is simulated: the training's time by
+its forecast, the rate of preemptions by its stated range, and the preemptions as a Poisson process.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class SpotTotals:
     """The totals of a training done in one way; every interval is at the 90% level.
 
     Attributes:
-        duration_s: from its start to its end, waiting for machines in it.
-        energy_kwh: PUE included; None where it is not known.
-        cost_usd: of the machine's time; None without a price.
+        duration_s: from its start to its end, including waits for machines.
+        energy_kwh: with PUE; None if unknown.
+        cost_usd: the cost of the machine's time; None without a price.
         emissions_kgco2e: location-based; None without an energy or a carbon intensity.
     """
 
@@ -91,23 +91,24 @@ class TimeParts:
 
 @dataclass(frozen=True, slots=True)
 class SpotAdvice:
-    """The advice on a machine that may be taken away: to use it or not, and how often to save there.
+    """The advice on a machine that may be taken away: whether to use it, and how often to save.
 
     Attributes:
-        verdict: on cost; ``unknown`` without both prices.
-        terms: that it was reckoned with.
-        interval_s: work between two checkpoints; as long as the training where none pays.
+        verdict: the verdict on cost; ``unknown`` without both prices.
+        terms: the terms that it was computed with.
+        interval_s: work between two checkpoints; the whole training if none pays.
         young_s: the same by Young (1974).
         daly_s: the same by Daly (2006).
-        n_gpus: that are paid for.
+        n_gpus: the GPUs that are paid for.
         on_demand: the training on a machine that stays.
-        spot: the same on one that may be taken away; None where it would hardly get on.
-        parts: where the expected time goes; None where it would hardly get on.
-        preemptions: expected; None where it would hardly get on.
-        saving: share of the cost; None without both prices.
-        probability_of_saving: that it costs less; None without both prices.
-        break_even_per_hour: the rate from which on it saves nothing; None without both prices, or where it never does.
-        break_even_usd_per_gpu_hour: the spot price from which on it saves nothing; None without a price on demand.
+        spot: the same on one that may be taken away; None if it would hardly progress.
+        parts: where the expected time goes; None if it would hardly progress.
+        preemptions: the expected number; None if it would hardly progress.
+        saving: the share of the cost that is saved; None without both prices.
+        probability_of_saving: the probability that it costs less; None without both prices.
+        break_even_per_hour: the rate of preemptions at which it saves nothing; None without both prices, or if it never
+            saves.
+        break_even_usd_per_gpu_hour: the spot price at which it saves nothing; None without a price on demand.
     """
 
     verdict: SpotVerdict
@@ -139,18 +140,18 @@ def spot_advice(
     seed: int = 0,
     **terms: Any,
 ) -> SpotAdvice:
-    """Say whether to train on a machine that may be taken away, how often to save, and what that takes.
+    """Advise whether to train on a machine that may be taken away, how often to save, and what that takes.
 
     Args:
         training: its forecast on this kind of machine, its projection onto it, or its time in seconds.
-        n_gpus: that are paid for.
+        n_gpus: the GPUs that are paid for.
         carbon_intensity: in gCO2e/kWh.
-        seed: of the simulation.
-        **terms: those of ``SpotTerms``: ``preemptions_per_hour``, ``checkpoint_s`` and ``restart_s`` at least;
+        seed: the seed of the simulation.
+        **terms: fields of ``SpotTerms``: at least ``preemptions_per_hour``, ``checkpoint_s`` and ``restart_s``; also
             ``spot_price``, ``on_demand_price``, ``written_s``, ``wait_s``, ``interval_s``.
 
     Raises:
-        UsageError: where a number cannot be meant.
+        UsageError: if a number is impossible.
     """
     duration, energy = _known(training)
     training_s = duration.point
@@ -224,15 +225,15 @@ def spot_advice(
 
 
 def break_even_rate(terms: SpotTerms, training_s: float, price_share: float) -> float | None:
-    """Return the preemptions in an hour from which on spot saves nothing, saving as often as is best at each rate.
+    """Return the preemptions per hour at which spot saves nothing, with the best interval at each rate.
 
     Args:
-        terms: of the machine.
-        training_s: time of the training.
+        terms: the terms of the machine.
+        training_s: the time of the training.
         price_share: spot price ÷ price on demand.
 
     Returns:
-        None where it never saves, or always does.
+        None if it never saves, or always does.
     """
 
     def costs_more(per_hour: float) -> bool:
@@ -260,14 +261,14 @@ def simulate(
     """Simulate trainings, from one preemption to the next.
 
     Args:
-        rng: source of chance.
-        terms: of the machine; its rate is not looked at.
-        per_s: rate of preemptions of each training.
-        work_s: work of each.
-        interval_s: between checkpoints of each.
+        rng: the source of randomness.
+        terms: the terms of the machine, except its rate.
+        per_s: the rate of preemptions of each training.
+        work_s: the work of each training.
+        interval_s: the interval between checkpoints of each training.
 
     Returns:
-        The time that a machine ran, for ever where a training does not get on; and how often it was taken away.
+        The time that the machine ran, infinite if a training does not progress; and the number of preemptions.
     """
     left_s = work_s.copy()
     n = len(work_s)
@@ -315,7 +316,7 @@ def _parts(terms: SpotTerms, training_s: float, interval_s: float) -> TimeParts:
 
 
 def _known(training: Forecast | Projection | float) -> tuple[Estimate, Estimate | None]:
-    """Return the time of a training, and its energy where that is known."""
+    """Return the time of a training, and its energy if known."""
     if not isinstance(training, int | float):
         if training.duration_s is None:
             raise UsageError("the training does not fit this machine")
@@ -342,11 +343,11 @@ def row_for_spot(rows: Sequence[Projection], targets: Sequence[str]) -> Projecti
     """Return the machine that spot advice is about: the one target, else the machine here.
 
     Args:
-        rows: of a projection, this machine first.
-        targets: GPUs that the user named.
+        rows: the rows of a projection, this machine first.
+        targets: the GPUs that the user named.
 
     Raises:
-        UsageError: where there are several.
+        UsageError: if there are several.
     """
     if len(targets) > 1:
         raise UsageError("--spot is about one machine: give one --target, or none for the machine here")
@@ -361,12 +362,12 @@ def spot_advice_of(row: Projection, terms: Mapping[str, Any], price_here: float 
     """Return the advice for the machine of a row.
 
     Args:
-        row: with a time.
-        terms: those that are given; the price on demand is else that of the row's offer.
-        price_here: USD per GPU and hour of the machine here; None where it has none.
+        row: a row with a time.
+        terms: the terms that are given; the price on demand defaults to that of the row's offer.
+        price_here: USD per GPU and hour of the machine here; None if it has none.
 
     Raises:
-        UsageError: where a figure is missing or cannot be meant.
+        UsageError: if a figure is missing or impossible.
     """
     on_demand = price_here
     if row.offer is not None:

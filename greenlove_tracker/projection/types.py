@@ -1,4 +1,4 @@
-"""The rows of a projection: one a machine."""
+"""The rows of a projection, one per machine."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ MINIMUM_TERM_DAYS = 7
 
 @dataclass(frozen=True, slots=True)
 class Caveat:
-    """A reason to trust a row less, often with an argument that would mend it.
+    """A reason to trust a row less, often with an argument that would help.
 
     Attributes:
         message: a sentence; ``{argument}`` in it stands for the name of an argument, as in ``UsageError``.
-        arguments: their names in Python, in the order in which the sentence names them.
+        arguments: their names in Python, in the order of the sentence.
     """
 
     message: str
     arguments: tuple[str, ...] = ()
 
     def in_options(self, options: Mapping[str, str]) -> str:
-        """Return the sentence with the options of a command line, by the name of the argument."""
+        """Return the sentence with options of the command line for the names of arguments."""
         if not self.arguments:
             return self.message
         return UsageError(self.message, argument=self.arguments).in_options(options)
@@ -46,12 +46,12 @@ class Caveat:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Market-based emissions by a provider's own claim; they stand beside the location-based ones, never alone.
+    """Market-based emissions by a provider's own claim, shown beside the location-based ones.
 
     Attributes:
-        kgco2e: market-based emissions of the training.
+        kgco2e: the market-based emissions of the training.
         text: the claim in words.
-        source: page or document of the claim.
+        source: the page or document of the claim.
     """
 
     kgco2e: Estimate
@@ -64,33 +64,33 @@ class Projection:
     """The training on one machine; every interval is at the 90% level.
 
     Attributes:
-        name: of the GPU; canonical where it is recognised.
-        gpu: its data; None for a local machine without a GPU that is known.
+        name: the name of the GPU; canonical if it is recognised.
+        gpu: its data; None for a local machine without a known GPU.
         is_local: True for the machine of the forecast.
-        aside: why the row is not compared ("price on request", …); empty where it is.
-        offer: the offer that it is rented by; None for the local machine and for a GPU that nobody here rents out.
-        region: of the offer, the one that is counted with.
-        n_gpus: GPUs asked for.
-        billed_gpus: GPUs paid for, and used: the smallest instance that holds as many as asked for.
+        aside: why the row is not compared ("price on request", …); empty if it is.
+        offer: the offer to rent it by; None for the local machine and for a GPU that nobody offers.
+        region: the region of the offer that is counted.
+        n_gpus: the GPUs asked for.
+        billed_gpus: the GPUs paid for, and used: the smallest instance that holds as many as asked for.
         speedup: of one GPU against one local GPU; None for the local machine.
-        gain: how many times faster the different number of GPUs is, the scaling efficiency in it.
-        duration_s: None where the model does not fit.
-        energy_kwh: of the whole machine, PUE included; None where no utilisation is known.
-        cost_usd: what one pays: of a reservation, that of its minimum term at least; None where no price is known.
+        gain: the speedup from the different number of GPUs, scaling efficiency included.
+        duration_s: the time; None if the model does not fit.
+        energy_kwh: the energy of the whole machine, PUE included; None if the utilisation is unknown.
+        cost_usd: what one pays; for a reservation, at least its minimum term; None if no price is known.
         cost_basis: "machine", "minimum term" (which costs more than the training), "electricity", "as forecast" or "".
-        emissions_kgco2e: location-based, operational; None where the energy or the grid is not known.
-        intensity: carbon intensity that they were counted with.
-        market: the market-based figure beside them; None where nothing is claimed.
-        scope: of the GHG protocol: 2 on one's own meter, 3 rented.
-        pue: power usage effectiveness that is in the energy.
-        fits: True where the peak memory fits; None where that is not known.
-        sources: where each number of the row comes from.
-        assumptions: the assumptions behind the row, in words.
+        emissions_kgco2e: location-based operational emissions; None if the energy or the grid is unknown.
+        intensity: the carbon intensity that they are counted with.
+        market: the market-based figure; None if the provider claims nothing.
+        scope: the scope of the GHG protocol: 2 on one's own meter, 3 rented.
+        pue: the power usage effectiveness that the energy includes.
+        fits: True if the peak memory fits; None if unknown.
+        sources: the source of each number of the row.
+        assumptions: the assumptions of the row, in words.
         caveats: reasons to trust the row less; those of the local row are about the whole table.
-        is_fit_estimated: ``fits`` follows from an estimated peak memory, not from a measured one.
-        joint: time, energy, cost and emissions by their names above, where they are known, with the errors that they
-            share with each other and with those of other machines; the cost without a minimum term.
-        kgco2e_by_place: of a rented machine, its emissions in each place of its offer, that of ``region`` first.
+        is_fit_estimated: True if ``fits`` follows from an estimated peak memory instead of a measured one.
+        joint: time, energy, cost and emissions by their names above, as far as known, with the errors that they share
+            with each other and with other machines; the cost without a minimum term.
+        kgco2e_by_place: for a rented machine, its emissions in each place of its offer, that of ``region`` first.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Projection:
 
     @property
     def obtained(self) -> str:
-        """The way to have the machine: ``here``, ``no offer``, or the access of its offer."""
+        """How to get the machine: ``here``, ``no offer``, or the access of its offer."""
         if self.is_local:
             return "here"
         if self.offer is None:
@@ -131,29 +131,29 @@ class Projection:
 
     @property
     def is_without_term(self) -> bool:
-        """True where it is rented by the hour: alone or, where that is how it is sold, as a whole machine."""
+        """True if it is rented by the hour: alone or, if it is sold so, as a whole machine."""
         return self.obtained in ("on demand", "spot")
 
     @property
     def minimum_term_usd(self) -> float | None:
-        """The least that a reservation costs, however short the training is; None of all else, or without a price."""
+        """The least that a reservation costs, however short the training; else None."""
         return term_cost_usd(self.offer, self.billed_gpus)
 
     @property
     def n_machines(self) -> int:
-        """How many machines hold the GPUs: more than one are joined by a network."""
+        """The number of machines that hold the GPUs; a network joins more than one."""
         if self.offer is None:
             return 1
         return math.ceil(self.billed_gpus / max(self.offer.gpus_per_instance))
 
     @property
     def is_to_be_had(self) -> bool:
-        """True where it stands here, or is offered at a price: for rent or to reserve."""
+        """True if it stands here, or can be rented or reserved at a known price."""
         return self.obtained not in ("no offer", "on request", "withdrawn")
 
     @property
     def is_for_rent_now(self) -> bool:
-        """True where it can be rented at once, as many GPUs as are wanted and no more."""
+        """True if it can be rented at once with exactly the GPUs that are wanted."""
         return self.is_without_term and self.billed_gpus <= self.n_gpus
 
     @property
@@ -173,11 +173,11 @@ class Projection:
 
 
 def term_cost_usd(offer: Offer | None, n_gpus: int) -> float | None:
-    """Return the price of an offer's minimum term; None of what has none, or no price."""
+    """Return the price of an offer's minimum term; None if it has no term, or no price."""
     if offer is None or offer.access != "reserved" or offer.usd_per_gpu_hour is None:
         return None
     return offer.usd_per_gpu_hour * n_gpus * h_from_s(MINIMUM_TERM_DAYS * SECONDS_PER_DAY)
 
 
 class Projections(list[Projection]):
-    """Projections onto several machines, which a notebook shows as one table."""
+    """Projections onto several machines; a notebook shows them as one table."""

@@ -1,7 +1,7 @@
-"""Positive quantities that are products of uncertain factors, and what two of them share.
+"""Positive quantities that are products of uncertain factors, and the errors that they share.
 
-The logarithm of a quantity is a sum of independent normal errors, each with a name. Quantities with errors of one name
-move together: the time here is in the time of every machine elsewhere, so a ranking of these does not hang on it.
+The logarithm of a quantity is a sum of independent normal errors, each with a name. Quantities that share an error move
+together: every time elsewhere contains the time here, so a ranking of machines does not depend on it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Deviations = tuple[float, float]  # of the logarithm, per standard deviation of 
 
 @dataclass(frozen=True, slots=True)
 class Uncertain:
-    """A positive quantity, and the errors that it is known with.
+    """A positive quantity and its errors.
 
     Attributes:
-        point: its median.
-        errors: by the name of an error, what one standard deviation of it below, and one above, changes in the
-            logarithm: (0.1, 0.1) for a symmetric one of 10%. Negative ones: the quantity falls where the error rises.
+        point: the median.
+        errors: for each named error, the change of the logarithm for one standard deviation below and above its middle:
+            (0.1, 0.1) for a symmetric error of 10%. Negative if the quantity falls where the error rises.
     """
 
     point: float
@@ -46,21 +46,21 @@ class Uncertain:
         return Uncertain(self.point * other.point, errors)
 
     def over(self, other: Uncertain) -> Uncertain:
-        """Return the quotient; an error that both have alike is in it no more."""
+        """Return the quotient; an error that both share equally cancels."""
         inverse = {name: (-below, -above) for name, (below, above) in other.errors.items()}
         return self.times(Uncertain(1.0 / other.point, inverse))
 
     def scaled_to(self, point: float) -> Uncertain:
-        """Return the same times a factor without an error of its own, after which its median is ``point``."""
+        """Return the quantity times an exact factor, so that its median is ``point``."""
         return Uncertain(point, self.errors)
 
     def moved(self, error: str, by: float) -> float:
-        """Return the quantity where one error is ``by`` standard deviations from its middle, and no other is."""
+        """Return the quantity if one error is ``by`` standard deviations from its middle and no other is."""
         below, above = self.errors.get(error, (0.0, 0.0))
         return self.point * math.exp(by * (below if by < 0 else above))
 
     def estimate(self, unit: str, kind: Kind = Kind.ASSUMPTION, level: float = PROJECTION_LEVEL) -> Estimate:
-        """Return the interval: the errors of either side in quadrature, which is exact where all are symmetric."""
+        """Return the interval: the errors of each side in quadrature; exact if all are symmetric."""
         down = math.hypot(*(max(below, -above, 0.0) for below, above in self.errors.values()))
         up = math.hypot(*(max(above, -below, 0.0) for below, above in self.errors.values()))
         z = NormalDist().inv_cdf((1 + level) / 2)
@@ -70,9 +70,9 @@ class Uncertain:
 
 
 def uncertain(estimate: Estimate, error: str) -> Uncertain:
-    """Return an estimate as a quantity with one error of that name, each side of its interval a half of a normal.
+    """Return an estimate as a quantity with one named error; each side of its interval is half a normal.
 
-    A lower end that is next to nothing beside the point counts as a thousandth of it.
+    A lower end below a thousandth of the point counts as a thousandth.
     """
     if not 0 < estimate.point <= estimate.upper:
         raise ValueError(f"no positive estimate: {estimate}")
@@ -84,7 +84,7 @@ def uncertain(estimate: Estimate, error: str) -> Uncertain:
 
 
 def at_level(estimate: Estimate, level: float = PROJECTION_LEVEL) -> Estimate:
-    """Return the same at another level: each side of the interval is read as half a normal distribution."""
+    """Return the estimate at another level; each side of the interval is read as half a normal distribution."""
     if estimate.level == level:
         return estimate
     normal = NormalDist()
@@ -96,7 +96,7 @@ def at_level(estimate: Estimate, level: float = PROJECTION_LEVEL) -> Estimate:
 
 
 def propagated(of: Callable[..., float], *quantities: Uncertain) -> Uncertain:
-    """Return a function of uncertain quantities; each error is what one deviation of it, either way, moves it by."""
+    """Return a function of uncertain quantities, with each error's effect found by moving it one deviation."""
     names = dict.fromkeys(name for quantity in quantities for name in quantity.errors)
     point = of(*(quantity.point for quantity in quantities))
     errors = {}
@@ -110,7 +110,7 @@ def propagated(of: Callable[..., float], *quantities: Uncertain) -> Uncertain:
 
 
 def draws(quantities: Sequence[Uncertain], n: int, seed: int = 0) -> NDArray[np.float64]:
-    """Return draws of their joint distribution, quantities × ``n``; the same for the same seed."""
+    """Return draws from the joint distribution, quantities × ``n``; the same seed gives the same draws."""
     import numpy as np
 
     names = sorted({name for quantity in quantities for name in quantity.errors})

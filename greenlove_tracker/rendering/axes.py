@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from greenlove_tracker.rendering.document import Chart, ColumnChart, LineChart, MarkChart
+from greenlove_tracker.rendering.document import Chart, ColumnChart, LineChart, MarkChart, Points
 
 MAX_POINTS = 500
 _N_LOOKS = 5  # styles that differ without colour; further lines or layers use them again
@@ -16,8 +16,6 @@ _MOST_LABELS = 8  # below columns
 _LABEL_HEIGHT = 0.09
 _LABEL_WIDTH = 0.3
 _FARTHEST = 1.6  # times the largest point: longer ranges are cut off
-
-Points = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +33,6 @@ class Shape:
     look: str
     points: Points
     text: str = ""
-
-
-@dataclass
-class Plot:
-    """A chart, ready to be drawn: ticks of both axes (share, label), shapes, and a legend (kind, look, name)."""
-
-    x_ticks: list[tuple[float, str]]
-    y_ticks: list[tuple[float, str]]
-    shapes: list[Shape] = field(default_factory=list)
-    legend: list[tuple[str, str, str]] = field(default_factory=list)
-    note: str = ""  # above the plot, at the right
-
-    def add(self, kind: str, look: str, points: Points, text: str = "") -> None:
-        """Add a shape on top of the others."""
-        self.shapes.append(Shape(kind, look, points, text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +55,32 @@ class _Axis:
         return [(self.at(tick), f"{tick:,.{decimals}f}") for tick in self.ticks]
 
 
+@dataclass
+class Plot:
+    """A chart, ready to be drawn: its axes, ticks of x (share, label), shapes, and a legend (kind, look, name)."""
+
+    x: _Axis
+    y: _Axis
+    x_ticks: list[tuple[float, str]]
+    shapes: list[Shape] = field(default_factory=list)
+    legend: list[tuple[str, str, str]] = field(default_factory=list)
+    note: str = ""  # above the plot, at the right
+
+    @property
+    def y_ticks(self) -> list[tuple[float, str]]:
+        """The ticks of y: share and label."""
+        return self.y.labels
+
+    def draw(self, kind: str, look: str, points: Points, text: str = "") -> None:
+        """Add a shape on top of the others, by points of the chart."""
+        places = tuple((self.x.at(x), self.y.at(y)) for x, y in points)
+        self.shapes.append(Shape(kind, look, places, text))
+
+    def write(self, look: str, x: float, height: float, text: str) -> None:
+        """Add a text at a height that is a share of the plot."""
+        self.shapes.append(Shape("text", look, [(self.x.at(x), height)], text))
+
+
 def plot(chart: Chart) -> Plot:
     """Lay a chart out."""
     match chart:
@@ -84,40 +93,33 @@ def plot(chart: Chart) -> Plot:
 
 
 def _of_lines(chart: LineChart) -> Plot:
-    lower = [(px, low) for px, low, _ in chart.band]
-    upper = [(px, high) for px, _, high in reversed(chart.band)]
-    every = [*lower, *upper]
+    band = [(x, low) for x, low, _ in chart.band]
+    band += [(x, high) for x, _, high in reversed(chart.band)]
+    every = list(band)
     for line in chart.lines:
         every += line.points
-    xs = [px for px, _ in every]
-    ys = [py for _, py in every]
+    xs = [x for x, _ in every]
+    ys = [y for _, y in every]
     if chart.level:
         ys.append(chart.level[0])
     x = _Axis(min(xs), max(xs), nice_ticks(min(xs), max(xs), 6, only_whole=chart.is_by_number))
     y = _covering(ys, is_from_0=chart.is_from_0)
-
-    def spots(points: Sequence[tuple[float, float]]) -> Points:
-        return tuple((x.at(px), y.at(py)) for px, py in points)
-
-    named = [(x.at(at), name) for at, name in chart.x_names]
-    drawn = Plot(named or x.labels, y.labels)
+    named = [(x.at(place), name) for place, name in chart.x_names]
+    drawn = Plot(x, y, named or x.labels)
     for span in chart.spans:
-        left = x.at(span.begin)
-        right = x.at(span.end)
-        drawn.add("area", "span", rectangle(left, 0.0, right, 1.0))
-        if span.name and left + right < 1:
-            drawn.add("text", "start", ((right, 0.94),), span.name)
+        drawn.draw("area", "span", rectangle(span.begin, y.low, span.end, y.high))
+        if span.name and x.at(span.begin) + x.at(span.end) < 1:
+            drawn.write("start", span.end, 0.94, span.name)
         elif span.name:
-            drawn.add("text", "end", ((left, 0.94),), span.name)
-    if chart.band:
-        drawn.add("area", "band", spots(lower + upper))
+            drawn.write("end", span.begin, 0.94, span.name)
+    if band:
+        drawn.draw("area", "band", band)
     if chart.level:
-        value, drawn.note = chart.level
-        height = y.at(value)
-        drawn.add("line", "level", ((0.0, height), (1.0, height)))
+        height, drawn.note = chart.level
+        drawn.draw("line", "level", [(x.low, height), (x.high, height)])
     for i, line in enumerate(chart.lines):
         look = f"line-{i % _N_LOOKS}"
-        drawn.add("line", look, spots(line.points))
+        drawn.draw("line", look, line.points)
         if len(chart.lines) > 1:
             drawn.legend.append(("line", look, line.name))
     return drawn
@@ -131,33 +133,31 @@ def rectangle(left: float, low: float, right: float, high: float) -> Points:
 def _of_marks(chart: MarkChart) -> Plot:
     x = _of_values(chart, "x")
     y = _of_values(chart, "y")
-    drawn = Plot(x.labels, y.labels)
+    drawn = Plot(x, y, x.labels)
     taken = list[tuple[float, float]]()
     for mark in sorted(chart.marks, key=lambda mark: (mark.is_named, -mark.y)):
-        left = x.at(mark.x)
-        height = y.at(mark.y)
+        look = "other"
         if mark.is_here:
             look = "here"
         elif mark.is_named:
             look = "chosen"
-        else:
-            look = "other"
         if mark.x_range:
-            drawn.add("line", "range", tuple((x.at(end), height) for end in mark.x_range))
+            drawn.draw("line", "range", [(end, mark.y) for end in mark.x_range])
         if mark.y_range:
-            drawn.add("line", "range", tuple((left, y.at(end)) for end in mark.y_range))
+            drawn.draw("line", "range", [(mark.x, end) for end in mark.y_range])
         tooltip = f"{mark.name}: {mark.x:,.3g} {chart.x_label}, {mark.y:,.3g} {chart.y_label}"
-        drawn.add("dot", look, ((left, height),), tooltip)
+        drawn.draw("dot", look, [(mark.x, mark.y)], tooltip)
         if mark.is_named:
+            left = x.at(mark.x)
+            height = y.at(mark.y)
             near = [own for other, own in taken if abs(left - other) < _LABEL_WIDTH]
             while any(abs(height - own) < _LABEL_HEIGHT for own in near):
                 height -= _LABEL_HEIGHT
             taken.append((left, height))
-            if left < 0.6:
-                side = "mark-start"
-            else:
+            side = "mark-start"
+            if left >= 0.6:
                 side = "mark-end"
-            drawn.add("text", side, ((left, height),), mark.name)
+            drawn.write(side, mark.x, height, mark.name)
     return drawn
 
 
@@ -173,18 +173,17 @@ def _of_values(chart: MarkChart, name: str) -> _Axis:
 def _of_columns(chart: ColumnChart) -> Plot:
     n = len(chart.labels)
     stacks = zip(*(heights for _, heights in chart.series), strict=True)
-    y = _covering([sum(stack) for stack in stacks])
-    step = math.ceil(n / _MOST_LABELS)
-    ticks = [((i + 0.5) / n, label) for i, label in enumerate(chart.labels)]
-    drawn = Plot(ticks[::step], y.labels)
+    x = _Axis(0.0, n, ())
+    ticks = [(x.at(i + 0.5), label) for i, label in enumerate(chart.labels)]
+    drawn = Plot(x, _covering([sum(stack) for stack in stacks]), ticks[:: math.ceil(n / _MOST_LABELS)])
     below = [0.0] * n
     for number, (name, heights) in enumerate(chart.series):
         look = f"layer-{number % _N_LOOKS}"
         for i, height in enumerate(heights):
             if height > 0:
-                low = y.at(below[i])
-                below[i] += height
-                drawn.add("area", look, rectangle((i + 0.12) / n, low, (i + 0.88) / n, y.at(below[i])))
+                top = below[i] + height
+                drawn.draw("area", look, rectangle(i + 0.12, below[i], i + 0.88, top))
+                below[i] = top
         if len(chart.series) > 1:
             drawn.legend.append(("area", look, name))
     return drawn
@@ -228,7 +227,7 @@ def _covering(values: Sequence[float], *, is_from_0: bool = True) -> _Axis:
     return _Axis(ticks[0], ticks[-1], ticks)
 
 
-def thinned(points: Sequence[tuple[float, float]], limit: int = MAX_POINTS) -> Points:
+def thinned(points: Points, limit: int = MAX_POINTS) -> Points:
     """Return at most ``limit`` points. The lowest and the highest of each stretch stay, so that no spike is lost."""
     if len(points) <= limit:
         return tuple(points)
@@ -243,4 +242,4 @@ def thinned(points: Sequence[tuple[float, float]], limit: int = MAX_POINTS) -> P
         highest = max(bucket, key=itemgetter(1))
         kept += sorted({lowest, highest})
         begin = end
-    return (*kept, points[-1])
+    return [*kept, points[-1]]

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+
+Texts = Sequence[str]
+
+Point = tuple[float, float]
+Points = Sequence[Point]
+"""Points of a chart: x and y."""
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
 _AMOUNT = r"(?<![\w.])\d[\d.,]* (?:d|h|min|m?s|[mkM]?Wh|k?W|m?g|kg|t)\b(?: \d+ (?:h|min|s)\b)*"
@@ -30,6 +37,9 @@ class Paragraph:
 
     text: str
     is_note: bool = False
+
+
+Note = partial(Paragraph, is_note=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +75,7 @@ class KeyFigure:
 class KeyFigures:
     """The figures at the head of a report."""
 
-    figures: tuple[KeyFigure, ...]
+    figures: Sequence[KeyFigure]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +87,12 @@ class Column:
     is_number: bool = False
 
 
-def number_columns(titles: Iterable[str], weight: float = 1.0) -> tuple[Column, ...]:
-    """Return columns of numbers, all of one weight."""
-    return tuple(Column(title, weight, is_number=True) for title in titles)
+def columns(texts: Mapping[str, float], numbers: Iterable[str] = (), weight: float = 1.0) -> list[Column]:
+    """Return columns: texts by their titles, each with its weight; then numbers, all of one weight."""
+    return [
+        *itertools.starmap(Column, texts.items()),
+        *(Column(title, weight, is_number=True) for title in numbers),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +104,8 @@ class Table:
         is_whole: True if the brief screen of a terminal shows all rows.
     """
 
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[str, ...], ...]
+    columns: Sequence[Column]
+    rows: Sequence[Texts]
     has_total: bool = False
     is_whole: bool = False
 
@@ -102,7 +115,7 @@ class Line:
     """A line of a chart, with its name in the legend; a single line needs no name."""
 
     name: str
-    points: tuple[tuple[float, float], ...]
+    points: Points
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +143,12 @@ class LineChart:
     title: str
     x_label: str
     y_label: str
-    lines: tuple[Line, ...]
-    band: tuple[tuple[float, float, float], ...] = ()
+    lines: Sequence[Line]
+    band: Sequence[tuple[float, float, float]] = ()
     level: tuple[float, str] | None = None
     is_from_0: bool = True
-    spans: tuple[ShadedSpan, ...] = ()
-    x_names: tuple[tuple[float, str], ...] = ()
+    spans: Sequence[ShadedSpan] = ()
+    x_names: Sequence[tuple[float, str]] = ()
 
     @property
     def is_by_number(self) -> bool:
@@ -150,8 +163,8 @@ class MarkedPoint:
     name: str
     x: float
     y: float
-    x_range: tuple[float, float] | None = None
-    y_range: tuple[float, float] | None = None
+    x_range: Point | None = None
+    y_range: Point | None = None
     is_named: bool = False
     is_here: bool = False
 
@@ -170,7 +183,7 @@ class MarkChart:
     title: str
     x_label: str
     y_label: str
-    marks: tuple[MarkedPoint, ...]
+    marks: Sequence[MarkedPoint]
     is_from_0: bool = True
 
 
@@ -180,8 +193,8 @@ class ColumnChart:
 
     title: str
     y_label: str
-    labels: tuple[str, ...]
-    series: tuple[tuple[str, tuple[float, ...]], ...]
+    labels: Texts
+    series: Sequence[tuple[str, Sequence[float]]]
 
 
 Chart = LineChart | MarkChart | ColumnChart
@@ -191,10 +204,11 @@ Chart = LineChart | MarkChart | ColumnChart
 class ChartRow:
     """Charts side by side."""
 
-    charts: tuple[Chart, ...]
+    charts: Sequence[Chart]
 
 
 Block = Heading | Paragraph | KeyFigures | Table | ChartRow
+Blocks = list[Block]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,14 +226,14 @@ class Document:
     """
 
     title: str
-    subtitle: str
-    footer: str
-    blocks: tuple[Block, ...]
+    subtitle: str = ""
+    footer: str = ""
+    blocks: Sequence[Block] = ()
     verdict: str = ""
     stamp: str = ""
-    next_steps: tuple[str, ...] = ()
+    next_steps: Texts = ()
 
     @property
-    def brief_blocks(self) -> tuple[Block, ...]:
+    def brief_blocks(self) -> Iterable[Block]:
         """The blocks before the first heading, which hold the answer."""
-        return tuple(itertools.takewhile(lambda block: not isinstance(block, Heading), self.blocks))
+        return itertools.takewhile(lambda block: not isinstance(block, Heading), self.blocks)

@@ -13,6 +13,8 @@ from markupsafe import Markup, escape
 
 from greenlove_tracker.rendering.axes import plot
 from greenlove_tracker.rendering.document import Block, Document, Heading, unbroken
+from greenlove_tracker.rendering.latex import in_latex
+from greenlove_tracker.rendering.markdown import in_markdown
 from greenlove_tracker.text import format as fmt
 
 _WHOLE = re.compile(r"--[a-z][a-z-]*|\[[^][]{1,40}\]")  # which no line parts at its hyphens
@@ -76,6 +78,8 @@ def _environment(*, is_page: bool) -> Environment:
         "css_string": _css_string,
         "running": _running,
         "kind": lambda block: type(block).__name__,
+        "markdown": in_markdown,
+        "latex": in_latex,
         "quoted": partial(json.dumps, ensure_ascii=False),  # JSON's strings are YAML's
     }
     environment.globals |= {"plot": plot, "UNKNOWN": fmt.UNKNOWN}

@@ -14,10 +14,7 @@ _MOST_ROWS = 12  # of a chart's figures
 def render(document: doc.Document) -> str:
     """Return a document as Markdown."""
     parts = [f"# {in_markdown(document.title)}", in_markdown(document.subtitle)]
-    if document.stamp:
-        parts.append(f"**{in_markdown(document.stamp)}**")
-    if document.verdict:
-        parts.append(f"**{in_markdown(document.verdict)}**")
+    parts += [f"**{in_markdown(text)}**" for text in (document.stamp, document.verdict) if text]
     parts += map(_block, document.blocks)
     parts.append(f"---\n\n{in_markdown(document.footer)}")
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -61,36 +58,21 @@ def _figure(value: float) -> str:
     return f"{value:,.4g}"
 
 
-def _line_figures(chart: doc.LineChart) -> tuple[list[str], list[tuple[str, ...]]]:
+def _line_figures(chart: doc.LineChart) -> tuple[doc.Texts, Sequence[doc.Texts]]:
     """Return the head and the rows of a chart's lines, thinned out."""
-    heads = [chart.x_label]
-    lines = []
-    xs = set[float]()
-    for line in chart.lines:
-        heads.append(", ".join(filter(None, (line.name, chart.y_label))))
-        figures = {x: _figure(y) for x, y in line.points}
-        lines.append(figures)
-        xs.update(figures)
+    heads = [", ".join(filter(None, (line.name, chart.y_label))) for line in chart.lines]
+    lines = [{x: _figure(y) for x, y in line.points} for line in chart.lines]
+    xs = set[float]().union(*lines)
     names = dict(chart.x_names)
-    shown = sorted(xs.intersection(names))
-    if not shown:
-        shown = sorted(xs)[:: math.ceil(len(xs) / _MOST_ROWS)]
-    rows = []
-    for x in shown:
-        name = names.get(x, f"{x:,.6g}")
-        rows.append((name, *(figures.get(x, "") for figures in lines)))
-    return heads, rows
+    shown = sorted(xs.intersection(names)) or sorted(xs)[:: math.ceil(len(xs) / _MOST_ROWS)]
+    rows = [(names.get(x, f"{x:,.6g}"), *(figures.get(x, "") for figures in lines)) for x in shown]
+    return [chart.x_label, *heads], rows
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[bool]) -> str:
-    rule = "|"
-    for is_number in numbers:
-        if is_number:
-            rule += "--:|"
-        else:
-            rule += "---|"
+def _table(heads: doc.Texts, rows: Sequence[doc.Texts], numbers: Sequence[bool]) -> str:
+    rules = ["--:|" if is_number else "---|" for is_number in numbers]
     lines = [f"| {' | '.join(map(in_markdown, row))} |" for row in (heads, *rows)]
-    lines.insert(1, rule)
+    lines.insert(1, f"|{''.join(rules)}")
     return "\n".join(lines)
 
 

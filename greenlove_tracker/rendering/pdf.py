@@ -78,7 +78,7 @@ class _Template(SimpleDocTemplate):
             self.canv.addOutlineEntry(flowable.title, f"s{self.n_headings}")
 
 
-def _laid_out(document: doc.Document, size: tuple[float, float], n_pages: int) -> tuple[bytes, int]:
+def _laid_out(document: doc.Document, size: doc.Point, n_pages: int) -> tuple[bytes, int]:
     style.register_fonts()
     buffer = io.BytesIO()
     template = _Template(
@@ -101,7 +101,7 @@ def _laid_out(document: doc.Document, size: tuple[float, float], n_pages: int) -
     return buffer.getvalue(), template.page
 
 
-def _draw_stamp(canvas: Canvas, stamp: str, size: tuple[float, float]) -> None:
+def _draw_stamp(canvas: Canvas, stamp: str, size: doc.Point) -> None:
     """Draw a word across the page, below its text and pale enough to read that."""
     if not stamp:
         return
@@ -117,7 +117,7 @@ def _draw_stamp(canvas: Canvas, stamp: str, size: tuple[float, float]) -> None:
     canvas.restoreState()
 
 
-def _draw_frame(canvas: Canvas, document: doc.Document, size: tuple[float, float], n_pages: int) -> None:
+def _draw_frame(canvas: Canvas, document: doc.Document, size: doc.Point, n_pages: int) -> None:
     """Draw the footer, and from the second page on the title above."""
     right = size[0] - _MARGIN_PT
     y_pt = 13 * mm
@@ -150,10 +150,9 @@ def _draw_line(canvas: Canvas, text: str, y_pt: float, width_pt: float) -> None:
 def story(document: doc.Document, width_pt: float) -> list[Flowable]:
     """Return all of a document as flowables, within a width."""
     flowables: list[Flowable] = [_text(document.title, style.TITLE)]
-    if len(document.verdict) > _SHORT_VERDICT:
-        flowables.append(_text(document.verdict, style.LONG_VERDICT))
-    elif document.verdict:
-        flowables.append(_text(document.verdict, style.VERDICT))
+    if document.verdict:
+        look = style.LONG_VERDICT if len(document.verdict) > _SHORT_VERDICT else style.VERDICT
+        flowables.append(_text(document.verdict, look))
     flowables.append(_text(document.subtitle, style.SUBTITLE))
     blocks = [block for block in document.blocks if not isinstance(block, doc.Table) or block.rows]  # a grid has some
     for block, following in zip_longest(blocks, blocks[1:]):
@@ -187,9 +186,7 @@ def _flowable(block: doc.Block, width_pt: float) -> Flowable:
         case doc.Heading():
             return HeadingText(block.text)
         case doc.Paragraph():
-            if block.is_note:
-                return _text(block.text, style.NOTE)
-            return _text(block.text, style.BODY)
+            return _text(block.text, style.NOTE if block.is_note else style.BODY)
         case doc.KeyFigures():
             return _key_figures(block, width_pt)
         case doc.Table():
@@ -198,33 +195,27 @@ def _flowable(block: doc.Block, width_pt: float) -> Flowable:
             return _chart_row(block, width_pt)
 
 
-def _grid(rows: Sequence[Sequence[Any]], widths_pt: Sequence[float], extra: Sequence[Any], **more: Any) -> Grid:
-    base: list[Any] = [
-        ("VALIGN", (0, 0), (-1, -1), "TOP"),
-        ("LEFTPADDING", (0, 0), (-1, -1), 0),
-        ("RIGHTPADDING", (0, 0), (-1, -1), 7),
-        ("RIGHTPADDING", (-1, 0), (-1, -1), 0),
-        ("TOPPADDING", (0, 0), (-1, -1), 3),
-        ("BOTTOMPADDING", (0, 0), (-1, -1), 3.5),
-        ("LINEBELOW", (0, 0), (-1, -1), 0.4, style.RULE),
-    ]
-    return Grid(
-        [list(row) for row in rows],
-        colWidths=list(widths_pt),
-        style=[*base, *extra],
-        hAlign="LEFT",
-        spaceAfter=6,
-        **more,
-    )
+_LAST = (-1, -1)
+_ALL = ((0, 0), _LAST)
+_GRID: list[tuple[Any, ...]] = [
+    ("VALIGN", *_ALL, "TOP"),
+    ("LEFTPADDING", *_ALL, 0),
+    ("RIGHTPADDING", *_ALL, 7),
+    ("RIGHTPADDING", (-1, 0), _LAST, 0),
+    ("TOPPADDING", *_ALL, 3),
+    ("BOTTOMPADDING", *_ALL, 3.5),
+    ("LINEBELOW", *_ALL, 0.4, style.RULE),
+]
+
+
+def _grid(rows: Sequence[list[Any]], widths_pt: list[float], extra: Sequence[Any], **more: Any) -> Grid:
+    return Grid(rows, colWidths=widths_pt, style=[*_GRID, *extra], hAlign="LEFT", spaceAfter=6, **more)
 
 
 def _chart_row(block: doc.ChartRow, width_pt: float) -> Grid:
     each_pt = _share_pt(width_pt, len(block.charts), _BETWEEN_CHARTS_PT)
-    cells: list[list[Flowable]] = []
-    for chart in block.charts:
-        title = _text(chart.title, style.CHART_TITLE)
-        cells.append([title, _chart(chart, each_pt)])
-    return _side_by_side(cells, each_pt, _BETWEEN_CHARTS_PT, [("RIGHTPADDING", (0, 0), (-1, -1), 0)])
+    cells = [[_text(chart.title, style.CHART_TITLE), _chart(chart, each_pt)] for chart in block.charts]
+    return _side_by_side(cells, each_pt, _BETWEEN_CHARTS_PT, [("RIGHTPADDING", *_ALL, 0)])
 
 
 def _share_pt(width_pt: float, n_cells: int, gap_pt: float) -> float:
@@ -237,7 +228,7 @@ def _key_figures(block: doc.KeyFigures, width_pt: float) -> Grid:
     each_pt = _share_pt(width_pt, len(block.figures), _BETWEEN_TILES_PT)
     tiles = []
     sides = ("LEFTPADDING", "RIGHTPADDING", "BOTTOMPADDING")
-    commands: list[tuple[Any, ...]] = [(side, (0, 0), (-1, -1), _TILE_PADDING_PT) for side in sides]
+    commands: list[tuple[Any, ...]] = [(side, *_ALL, _TILE_PADDING_PT) for side in sides]
     for i, figure in enumerate(block.figures):
         tiles.append(_tile(figure, each_pt - 2 * _TILE_PADDING_PT))
         place = (2 * i, 0)  # a gap lies after each
@@ -246,19 +237,14 @@ def _key_figures(block: doc.KeyFigures, width_pt: float) -> Grid:
     return _side_by_side(tiles, each_pt, _BETWEEN_TILES_PT, commands)
 
 
-def _side_by_side(
-    cells: Sequence[list[Flowable]], each_pt: float, gap_pt: float, commands: Sequence[tuple[Any, ...]]
-) -> Grid:
+def _side_by_side(cells: Sequence[list[Flowable]], each_pt: float, gap_pt: float, commands: Sequence[Any]) -> Grid:
     """Set cells of one width in a row, with a column as a gap between each two."""
-    row: list[Any] = []
-    widths_pt = []
-    for cell in cells:
-        if row:
-            row.append("")
-            widths_pt.append(gap_pt)
-        row.append(cell)
-        widths_pt.append(each_pt)
-    return _grid([row], widths_pt, [("LINEBELOW", (0, 0), (-1, -1), 0, style.WHITE), *commands])
+    row: list[Any] = [cells[0]]
+    widths_pt = [each_pt]
+    for cell in cells[1:]:
+        row += ["", cell]
+        widths_pt += [gap_pt, each_pt]
+    return _grid([row], widths_pt, [("LINEBELOW", *_ALL, 0, style.WHITE), *commands])
 
 
 def _tile(figure: doc.KeyFigure, width_pt: float) -> list[Flowable]:
@@ -270,10 +256,8 @@ def _tile(figure: doc.KeyFigure, width_pt: float) -> list[Flowable]:
         tile.append(_range_bar(figure.at, width_pt))
     if figure.range:
         tile.append(_text(figure.range, style.FIGURE_RANGE))
-    if figure.is_modelled:
-        tile.append(_text(figure.note, style.FIGURE_MODELLED))
-    elif figure.note:
-        tile.append(_text(figure.note, style.FIGURE_NOTE))
+    if figure.note:
+        tile.append(_text(figure.note, style.FIGURE_MODELLED if figure.is_modelled else style.FIGURE_NOTE))
     return tile
 
 
@@ -281,18 +265,16 @@ def _table(block: doc.Table, width_pt: float) -> Grid:
     heads = [column.title for column in block.columns]
     rows = [_row(cells, block, style.CELLS) for cells in block.rows]
     extra = []
-    n_heads = 0
     if any(heads):
-        n_heads = 1
         rows.insert(0, _row(heads, block, style.HEADS))
         extra.append(("LINEBELOW", (0, 0), (-1, 0), 0.8, style.GREY))
     if block.has_total:
         rows[-1] = _row(block.rows[-1], block, style.TOTALS)
-        extra.append(("LINEABOVE", (0, -1), (-1, -1), 0.8, style.GREY))
-    return _grid(rows, _widths_pt(block, width_pt), extra, repeatRows=n_heads)
+        extra.append(("LINEABOVE", (0, -1), _LAST, 0.8, style.GREY))
+    return _grid(rows, _widths_pt(block, width_pt), extra, repeatRows=int(any(heads)))
 
 
-def _row(texts: Sequence[str], block: doc.Table, styles: Mapping[bool, ParagraphStyle]) -> list[Text]:
+def _row(texts: doc.Texts, block: doc.Table, styles: Mapping[bool, ParagraphStyle]) -> list[Text]:
     """Set a row; ``styles`` are the styles by whether a cell is a number."""
     return [_text(text, styles[column.is_number]) for text, column in zip(texts, block.columns, strict=True)]
 
@@ -300,31 +282,29 @@ def _row(texts: Sequence[str], block: doc.Table, styles: Mapping[bool, Paragraph
 def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
     """Return the widths of columns. No word or number is split if there is room; spare width goes by weight."""
     least_pt = list[float]()
-    whole_pt = list[float]()
+    wanted_pt = list[float]()
+    most_pt = width_pt / 2
     for i, column in enumerate(block.columns):
         texts = [row[i] for row in block.rows[:_MEASURED_ROWS]]
         words = texts
         if not column.is_number:
             words = " ".join(texts).split()
         least_pt.append(_needed_pt(words, column.title.split()))
-        whole_pt.append(_needed_pt(texts, [column.title]))
+        wanted_pt.append(max(0.0, min(_needed_pt(texts, [column.title]), most_pt) - least_pt[i]))
     room_pt = width_pt - sum(least_pt)
-    most_pt = width_pt / 2
     if room_pt < 0:
         least_pt = [min(least, most_pt) for least in least_pt]  # of a word that fits nowhere, no more
         return [width_pt * least / sum(least_pt) for least in least_pt]
-    wanted_pt = [max(0.0, min(whole, most_pt) - least) for whole, least in zip(whole_pt, least_pt, strict=True)]
     share = min(1.0, room_pt / (sum(wanted_pt) or 1.0))
     rest_pt = room_pt - share * sum(wanted_pt)
     weights = sum(column.weight for column in block.columns)
-    widths_pt = []
-    for column, least, wanted in zip(block.columns, least_pt, wanted_pt, strict=True):
-        by_weight = rest_pt * column.weight / weights
-        widths_pt.append(least + share * wanted + by_weight)
-    return widths_pt
+    return [
+        least + share * wanted + rest_pt * column.weight / weights
+        for column, least, wanted in zip(block.columns, least_pt, wanted_pt, strict=True)
+    ]
 
 
-def _needed_pt(texts: Sequence[str], heads: Sequence[str]) -> float:
+def _needed_pt(texts: doc.Texts, heads: doc.Texts) -> float:
     """Return the width of a column in which none of these texts is split. Only the longest are measured."""
     longest = sorted(dict.fromkeys(texts), key=len)[-_MEASURED_TEXTS:]
     widths_pt = (style.text_width_pt(text, style.BOLD, style.CELL_PT) for text in (*longest, *heads))
@@ -362,9 +342,7 @@ _DOTS = {  # fill, edge and radius
 def _label(
     text: str, x: float, y: float, anchor: _Anchor = "start", *, is_bold: bool = False, ink: Color = style.GREY
 ) -> Group:
-    own = style.REGULAR
-    if is_bold:
-        own = style.BOLD
+    own = style.BOLD if is_bold else style.REGULAR
     group = Group()
     x -= _ANCHORS[anchor] * style.text_width_pt(text, own, _SIZE_PT)
     for part, font in style.spans(text):
@@ -374,7 +352,6 @@ def _label(
 
 
 def _chart(drawn: doc.Chart, width_pt: float) -> Drawing:
-    """Draw a chart with its axes and its legend."""
     style.register_fonts()
     of = plot(drawn)
     left_pt = 9 + max(stringWidth(label, style.REGULAR, _SIZE_PT) for _, label in of.y_ticks)
@@ -383,7 +360,7 @@ def _chart(drawn: doc.Chart, width_pt: float) -> Drawing:
     top_pt = legend_pt + _LINE_PT - 18
     right_pt = width_pt - 14
 
-    def at(x: float, y: float) -> tuple[float, float]:
+    def at(x: float, y: float) -> doc.Point:
         return left_pt + x * (right_pt - left_pt), bottom_pt + y * (top_pt - bottom_pt)
 
     drawing = Drawing(width_pt, _LINE_PT + legend_pt)
@@ -392,9 +369,7 @@ def _chart(drawn: doc.Chart, width_pt: float) -> Drawing:
             drawing.add(_area([at(*point) for point in shape.points], shape.look))
     for share, label in of.y_ticks:
         _, y_pt = at(0, share)
-        ink = style.GREY
-        if share:
-            ink = style.RULE
+        ink = style.RULE if share else style.GREY
         drawing.add(Line(left_pt - 3, y_pt, right_pt, y_pt, strokeColor=ink, strokeWidth=0.5))
         drawing.add(_label(label, left_pt - 6, y_pt - 2.6, "end"))
     for share, label in of.x_ticks:
@@ -418,8 +393,7 @@ def _chart(drawn: doc.Chart, width_pt: float) -> Drawing:
     return drawing
 
 
-def _shape(shape: Shape, spots: Sequence[tuple[float, float]]) -> Polygon | PolyLine | Circle | Group:
-    """Draw a shape at these points."""
+def _shape(shape: Shape, spots: doc.Points) -> Polygon | PolyLine | Circle | Group:
     if shape.kind == "area":
         return _area(spots, shape.look)
     if shape.kind == "line":
@@ -428,10 +402,7 @@ def _shape(shape: Shape, spots: Sequence[tuple[float, float]]) -> Polygon | Poly
     if shape.kind == "dot":
         fill, edge, size_pt = _DOTS[shape.look]
         return Circle(x_pt, y_pt, size_pt, fillColor=fill, strokeColor=edge, strokeWidth=0.8)
-    if shape.look.startswith("mark"):
-        y_pt += 5
-    else:
-        y_pt -= 3
+    y_pt += 5 if shape.look.startswith("mark") else -3
     if shape.look.endswith("end"):
         return _label(shape.text, x_pt - 6, y_pt, "end", is_bold=True, ink=style.INK)
     return _label(shape.text, x_pt + 6, y_pt, is_bold=True, ink=style.INK)
@@ -444,11 +415,11 @@ def _range_bar(at: float, width_pt: float) -> Drawing:
     return Drawing(width_pt, 10, bar, mark)
 
 
-def _area(spots: Sequence[tuple[float, float]], look: str) -> Polygon:
+def _area(spots: doc.Points, look: str) -> Polygon:
     return Polygon([end for spot in spots for end in spot], fillColor=_AREAS[look], strokeColor=None)
 
 
-def _line(spots: Sequence[tuple[float, float]], look: str) -> PolyLine:
+def _line(spots: doc.Points, look: str) -> PolyLine:
     ink, dashes, width_pt = _LINES[look]
     return PolyLine(
         [end for spot in spots for end in spot],

@@ -10,7 +10,7 @@ import itertools
 import shutil
 import textwrap
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from greenlove_tracker.rendering import document as doc
@@ -41,12 +41,11 @@ def render(document: doc.Document, *, brief: bool = True, width: int | None = No
     """
     width = width or columns()
     about = " · ".join(filter(None, (document.title, document.subtitle)))
+    heads = [about, document.verdict]
+    blocks: Iterable[doc.Block] = document.blocks
     if brief:
         heads = [document.verdict or about]
         blocks = document.brief_blocks
-    else:
-        heads = [about, document.verdict]
-        blocks = document.blocks
     parts = [wrap(head, "", MARGIN, width=width) for head in heads]
     if document.stamp:
         parts.append([f"! {document.stamp}"])
@@ -71,9 +70,8 @@ def _block(block: doc.Block, *, brief: bool, width: int) -> list[str]:
         case doc.KeyFigures():
             return _figures(block, brief=brief, width=width)
         case doc.Table():
-            if brief and not block.is_whole:
-                return _table(block, _BRIEF_ROWS, width)
-            return _table(block, len(block.rows), width)
+            is_cut = brief and not block.is_whole
+            return _table(block, _BRIEF_ROWS if is_cut else len(block.rows), width)
         case doc.ChartRow():
             return []  # pages draw them
 
@@ -92,14 +90,14 @@ def _figures(block: doc.KeyFigures, *, brief: bool, width: int) -> list[str]:
             text += f" {figure.label}"
         texts.append(text.replace(" ", doc.NO_BREAK))
     if not brief:
-        columns = (doc.Column(""), doc.Column("", is_number=True), doc.Column(""))
-        return _table(doc.Table(columns, tuple(rows)), len(rows), width)
+        heads = (doc.Column(""), doc.Column("", is_number=True), doc.Column(""))
+        return _table(doc.Table(heads, rows), len(rows), width)
     return wrap("  ".join(texts), MARGIN, MARGIN, width=width)
 
 
 def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
     """Lay out a table. If it does not fit, the widest texts are wrapped, numbers never."""
-    heads = tuple(column.title for column in block.columns)
+    heads = [column.title for column in block.columns]
     n_body = len(block.rows) - block.has_total
     rows = [*block.rows[: min(n_body, most_rows)], *block.rows[n_body:]]
     if any(heads):
@@ -119,12 +117,7 @@ def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
         first = _columns_of(block, range(n_fitting))
         others = _columns_of(block, [0, *range(n_fitting, len(widths))])
         return [*_table(first, most_rows, width), "", *_table(others, most_rows, width)]
-    alignment = ""
-    for column in block.columns:
-        if column.is_number:
-            alignment += ">"
-        else:
-            alignment += "<"
+    alignment = "".join("<>"[column.is_number] for column in block.columns)
     lines = [line for row in rows for line in table(_wrapped(row, widths), alignment, widths=widths)]
     if block.has_total:
         lines.insert(-1, "─" * (sum(widths) + gaps))
@@ -134,11 +127,11 @@ def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
 
 
 def _columns_of(block: doc.Table, chosen: Sequence[int]) -> doc.Table:
-    rows = tuple(tuple(row[i] for i in chosen) for row in block.rows)
-    return replace(block, columns=tuple(block.columns[i] for i in chosen), rows=rows)
+    rows = [[row[i] for i in chosen] for row in block.rows]
+    return replace(block, columns=[block.columns[i] for i in chosen], rows=rows)
 
 
-def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[tuple[str, ...]]:
+def _wrapped(row: doc.Texts, widths: Sequence[int]) -> list[tuple[str, ...]]:
     """Return the lines of a row, with long cells wrapped to their columns."""
     cells = []
     for cell, width in zip(row, widths, strict=True):
@@ -150,8 +143,7 @@ def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[tuple[str, ...]]
     return list(itertools.zip_longest(*cells, fillvalue=""))
 
 
-def _next_lines(steps: Sequence[str], width: int) -> list[str]:
-    """Write the next steps, in one line if they fit."""
+def _next_lines(steps: doc.Texts, width: int) -> list[str]:
     if not steps:
         return []
     joined = f"{MARGIN}next  {'        '.join(steps)}"
@@ -189,7 +181,7 @@ def display_width(text: str) -> int:
 
 
 def table(
-    rows: Sequence[Sequence[str]],
+    rows: Sequence[doc.Texts],
     alignment: str,
     *,
     widths: Sequence[int] = (),
@@ -220,6 +212,4 @@ def _cell(text: str, width: int, side: str) -> str:
         cut = shortened(text, length)
         length -= 1
     padding = " " * (width - display_width(cut))
-    if side == "<":
-        return cut + padding
-    return padding + cut
+    return cut + padding if side == "<" else padding + cut

@@ -85,8 +85,7 @@ def _rendered(content: Document, suffix: str, page_size: str | None = None) -> b
         case ".pdf":
             from greenlove_tracker.rendering import pdf
 
-            settings = load_settings({"page_size": page_size})
-            return pdf.render(content, page_size=settings.page_size)
+            return pdf.render(content, page_size=load_settings({"page_size": page_size}).page_size)
         case ".html":
             from greenlove_tracker.rendering import html
 
@@ -130,9 +129,7 @@ def document(log_dir: str | os.PathLike[str] | Logs, **chosen: Unpack[Chosen]) -
     if not total.n_runs and not runs.problems:
         if is_of_all:
             raise UsageError(f"{runs.path} holds no run; by default, a run writes to greenlove_logs")
-        if selection.period.is_everything:
-            when = ""
-        else:
-            when = f" in the period {selection.period.text}"
-        raise UsageError(f"{runs.path} holds no run{f' of {selection.text}' if selection.text else ''}{when}")
+        of = f" of {selection.text}" if selection.text else ""
+        when = "" if selection.period.is_everything else f" in the period {selection.period.text}"
+        raise UsageError(f"{runs.path} holds no run{of}{when}")
     return directory_document(runs)

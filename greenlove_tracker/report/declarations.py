@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 
 from greenlove_tracker.logs.aggregate import Aggregate, Totals
 from greenlove_tracker.logs.run_rows import INCOMPLETE, TRAINING, RunRow
-from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.rendering.html import fill
-from greenlove_tracker.rendering.markdown import in_markdown
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.wording import sentence, sum_cells
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import UsageError
-from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.records import COMPONENTS, RunStatus
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG
 from greenlove_tracker.vocabulary.version import __version__
@@ -31,48 +27,7 @@ _EXPLORATORY = "exploratory"
 _UNDONE = "failed or interrupted"
 _GROUPS = (_FINAL, _OTHER, _EXPLORATORY, _UNDONE)
 _MOST_LISTED = 4  # names in a sentence
-_HEADS = ("group", "runs", "time", "GPU-hours", "energy", "CO2e")
-_BIBTEX = {
-    "greenlove_tracker": rf"""@software{{greenlove_tracker,
-  title = {{{{greenlove\_tracker: what a training run costs in hours, kWh, dollars and CO\textsubscript{{2}}}}}},
-  author = {{{{greenlove\_tracker developers}}}},
-  version = {{{__version__}}},
-}}""",
-    "codecarbon": """@software{codecarbon,
-  title = {{CodeCarbon}},
-  author = {{CodeCarbon contributors}},
-  url = {{https://codecarbon.io}},
-}""",
-}
-
-
-# What LaTeX takes for more than the character, or lacks.
-_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "×": r"$\times$",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "–": "--",
-    "…": r"\dots{}",
-    "·": r"$\cdot$",
-    "µ": r"$\mu$",
-    "†": r"\textdagger{}",
-    "‡": r"\textdaggerdbl{}",
-    "§": r"\S{}",
-    "¶": r"\P{}",
-    "◇": r"$\diamond$",
-    "≈": r"$\approx$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "→": r"$\rightarrow$",
-}
-_CO2 = re.compile(r"CO2(?=e|\b)")
+_HEADS = ["group", "runs", "time", "GPU-hours", "energy", "CO2e"]
 
 
 def model_card(aggregate: Aggregate) -> str:
@@ -90,7 +45,7 @@ def model_card(aggregate: Aggregate) -> str:
         facts=facts,
         grams=_emissions_kgco2e(facts) * GRAMS_PER_KG,
         source="; ".join(filter(None, (", ".join(facts.tools), _period(facts), *_mocked(facts)))),
-        left_out=tuple(_left_out(facts)),
+        left_out=_left_out(facts),
     )
 
 
@@ -132,7 +87,7 @@ def _n_units(row: RunRow, unit: str) -> int:
     """Return how many units a run did; 0 is a number, as of a run that failed at once."""
     if unit == "run":
         return 1
-    count = row.epochs_done if unit == "epoch" else getattr(row, f"{unit}s")
+    count = row.epochs_done if unit == "epoch" else getattr(row.counts, f"{unit}s")
     if unit == "epoch" and not count and row.epochs_planned is None:  # none were marked
         count = None
     if count is None:
@@ -159,21 +114,24 @@ def _emissions_kgco2e(facts: _Facts) -> float:
 
 def _left_out(facts: _Facts) -> Iterator[str]:
     """Yield what is missing from a declaration; nothing where all runs are in it."""
-    if names := facts.left_out:
-        runs = fmt.plural(len(names), "run")
-        yield f"not in it, as they did not finish well and their emissions are not known: {runs}, {_names(names)}"
-    if left := wording.left_out(facts.aggregate.n_left_out):
-        yield left
-    if n := len(facts.aggregate.problems):
+    if facts.left_out:
+        runs = f"{fmt.plural(len(facts.left_out), 'run')}, {_names(facts.left_out)}"
+        yield f"not in it, as they did not finish well and their emissions are not known: {runs}"
+    if facts.aggregate.n_left_out:
+        yield wording.left_out(facts.aggregate.n_left_out)
+    n = len(facts.aggregate.problems)
+    if n:
         yield f"{fmt.plural(n, 'part')} of the logs could not be read and {wording.are(n)} not in it"
 
 
 def _mocked(facts: _Facts) -> Iterator[str]:
     """Yield that runs are simulated, and that emissions are of an invented carbon intensity; nothing where none are."""
-    if n := facts.totals.n_simulated:
-        yield f"SIMULATED: {fmt.plural(n, 'run')} of simulated hardware or an invented carbon intensity in it"
-    if n := facts.totals.n_mock_intensity:
-        yield f"MOCK: the carbon intensity of {fmt.plural(n, 'run')} is invented, and so is the CO2e"
+    simulated = fmt.plural(facts.totals.n_simulated, "run")
+    mocked = fmt.plural(facts.totals.n_mock_intensity, "run")
+    if facts.totals.n_simulated:
+        yield f"SIMULATED: {simulated} of simulated hardware or an invented carbon intensity in it"
+    if facts.totals.n_mock_intensity:
+        yield f"MOCK: the carbon intensity of {mocked} is invented, and so is the CO2e"
 
 
 def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
@@ -192,32 +150,24 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
         return "No run could be read: there is nothing to cite."
     by_group = wording.grouped((_group(row), row) for row in facts.totals.rows)
     other = _OTHER
-    note = ""
+    hints = []  # to who writes the paper
     if _FINAL not in by_group:
         other = "runs"
-        note = 'No run is tagged "final" (--tags final): all that did not fail are counted as one group.'
+        hints.append('No run is tagged "final" (--tags final): all that did not fail are counted as one group.')
     groups = [(other if name == _OTHER else name, Totals(by_group[name])) for name in _GROUPS if name in by_group]
-    table = [_cells(name, totals) for name, totals in groups]
-    rows = [*table, *([_cells("total", facts.totals)] if len(table) > 1 else [])]
-    notes = [*wording.sum_notes(facts.totals), *map(sentence, _mocked(facts))]
-    hints = [note, *map(sentence, _left_out(facts))]  # to who writes the paper
-    text = _paragraph(facts, groups)
-    if latex:
-        return _in_latex(facts, text, rows, notes, hints)
-    shown = "\n".join(["| " + " | ".join(in_markdown(cell) for cell in row) + " |" for row in rows])
-    head = f"| {' | '.join(_HEADS)} |\n|:--|{'--:|' * (len(_HEADS) - 1)}"
-    parts = [in_markdown(text), f"{head}\n{shown}", *map(in_markdown, (*notes, *hints))]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _in_latex(
-    facts: _Facts, text: str, rows: Sequence[Sequence[str]], notes: Sequence[str], hints: Sequence[str]
-) -> str:
-    """Return a paragraph that cites the tools, a table, and BibTeX entries behind a line of comment."""
-    keys = ["greenlove_tracker", *(["codecarbon"] if any(m.startswith("codecarbon") for m in facts.meters) else [])]
-    paragraph = f"{in_latex(text)} \\cite{{{','.join(keys)}}}"
-    below = [*map(in_latex, notes), *(f"% {hint}" for hint in hints if hint)]
-    return "\n\n".join([paragraph, tabular(_HEADS, rows), *below, "% BibTeX:", *(_BIBTEX[key] for key in keys)])
+    rows = [_cells(name, totals) for name, totals in groups]
+    if len(groups) > 1:
+        rows.append(_cells("total", facts.totals))
+    return fill(
+        "citation.tex" if latex else "citation.md",
+        text=_paragraph(facts, groups),
+        heads=_HEADS,
+        rows=rows,
+        notes=[*wording.sum_notes(facts.totals), *map(sentence, _mocked(facts))],
+        hints=[*hints, *map(sentence, _left_out(facts))],
+        has_codecarbon=any(meter.startswith("codecarbon") for meter in facts.meters),
+        version=__version__,
+    )
 
 
 def _group(row: RunRow) -> str:
@@ -234,13 +184,6 @@ def _paragraph(facts: _Facts, groups: Sequence[tuple[str, Totals]]) -> str:
     totals = facts.totals
     duration_s = totals.duration_s or 0.0
     scale = fmt.time_scale(duration_s)
-    bounds = {name: _range(name, totals.bounds(name)) for name in MEASURED}
-    if "+" in totals.intensity_coverage:
-        mixed = "mixing direct and lifecycle intensities"
-    else:
-        mixed = ""
-    energy = (*bounds["energy_kwh"], f"{facts.pue_text} included", _unknown_for(totals.n_unknown_energy))
-    emissions = (*bounds["emissions_kgco2e"], mixed, _unknown_for(totals.n_unknown_emissions))
     intensities = (wording.intensity(factor).replace("g/kWh", "gCO2e/kWh") for factor in facts.intensities)
     text = fill(
         "citation.txt",
@@ -251,8 +194,7 @@ def _paragraph(facts: _Facts, groups: Sequence[tuple[str, Totals]]) -> str:
         counts=[f"{of.n_runs:,} {name}" for name, of in groups if name != "runs"],
         wall_time=f"{fmt.significant(scale.value(duration_s))} {scale.unit}",
         period=_period(facts),
-        energy_notes=tuple(filter(None, energy)),
-        emissions_notes=tuple(filter(None, emissions)),
+        range_of=partial(_range, totals),
         intensities=list(dict.fromkeys(intensities)),
         not_counted=wording.NOT_COUNTED,
         listed=partial(wording.joined, most=_MOST_LISTED),
@@ -261,29 +203,20 @@ def _paragraph(facts: _Facts, groups: Sequence[tuple[str, Totals]]) -> str:
     return " ".join(text.split())
 
 
-def _range(quantity: str, estimate: Estimate | None) -> tuple[str, ...]:
-    """Write how far a total may be off: ``95% range 3.18 kWh – 3.52 kWh``; nothing where that is not known."""
+def _range(totals: Totals, quantity: str) -> str:
+    """Write how far a total may be off: ``95% range 3.18 kWh – 3.52 kWh``; empty where that is not known."""
+    estimate = totals.bounds(quantity)
     if estimate is None:
-        return ()
-    if quantity == "energy_kwh":
-        of_energy = ""
-    else:
-        of_energy = " (energy uncertainty only)"
-    return (f"{estimate.level:.0%} range {fmt.bounds(estimate, fmt.QUANTITIES[quantity][1])}{of_energy}",)
-
-
-def _unknown_for(n_runs: int) -> str:
-    if n_runs:
-        return f"unknown for {fmt.plural(n_runs, 'run')}"
-    return ""
+        return ""
+    return f"{estimate.level:.0%} range {fmt.bounds(estimate, fmt.QUANTITIES[quantity][1])}"
 
 
 def _period(facts: _Facts) -> str:
     """Return the time that the runs are of: what was asked for, else from the first to the last day; maybe unknown."""
     period = facts.aggregate.selection.period
-    days = facts.days
     if not period.is_everything:
         return period.text
+    days = facts.days
     if not days:
         return ""
     if days[0] == days[-1]:
@@ -291,8 +224,8 @@ def _period(facts: _Facts) -> str:
     return f"from {days[0]} to {days[-1]} (UTC)"
 
 
-def _cells(name: str, totals: Totals) -> tuple[str, ...]:
-    return (name, f"{totals.n_runs:,}", *sum_cells(totals)[:4])
+def _cells(name: str, totals: Totals) -> list[str]:
+    return [name, f"{totals.n_runs:,}", *sum_cells(totals)[:4]]
 
 
 class _Facts:
@@ -338,28 +271,8 @@ class _Facts:
     @property
     def pue_text(self) -> str:
         """``PUE 1.2``, or from the least to the greatest."""
-        least = min(self.pues, default=1.0)
-        greatest = max(self.pues, default=1.0)
-        if least == greatest:
-            return f"PUE {least}"
-        return f"PUE {least} to {greatest}"
+        return f"PUE {' to '.join(map(str, sorted({min(self.pues), max(self.pues)})))}"
 
 
 def _texts(rows: Sequence[RunRow], column: str, width: int) -> set[str]:
     return {fmt.shortened(row.text(column), width) for row in rows} - {""}
-
-
-# -- As LaTeX --
-
-
-def in_latex(text: str) -> str:
-    """Escape text, from a log too, so that LaTeX shows it as it is, in one line; CO2 gets its subscript."""
-    line = "".join(_SPECIAL.get(c, c if c.isprintable() else " ") for c in " ".join(text.split()))
-    return _CO2.sub(r"CO\\textsubscript{2}", line)
-
-
-def tabular(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table: the first column is words, the others are numbers; the last of several rows is their total."""
-    lines = [" & ".join(map(in_latex, cells)) + r" \\" for cells in (heads, *rows)]
-    body = [r"\hline", lines[0], r"\hline", *lines[1:], r"\hline"]
-    return "\n".join([rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", *body, r"\end{tabular}"])

@@ -34,8 +34,8 @@ _N_TOP = 10
 def directory_document(aggregate: Aggregate) -> doc.Document:
     """Return the report of a log directory."""
     total = aggregate.prepare(*NEEDS)
-    blocks = (
-        doc.KeyFigures(_figures(total)),
+    blocks = [
+        _figures(total),
         *_trend(aggregate),
         *_table_of(aggregate, ("project",), _MAX_GROUPS),
         *_notes(aggregate),
@@ -44,7 +44,7 @@ def directory_document(aggregate: Aggregate) -> doc.Document:
         *shared_metric_blocks(total.rows),
         *forecast_blocks(total.rows),
         *_method_blocks(aggregate, f"{_scope(aggregate)} {directory_scope(aggregate)}"),
-    )
+    ]
     return _document(aggregate, blocks)
 
 
@@ -54,47 +54,44 @@ def summary_document(aggregate: Aggregate, keys: Sequence[str]) -> doc.Document:
     Raises:
         UsageError: for a key that does not exist.
     """
-    table = _table_of(aggregate, keys)
-    total = aggregate.total
-    ranges = [
-        f"{name} {fmt.bounds(estimate, text)}"
-        for quantity, (name, text) in fmt.QUANTITIES.items()
-        if quantity in QUANTITIES and (estimate := total.bounds(quantity)) is not None
-    ]
+    blocks = _table_of(aggregate, keys)
+    ranges = []
+    for quantity in QUANTITIES:
+        name, text = fmt.QUANTITIES[quantity]
+        estimate = aggregate.total.bounds(quantity)
+        if estimate is not None:
+            ranges.append(f"{name} {fmt.bounds(estimate, text)}")
     if ranges:
-        of_total = [doc.Paragraph(f"95% range of the total: {', '.join(ranges)}.")]
-    else:
-        of_total = []
-    return _document(aggregate, (*table, *of_total, *_notes(aggregate)))
+        blocks.append(doc.Paragraph(f"95% range of the total: {', '.join(ranges)}."))
+    return _document(aggregate, [*blocks, *_notes(aggregate)])
 
 
 def metrics_document(aggregate: Aggregate) -> doc.Document:
     """Return the runs with the best values of each metric."""
-    blocks = shared_metric_blocks(aggregate.total.rows, least_runs=1)
-    none = [] if blocks else [doc.Paragraph("No run has logged a metric.")]
-    return _document(aggregate, (*_notes(aggregate), *blocks, *none))
+    blocks = shared_metric_blocks(aggregate.total.rows, least_runs=1) or [doc.Paragraph("No run has logged a metric.")]
+    return _document(aggregate, [*_notes(aggregate), *blocks])
 
 
-def _document(aggregate: Aggregate, blocks: Sequence[doc.Block]) -> doc.Document:
+def _document(aggregate: Aggregate, blocks: doc.Blocks) -> doc.Document:
     name = fmt.shortened(aggregate.path.resolve().name, 60)
     period = aggregate.selection.period
     total = aggregate.total
-    if period.is_everything:
-        when = ""
-    else:
+    title = f"Training runs in {name}"
+    when = ""
+    if not period.is_everything:
         when = period.text.removesuffix(" (UTC)")
-    known = {row.started_at[:10] for row in total.rows} - {""}
-    if known:
-        days = [fmt.shortened(day, 10) for day in dict.fromkeys((min(known), max(known)))]
-    else:
-        days = []
+        title = f"{when}: training runs in {name}"
+    about = [_runs(aggregate)]
+    days = {fmt.shortened(row.started_at[:10], 10) for row in total.rows} - {""}
+    if days:
+        about.append(f"{' to '.join(sorted({min(days), max(days)}))} (UTC)")
     return doc.Document(
-        title=f"{when}: training runs in {name}" if when else f"Training runs in {name}",
-        subtitle=" · ".join(filter(None, (_runs(aggregate), f"{' to '.join(days)} (UTC)" if days else ""))),
+        title=title,
+        subtitle=" · ".join(about),
         verdict=_verdict(aggregate),
         stamp=wording.stamp(total.n_simulated, total.n_runs),
         footer=wording.footer(name, when),
-        blocks=tuple(blocks),
+        blocks=blocks,
     )
 
 
@@ -109,33 +106,34 @@ def _verdict(aggregate: Aggregate) -> str:
         return ""
     mark = wording.sum_mark(total)
     took = wording.took(total.duration_s or 0.0, total.energy_kwh, total.emissions_kgco2e, total.cost_usd, mark)
-    n_bad = sum(row.status not in (*GOOD_ENDINGS, RunStatus.RUNNING) for row in total.rows)
-    ended = f" {fmt.plural(n_bad, 'run')} did not finish." if n_bad else ""
-    calibrated = ""
+    verdict = f"{_runs(aggregate)} took {took}."
     if total.n_calibrated:
-        calibrated = f" {fmt.plural(total.n_calibrated, 'run')} {wording.are(total.n_calibrated)} calibrated."
-    return f"{_runs(aggregate)} took {took}.{calibrated}{ended}"
+        verdict += f" {fmt.plural(total.n_calibrated, 'run')} {wording.are(total.n_calibrated)} calibrated."
+    n_bad = sum(row.status not in (*GOOD_ENDINGS, RunStatus.RUNNING) for row in total.rows)
+    if n_bad:
+        verdict += f" {fmt.plural(n_bad, 'run')} did not finish."
+    return verdict
 
 
-def _notes(aggregate: Aggregate) -> list[doc.Block]:
+def _notes(aggregate: Aggregate) -> doc.Blocks:
     """Return what has to be known of the sums: what they lack or hold, the period, and what could not be read."""
     period = aggregate.selection.period
     n_cut = aggregate.total.n_cut
     texts = wording.sum_notes(aggregate.total)
-    if left := wording.left_out(aggregate.n_left_out):
+    left = wording.left_out(aggregate.n_left_out)
+    if left:
         texts.append(f"{left}; --include-simulated counts {'it' if aggregate.n_left_out == 1 else 'them'}.")
     if not period.is_everything:
+        cross = ""
         if n_cut:
             cross = f"; of {fmt.plural(n_cut, 'run')} only the part inside counts"
-        else:
-            cross = ""
         texts.append(f"Period: {period.text}{cross}.")
     texts += _foreign_lines(aggregate)
     problems = aggregate.problems
     first = {problem.path: problem for problem in reversed(problems)}
     problems.sort(key=lambda problem: problem is not first[problem.path])  # no file hides another's
     texts += _first([f"! {fmt.shortened(str(problem), 400)}" for problem in problems], "! and {:,} more problems")
-    return [doc.Paragraph(text) for text in texts]
+    return list(map(doc.Paragraph, texts))
 
 
 def _foreign_lines(aggregate: Aggregate) -> list[str]:
@@ -155,18 +153,16 @@ def _foreign_lines(aggregate: Aggregate) -> list[str]:
 
 def _first(lines: list[str], more: str) -> list[str]:
     """Return the first lines, and how many more there are."""
-    if len(lines) <= _MAX_LINES:
-        return lines
-    return [*lines[:_MAX_LINES], more.format(len(lines) - _MAX_LINES)]
+    n_more = len(lines) - _MAX_LINES
+    return [*lines[:_MAX_LINES], more.format(n_more)] if n_more > 0 else lines
 
 
 def _scope(aggregate: Aggregate) -> str:
     """Say which time and which runs the report is of."""
     selection = aggregate.selection
+    chosen = ""
     if selection.text:
         chosen = f" Only {fmt.shortened(selection.text, 160)}."
-    else:
-        chosen = ""
     return f"Period: {selection.period.text}.{chosen} All times are UTC."
 
 
@@ -177,23 +173,23 @@ def directory_scope(aggregate: Aggregate) -> str:
     by_contract = aggregate.by("contract")
     scope = wording.scope_sentence(is_rented=bool(total.n_rented), coverage=total.intensity_coverage)
     if len(by_scope) > 1:
-        parts = (
-            f"Scope {key}: {fmt.mass(of.emissions_kgco2e)} ({fmt.plural(of.n_runs, 'run')} on {whose} machines)."
-            for key, whose in (("2", "owned"), ("3", "rented"))
-            for of in [by_scope[key,]]
+        owned, rented = (
+            f"{fmt.mass(of.emissions_kgco2e)} ({fmt.plural(of.n_runs, 'run')} on"
+            for of in (by_scope["2",], by_scope["3",])
         )
-        scope = " ".join(parts)
+        scope = f"Scope 2: {owned} owned machines). Scope 3: {rented} rented machines)."
     market = "Market-based: no contract was given."
     if total.market_kgco2e is not None:
         under = Totals([row for row in total.rows if row.facts.contract])
         market = f"Market-based: {fmt.mass(total.market_kgco2e)} for the {fmt.energy(under.energy_kwh)} under contract."
-        if without := by_contract.get(("",)):
+        without = by_contract.get(("",))
+        if without:
             mass = fmt.mass(without.emissions_kgco2e)
             market += f" {fmt.energy(without.energy_kwh)} had no contract: {mass}, location-based."
     return f"{scope} CO2e is location-based: {fmt.mass(total.emissions_kgco2e)}. {market}"
 
 
-def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
+def _figures(total: Totals) -> doc.KeyFigures:
     """Return the figures of a run, summed; each says how many runs are not in it."""
     badge = wording.badge(total.measured_share)
     if badge and total.n_unknown_measured:
@@ -210,49 +206,46 @@ def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
     for quantity, (value, n_missing, note) in found.items():
         known = total.bounds(quantity) if quantity in QUANTITIES else None
         if n_missing:
-            full = f"{note}; {fmt.plural(n_missing, 'run')} unknown"
-        else:
-            full = note
-        figures.append(wording.tile(quantity, value, known, full, "unknown for every run"))
-    return tuple(figures)
+            note += f"; {fmt.plural(n_missing, 'run')} unknown"
+        figures.append(wording.tile(quantity, value, known, note, "unknown for every run"))
+    return doc.KeyFigures(figures)
 
 
-def _group_blocks(aggregate: Aggregate, key: str) -> list[doc.Block]:
+def _group_blocks(aggregate: Aggregate, key: str) -> doc.Blocks:
     """Return sums by one key, months in their order, else those that used most energy first; nothing of one value."""
     if len(aggregate.by(key)) < 2:
         return []
     return [doc.Heading(f"By {key}"), *_table_of(aggregate, (key,), None if key == MONTH else _MAX_GROUPS)]
 
 
-def _table_of(aggregate: Aggregate, keys: Sequence[str], most: int | None = None) -> list[doc.Block]:
+def _table_of(aggregate: Aggregate, keys: Sequence[str], most: int | None = None) -> doc.Blocks:
     """Return the sums by keys, and their total; of more groups than ``most`` the smaller ones as one."""
     groups = list(aggregate.by(*keys).items())
     if not groups:
         return []
+    shown = groups
     if most is not None:
         groups.sort(key=lambda group: -(group[1].energy_kwh or 0.0))
-    shown = groups[:most]
-    rest = groups[most:] if most is not None else []
+        shown = groups[:most]
+    rest = groups[len(shown) :]
     rows = [(*(fmt.shortened(value, 44) or "(none)" for value in values), *_cells(totals)) for values, totals in shown]
     blank = ("",) * (len(keys) - 1)
     if rest:
         others = Totals([row for _, totals in rest for row in totals.rows])
         rows.append((f"{len(rest):,} others", *blank, *_cells(others)))
     rows.append(("total", *blank, *_cells(aggregate.total)))
-    columns = (*(doc.Column(key, 4 / len(keys)) for key in keys), doc.Column("runs", 0.8, True), *SUM_COLUMNS)
-    twice = sum(totals.n_runs for _, totals in groups) > aggregate.total.n_runs
-    if twice:
-        note = [doc.Paragraph("A run that crosses the end of a day or month is split between the two.")]
-    else:
-        note = []
-    return [doc.Table(columns, tuple(rows), has_total=True, is_whole=most is None), *note]
+    heads = [*doc.columns(dict.fromkeys(keys, 4 / len(keys)), ("runs",), 0.8), *SUM_COLUMNS]
+    blocks: doc.Blocks = [doc.Table(heads, rows, has_total=True, is_whole=most is None)]
+    if sum(totals.n_runs for _, totals in groups) > aggregate.total.n_runs:
+        blocks.append(doc.Paragraph("A run that crosses the end of a day or month is split between the two."))
+    return blocks
 
 
-def _cells(totals: Totals) -> tuple[str, ...]:
+def _cells(totals: Totals) -> doc.Texts:
     return (f"{totals.n_runs:,}", *sum_cells(totals))
 
 
-def _trend(aggregate: Aggregate) -> list[doc.Block]:
+def _trend(aggregate: Aggregate) -> doc.Blocks:
     """Draw CO2e by day, or by month of a longer time, stacked by project."""
     days = sorted({row.day for row in aggregate.total.rows} - {""})
     try:
@@ -270,48 +263,47 @@ def _trend(aggregate: Aggregate) -> list[doc.Block]:
         labels = {f"{day}": f"{day.day} {day:%b}" for day in every}
     if len(labels) < 2:
         return []
-    if len(ranked) <= _MOST_LAYERS + 1:
-        n_named = len(ranked)
-    else:
-        n_named = _MOST_LAYERS
-    layers = [(fmt.shortened(name, 24) or "(none)", [name]) for name in ranked[:n_named]]
-    if others := ranked[n_named:]:
-        layers.append((f"{len(others)} others", others))
-    scale = mass_scale(max(sum(found.get((when, name), 0.0) for name in ranked) for when in labels) or 1.0)
-    series = tuple(
-        (title, tuple(scale.value(sum(found.get((when, name), 0.0) for name in names)) for when in labels))
-        for title, names in layers
-    )
-    chart = doc.ColumnChart(f"CO2e by {unit}", f"{scale.unit} CO2e", tuple(labels.values()), series)
-    return [doc.ChartRow((chart,))]
+
+    def heights(names: Sequence[str]) -> list[float]:
+        return [sum(found.get((when, name), 0.0) for name in names) for when in labels]
+
+    n_named = _MOST_LAYERS
+    if len(ranked) == _MOST_LAYERS + 1:
+        n_named += 1
+    layers = [(fmt.shortened(name, 24) or "(none)", heights([name])) for name in ranked[:n_named]]
+    others = ranked[n_named:]
+    if others:
+        layers.append((f"{len(others)} others", heights(others)))
+    scale = mass_scale(max(heights(ranked)) or 1.0)
+    series = [(title, list(map(scale.value, values))) for title, values in layers]
+    chart = doc.ColumnChart(f"CO2e by {unit}", f"{scale.unit} CO2e", list(labels.values()), series)
+    return [doc.ChartRow([chart])]
 
 
-def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
+def runs_blocks(aggregate: Aggregate) -> doc.Blocks:
     """Return the runs with the highest emissions, and the others as one row."""
     every = sorted(aggregate.total.rows, key=lambda row: (-(row.emissions_kgco2e or 0.0), row.run))
     if not every:
-        return ()
+        return []
     top = every[:_N_TOP]
     others = every[_N_TOP:]
-    names = [_run_names(row) for row in top]
+    names = list(map(_run_names, top))
     kept = [i for i in range(len(_RUN_NAMES)) if i == 0 or any(row[i] for row in names)]
     rows = [
         (*(name[i] or "(none)" for i in kept), *_without_gpu_hours(Totals([row])), row.run.rpartition("-")[2][:8])
         for name, row in zip(names, top, strict=True)
     ]
     blank = ("",) * (len(kept) - 1)
-    if others:
-        rows.append((f"{len(others):,} further runs", *blank, *_without_gpu_hours(Totals(others)), ""))
-    rows.append(("total", *blank, *_without_gpu_hours(aggregate.total), ""))
-    columns = (*(doc.Column(*_RUN_NAMES[i]) for i in kept), *(c for c in SUM_COLUMNS if c.title != "GPU-h"))
+    title = "Runs, highest emissions first"
     if others:
         title = f"The {_N_TOP} runs with the highest emissions"
-    else:
-        title = "Runs, highest emissions first"
-    return (doc.Heading(title), doc.Table((*columns, doc.Column("id", 0.7)), tuple(rows), has_total=True))
+        rows.append((f"{len(others):,} further runs", *blank, *_without_gpu_hours(Totals(others)), ""))
+    rows.append(("total", *blank, *_without_gpu_hours(aggregate.total), ""))
+    heads = [*(doc.Column(*_RUN_NAMES[i]) for i in kept), *(c for c in SUM_COLUMNS if c.title != "GPU-h")]
+    return [doc.Heading(title), doc.Table([*heads, doc.Column("id", 0.7)], rows, has_total=True)]
 
 
-def _without_gpu_hours(totals: Totals) -> tuple[str, ...]:
+def _without_gpu_hours(totals: Totals) -> doc.Texts:
     time, _, *others = sum_cells(totals)
     return (time, *others)
 
@@ -319,42 +311,41 @@ def _without_gpu_hours(totals: Totals) -> tuple[str, ...]:
 _RUN_NAMES = (("run", 2.6), ("user", 1.0), ("job", 1.0), ("status", 1.2))  # titles and widths
 
 
-def _run_names(row: RunRow) -> tuple[str, ...]:
+def _run_names(row: RunRow) -> doc.Texts:
+    status = row.status
     if row.facts.kind in (EXPLORATION, COMPARISON):
         status = row.facts.kind
-    else:
-        status = row.status
     names = (row.facts.user, row.job_id, status)
     return (wording.run_label(row.run, row.facts.project), *(fmt.shortened(name, 20) for name in names))
 
 
-def forecast_blocks(rows: Sequence[RunRow]) -> tuple[doc.Block, ...]:
+def forecast_blocks(rows: Sequence[RunRow]) -> doc.Blocks:
     """Return how far the runs' own forecasts of their time could be trusted: one of each run, so independent ones."""
     scored = [row.forecast for row in rows if row.forecast is not None]
     if not scored:
-        return ()
-    return (doc.Heading("Forecasts and outcomes"), doc.Paragraph(coverage_sentence(scored)))
+        return []
+    return [doc.Heading("Forecasts and outcomes"), doc.Paragraph(coverage_sentence(scored))]
 
 
-def _method_blocks(aggregate: Aggregate, scope: str) -> tuple[doc.Block, ...]:
+def _method_blocks(aggregate: Aggregate, scope: str) -> doc.Blocks:
     """Return the method of the sums, and the factors of all runs."""
     rows = aggregate.total.rows
     if not rows:
-        return ()
+        return []
     factors = dict.fromkeys(factor for row in sorted(rows, key=lambda row: row.run) for factor in row.factors)
     chosen = sorted(factors, key=lambda factor: factor.name)
-    n_more = len(chosen) - _MAX_FACTORS
-    more = (doc.Paragraph(f"and {fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()
-    has_range = aggregate.total.energy_kwh is not None
-    return (
+    blocks: doc.Blocks = [
         doc.Heading("How we know"),
         doc.Paragraph(f"{scope} Every total is the plain sum over the runs, failed ones included."),
-        doc.Paragraph(METHODS, is_note=True),
-        *((doc.Paragraph(f"{_OF_SUMS} {NO_ERROR_OF}", is_note=True),) if has_range else ()),
-        doc.Heading("Factors"),
-        factor_table(chosen[:_MAX_FACTORS]),
-        *more,
-    )
+        doc.Note(METHODS),
+    ]
+    if aggregate.total.energy_kwh is not None:
+        blocks.append(doc.Note(f"{_OF_SUMS} {NO_ERROR_OF}"))
+    blocks += [doc.Heading("Factors"), factor_table(chosen[:_MAX_FACTORS])]
+    n_more = len(chosen) - _MAX_FACTORS
+    if n_more > 0:
+        blocks.append(doc.Paragraph(f"and {fmt.plural(n_more, 'more factor')}"))
+    return blocks
 
 
 _OF_SUMS = "Ranges: errors of one method add up over the runs, those of different methods in quadrature."

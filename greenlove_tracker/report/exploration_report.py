@@ -9,18 +9,7 @@ from collections.abc import Iterator, Sequence
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
 from greenlove_tracker.projection.types import Projection
-from greenlove_tracker.rendering.document import (
-    Block,
-    ChartRow,
-    Column,
-    Document,
-    Heading,
-    KeyFigure,
-    KeyFigures,
-    Paragraph,
-    Table,
-    number_columns,
-)
+from greenlove_tracker.rendering.document import Blocks, Document, Heading, KeyFigures, Paragraph, Table, columns
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.forecast_report import narrowing_chart
 from greenlove_tracker.report.projection_report import projection_blocks
@@ -28,6 +17,7 @@ from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, TimeFit, Trial, stop_estimate
 
+Trials = Sequence[Trial]
 _TALLEST = 3.0  # of a chart, times the forecast
 _NOT_COVERED = "what comes before the first epoch, another machine, other work here, an error of the carbon intensity"
 _EXTENDED = {
@@ -38,7 +28,7 @@ _EXTENDED = {
 
 def exploration_document(
     forecast: Forecast,
-    trials: Sequence[Trial],
+    trials: Trials,
     title: str = "",
     projections: Sequence[Projection] = (),
     *,
@@ -68,40 +58,31 @@ def exploration_document(
         footer=wording.footer(),
         verdict=_verdict(forecast),
         blocks=(
-            KeyFigures(_figures(forecast, tilde)),
+            _figures(forecast, tilde),
             *map(Paragraph, said),
             *_details(forecast, trials),
             *projection_blocks(projections),
         ),
-        next_steps=tuple(next_steps),
+        next_steps=next_steps,
     )
 
 
-def explored_blocks(run: Run) -> tuple[str, tuple[Block, ...]]:
+def explored_blocks(run: Run) -> tuple[str, Blocks]:
     """Return the verdict and the result of an exploration, from its log; why where it cannot be forecast again."""
     from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
 
     try:
         forecast = forecast_with_meter_error(forecast_from_log(run), run)
     except (UsageError, ValueError) as error:
-        return f"The exploration cannot be forecast again: {error}.", ()
-    return _verdict(forecast), exploration_blocks(forecast, run.trials, wording.energy_mark(run))
-
-
-def exploration_blocks(forecast: Forecast, trials: Sequence[Trial], tilde: str) -> tuple[Block, ...]:
-    """Return the forecast of a training, its parts, and the trials behind it."""
-    return (
-        KeyFigures(_figures(forecast, tilde)),
-        *map(Paragraph, _said(forecast, trials)),
-        *_details(forecast, trials),
-    )
+        return f"The exploration cannot be forecast again: {error}.", []
+    said = map(Paragraph, _said(forecast, run.trials))
+    return _verdict(forecast), [_figures(forecast, wording.energy_mark(run)), *said, *_details(forecast, run.trials)]
 
 
 def forecast_document(forecast: Forecast, projections: Sequence[Projection] = ()) -> Document:
     """Return a forecast by itself, without the trials that it is from."""
-    warnings = map(Paragraph, _warnings(forecast))
-    blocks = (KeyFigures(_figures(forecast)), *warnings, *projection_blocks(projections))
-    return Document("A forecast", fmt.plan(forecast.plan), "", blocks, verdict=_verdict(forecast))
+    blocks = [_figures(forecast), *map(Paragraph, _warnings(forecast)), *projection_blocks(projections)]
+    return Document("A forecast", fmt.plan(forecast.plan), blocks=blocks, verdict=_verdict(forecast))
 
 
 def _verdict(forecast: Forecast) -> str:
@@ -117,14 +98,14 @@ def progress_line(spent_s: float, budget_s: float, sample_size: int, relative_wi
     return line
 
 
-def _figures(forecast: Forecast, tilde: str = "") -> tuple[KeyFigure, ...]:
+def _figures(forecast: Forecast, tilde: str = "") -> KeyFigures:
     missing = "not measured, or no factor known"
-    return (
-        wording.forecast_tile("duration_s", forecast.duration_s, missing),
-        wording.forecast_tile("energy_kwh", forecast.energy_kwh, missing, tilde),
-        wording.forecast_tile("emissions_kgco2e", forecast.emissions_kgco2e, missing, tilde),
-        wording.forecast_tile("cost_usd", forecast.cost_usd, missing),
-    )
+    marks = {"energy_kwh": tilde, "emissions_kgco2e": tilde}
+    tiles = [
+        wording.forecast_tile(quantity, getattr(forecast, quantity), missing, marks.get(quantity, ""))
+        for quantity in fmt.QUANTITIES
+    ]
+    return KeyFigures(tiles)
 
 
 def _when(forecast: Forecast, now_utc_s: float | None, fit: TimeFit | None) -> list[str]:
@@ -145,7 +126,7 @@ def _when(forecast: Forecast, now_utc_s: float | None, fit: TimeFit | None) -> l
     return said
 
 
-def _said(forecast: Forecast, trials: Sequence[Trial]) -> list[str]:
+def _said(forecast: Forecast, trials: Trials) -> list[str]:
     """Say where early stopping may end it, what it is made of, and what to be careful about."""
     said = []
     stop = forecast.expected_stop
@@ -160,23 +141,19 @@ def _said(forecast: Forecast, trials: Sequence[Trial]) -> list[str]:
 
 def _warnings(forecast: Forecast) -> Iterator[str]:
     for warning in forecast.warnings:
-        if warning.is_serious:
-            yield f"! {warning}."
-        else:
-            yield f"{warning}."
+        yield f"{'! ' if warning.is_serious else ''}{warning}."
 
 
-def _trials_text(trials: Sequence[Trial]) -> str:
+def _trials_text(trials: Trials) -> str:
     return f"{fmt.plural(len(trials), 'trial')} of {fmt.plural(len({t.batches for t in trials}), 'size')}"
 
 
-def _details(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
+def _details(forecast: Forecast, trials: Trials) -> Blocks:
     timed = []
     for size in sorted({trial.sample_size for trial in trials}):
         alike = [trial for trial in trials if trial.sample_size == size]
         median_s = statistics.median(s for trial in alike for s in trial.epoch_durations_s)
         timed.append((f"{size:,}", f"{len(alike)}", fmt.duration(median_s)))
-    columns = number_columns(("samples", "trials", "median epoch"))
     took = fmt.duration(sum(trial.total_s for trial in trials))
     method = [
         ("trials", f"{_trials_text(trials)}, {took} of the training itself"),
@@ -186,21 +163,21 @@ def _details(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
         off_by = fmt.error(forecast.backtest_error)
         method.append(("checked", f"the largest size, forecast from the others, is off {off_by}"))
     method.append(("not covered", _NOT_COVERED))
-    return (
+    return [
         *_narrowing(forecast, trials),
         *_parts(forecast.without_stop or forecast),
         Heading("The trials"),
-        Table(columns, tuple(timed)),
+        Table(columns({}, ("samples", "trials", "median epoch")), timed),
         Heading("How the forecast was made"),
         wording.facts_table(method),
-    )
+    ]
 
 
-def _parts(forecast: Forecast) -> tuple[Block, ...]:
+def _parts(forecast: Forecast) -> Blocks:
     """Return the time of each part, and of each phase of the plan where it has several."""
     plan = forecast.plan
     if plan is None or forecast.per_batch_s is None:
-        return ()
+        return []
     rows: list[tuple[str, Estimate | None, float]] = [
         ("once: compilation, caches", forecast.one_off_s, 1),
         ("each epoch, beside its batches", forecast.per_epoch_s, plan.n_epochs),
@@ -210,10 +187,10 @@ def _parts(forecast: Forecast) -> tuple[Block, ...]:
     if len(forecast.phases) > 1:
         for i, part in enumerate(forecast.phases, 1):
             rows.append((f"phase {i}: {fmt.phase_name(part.phase)}", part.duration_s, 1))
-    cells = tuple((name, fmt.duration(e.point), _ends(e), fmt.repetitions(n)) for name, e, n in rows if e is not None)
+    cells = [(name, fmt.duration(e.point), _ends(e), fmt.repetitions(n)) for name, e, n in rows if e is not None]
     interval = f"{forecast.per_batch_s.level:.0%} {forecast.per_batch_s.kind} interval"
-    heads = (Column("what", 2.4), Column("takes", 1, True), Column(interval, 2, True))
-    return (Heading("Breakdown"), Table((*heads, Column("times", 1, True)), cells))
+    heads = [*columns({"what": 2.4}, ("takes",)), *columns({}, (interval,), 2), *columns({}, ("times",))]
+    return [Heading("Breakdown"), Table(heads, cells)]
 
 
 def _ends(estimate: Estimate) -> str:
@@ -224,13 +201,13 @@ def _ends(estimate: Estimate) -> str:
     return "none seen"
 
 
-def _narrowing(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
+def _narrowing(forecast: Forecast, trials: Trials) -> Blocks:
     """Draw the forecast after each trial, up to the one that is given."""
     from greenlove_tracker.extrapolation.extrapolate import extrapolate  # statsmodels: over a second, loaded by now
 
     whole = forecast.without_stop or forecast
     if whole.plan is None:
-        return ()
+        return []
     found = []
     for n in range(2, len(trials)):
         with contextlib.suppress(UsageError, ValueError):
@@ -238,6 +215,6 @@ def _narrowing(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]
             found.append((float(n), made.duration_s))
     found.append((float(len(trials)), whole.duration_s))
     if len(found) < 3:
-        return ()
+        return []
     tallest_s = min(_TALLEST * whole.duration_s.point, max(e.upper for _, e in found))
-    return (ChartRow((narrowing_chart("The forecast after each trial", "trial", found, tallest_s),)),)
+    return [narrowing_chart("The forecast after each trial", "trial", found, tallest_s)]

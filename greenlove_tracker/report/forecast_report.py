@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from greenlove_tracker.extrapolation.time_fit import run_time_fit
 from greenlove_tracker.logs.forecasts import Scored, headline, scored_forecasts
@@ -15,7 +16,7 @@ from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.logs.uncertainty import with_meter_error
 from greenlove_tracker.rendering.axes import MAX_POINTS
 from greenlove_tracker.rendering.document import (
-    Block,
+    Blocks,
     ChartRow,
     Column,
     Document,
@@ -23,16 +24,20 @@ from greenlove_tracker.rendering.document import (
     KeyFigures,
     Line,
     LineChart,
+    Note,
     Paragraph,
     Table,
+    Texts,
+    columns,
 )
 from greenlove_tracker.report import wording
+from greenlove_tracker.report.plain_values import same, values_at
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.forecasting import Estimate, Position, TimeFit
 
 _MOST_TIME_LIMITS = 5
 _TALLEST = 2.0  # times the outcome
-_CHOSEN = "Scored: the first forecast after two epochs and 10% of the run; if there is none, the last."
+_CHOSEN = "Scored: the first forecast at 10% of the run or later without the warning FEW; if there is none, the last."
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,53 +53,59 @@ class ForecastOutcome:
     scores: Sequence[Scored]
     time_fit: TimeFit | None = None
 
-    def as_dict(self) -> dict[str, object]:
-        """Return the forecast as a row for JSON and CSV; None where there is no outcome."""
-        scored = headline(self.scores)
-        estimate = self.estimate
-        fit = self.time_fit
-        values: dict[str, object] = {
-            "run_id": self.run_id,
-            "project": self.project,
-            "status": self.status,
-            "unit": estimate.unit,
-            "epochs_done": self.issued.epochs_done,
-            "steps_done": self.issued.steps_done,
-            "elapsed_s": self.issued.elapsed_s,
-            "forecast": estimate.point,
-            "lower": None,
-            "upper": None,
-            "level": None,
-            "outcome": None,
-            "error": None,
-            "has_held": None,
-            "n_forecasts": self.n_forecasts,
-            "n_held": None,
-            "time_limit_s": None,
-            "fits": None,
-            "fits_length": None,
-        }
-        if estimate.has_interval:
-            values |= {"lower": estimate.lower, "upper": estimate.upper, "level": estimate.level}
-        if scored:
-            values |= {"outcome": scored.outcome, "error": scored.error}
-        if scored and estimate.has_interval:
-            values |= {"has_held": scored.has_held, "n_held": sum(s.has_held for s in self.scores)}
-        if fit:
-            values |= {"time_limit_s": fit.limit_s, "fits": fit.probability, "fits_length": fit.longest}
-        return values
+    @property
+    def scored(self) -> Scored | None:
+        """Its forecast with the outcome; None where there is none yet."""
+        return headline(self.scores)
 
-    def cells(self, text: fmt.Text) -> tuple[str, ...]:
+    @property
+    def interval(self) -> Estimate | None:
+        """Its forecast, where that has an interval."""
+        return self.estimate if self.estimate.has_interval else None
+
+    @property
+    def judged(self) -> Scored | None:
+        """The scored forecast, where it has an interval that can have held."""
+        return self.scored if self.interval else None
+
+    @property
+    def n_held(self) -> int | None:
+        """How many of the run's intervals held; None without an outcome or an interval."""
+        return sum(scored.has_held for scored in self.scores) if self.judged else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the forecast as a row for JSON and CSV; None where there is no outcome."""
+        return values_at(self, _COLUMNS) | {"project": self.project}
+
+    def cells(self, text: fmt.Text) -> Texts:
         """Write forecast, interval, outcome, error, and how many of the run's intervals held."""
-        scored = headline(self.scores)
-        estimate = self.estimate
-        cells = (text(estimate.point), fmt.bounds(estimate, text))
-        if scored is None:
+        cells = (text(self.estimate.point), fmt.bounds(self.estimate, text))
+        if self.scored is None:
             return (*cells, fmt.shortened(self.status, 12), "", "")
         held = ""
-        if estimate.has_interval:
-            held = f"{sum(s.has_held for s in self.scores)} of {len(self.scores)}"
-        return (*cells, text(scored.outcome), fmt.error(scored.error), held)
+        if self.judged:
+            held = f"{self.n_held} of {len(self.scores)}"
+        return (*cells, text(self.scored.outcome), fmt.error(self.scored.error), held)
+
+
+_COLUMNS = {
+    **same(("run_id", "project", "status")),
+    "unit": "estimate.unit",
+    "epochs_done": "issued.epochs_done",
+    "steps_done": "issued.steps_done",
+    "elapsed_s": "issued.elapsed_s",
+    "forecast": "estimate.point",
+    "lower": "interval.lower",
+    "upper": "interval.upper",
+    "level": "interval.level",
+    "outcome": "scored.outcome",
+    "error": "scored.error",
+    "has_held": "judged.has_held",
+    **same(("n_forecasts", "n_held")),
+    "time_limit_s": "time_fit.limit_s",
+    "fits": "time_fit.probability",
+    "fits_length": "time_fit.longest",
+}
 
 
 def outcome_of(run: Run, quantity: str) -> ForecastOutcome | None:
@@ -110,9 +121,7 @@ def outcome_of(run: Run, quantity: str) -> ForecastOutcome | None:
     scores = scored_forecasts(run, quantity)
     summary = run.summary
     scored = headline(scores)
-    chosen = issued[-1]
-    if scored:
-        chosen = scored.issued
+    chosen = scored.issued if scored else issued[-1]
     estimate = chosen.estimates[quantity]
     fit = time_fit_of(run)
     return ForecastOutcome(run.run_id, summary.project, summary.status, len(issued), chosen, estimate, scores, fit)
@@ -189,15 +198,12 @@ def outcome_sentence(run: Run) -> str:
     return f"forecast {issued_after(scored.issued)}: {fmt.interval(scored.estimate, fmt.duration)}, {error}"
 
 
-def forecast_blocks(run: Run) -> tuple[Block, ...]:
+def forecast_blocks(run: Run) -> Blocks:
     """Return a forecast of each quantity with its outcome, and all those of the time as a chart."""
-    lines = dict[str, ForecastOutcome]()
-    for quantity in QUANTITIES:
-        line = outcome_of(run, quantity)
-        if line is not None:
-            lines[quantity] = line
+    outcomes = {quantity: outcome_of(run, quantity) for quantity in QUANTITIES}
+    lines = {quantity: line for quantity, line in outcomes.items() if line is not None}
     if not lines:
-        return ()
+        return []
     of_time = lines["duration_s"]  # without it no forecast is read
     outcome_s = None
     if of_time.scores:
@@ -217,42 +223,40 @@ def forecast_blocks(run: Run) -> tuple[Block, ...]:
     for quantity, line in lines.items():
         name, write = fmt.QUANTITIES[quantity]
         rows.append((name, *line.cells(write)))
-    return (
+    return [
         Heading("Forecast and outcome"),
         Paragraph(f"{text} {chosen}"),
-        Table((Column("", 0.9), *_columns([of_time], "forecast")), tuple(rows)),
+        Table([Column("", 0.9), *_columns([of_time], "forecast")], rows),
         *_forecast_chart(run.forecasts, outcome_s),
-    )
+    ]
 
 
-def _columns(outcomes: Sequence[ForecastOutcome], name: str) -> tuple[Column, ...]:
+def _columns(outcomes: Sequence[ForecastOutcome], name: str) -> list[Column]:
     level = next((f"{o.estimate.level:.0%} " for o in outcomes if o.estimate.has_interval), "")
-    heads = ((name, 1.2), (f"{level}interval", 2.2), ("actual", 1.2), ("error", 0.9), ("held", 0.9))
-    return tuple(Column(head, weight, True) for head, weight in heads)
+    heads = {name: 1.2, f"{level}interval": 2.2, "actual": 1.2, "error": 0.9, "held": 0.9}
+    return [Column(head, weight, True) for head, weight in heads.items()]
 
 
-def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> tuple[Block, ...]:
+def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> Blocks:
     """Draw the forecasts of the time one after the other, with the outcome where that is known."""
+    unit = "step"
     if all(forecast.epochs_done for forecast in issued):
         unit = "epoch"
-        found = {float(forecast.epochs_done): forecast.estimates["duration_s"] for forecast in issued}
-    else:
-        unit = "step"
-        found = {float(forecast.steps_done): forecast.estimates["duration_s"] for forecast in issued}
+    found = {float(getattr(forecast, f"{unit}s_done")): forecast.estimates["duration_s"] for forecast in issued}
     if len(found) < 2:
-        return ()
+        return []
     chosen = sorted(found.items())[:: math.ceil(len(found) / MAX_POINTS)]
     tallest_s = _TALLEST * max([e.point for _, e in chosen[len(chosen) // 2 :]] + [outcome_s or 0.0])
     title = f"Forecast of the whole time, with its {chosen[0][1].level:.0%} interval"
-    blocks: list[Block] = [ChartRow((narrowing_chart(title, unit, chosen, tallest_s, outcome_s),))]
+    blocks: Blocks = [narrowing_chart(title, unit, chosen, tallest_s, outcome_s)]
     if any(estimate.upper > tallest_s for _, estimate in chosen):
-        blocks.append(Paragraph(f"Cut off at {fmt.duration(tallest_s)}.", is_note=True))
-    return tuple(blocks)
+        blocks.append(Note(f"Cut off at {fmt.duration(tallest_s)}."))
+    return blocks
 
 
 def narrowing_chart(
     title: str, x_label: str, found: Sequence[tuple[float, Estimate]], tallest_s: float, outcome_s: float | None = None
-) -> LineChart:
+) -> ChartRow:
     """Draw how forecasts of a time narrowed; what is wider than ``tallest_s`` is cut off, or it would flatten the rest.
 
     Args:
@@ -270,15 +274,9 @@ def narrowing_chart(
     def height(value_s: float) -> float:
         return scale.value(min(value_s, tallest_s))
 
-    return LineChart(
-        title,
-        x_label,
-        scale.unit,
-        (Line("", tuple((x, height(e.point)) for x, e in found)),),
-        band=tuple((x, height(e.lower), height(e.upper)) for x, e in found),
-        level=level,
-        is_from_0=False,
-    )
+    line = Line("", [(x, height(e.point)) for x, e in found])
+    band = [(x, height(e.lower), height(e.upper)) for x, e in found]
+    return ChartRow([LineChart(title, x_label, scale.unit, [line], band=band, level=level, is_from_0=False)])
 
 
 # -- Of a directory --
@@ -301,24 +299,22 @@ def forecasts_document(
     for outcome in outcomes:
         label = wording.run_label(outcome.run_id, outcome.project)
         rows.append((label, issued_after(outcome.issued).removeprefix("after "), *outcome.cells(text)))
-        score = headline(outcome.scores)
-        if score and score.estimate.has_interval:
-            scored.append((score.error, score.has_held, score.estimate.level))
+        judged = outcome.judged
+        if judged:
+            scored.append((judged.error, judged.has_held, judged.estimate.level))
     verdict = f"No forecasts of {name}: give epochs= or total_steps= to get them."
-    blocks: list[Block] = []
+    blocks: Blocks = []
     if outcomes:
         verdict = coverage_sentence(scored)
-        columns = (Column("run", 2.4), Column("forecast after", 1.4), *_columns(outcomes, name))
-        blocks.append(Table(columns, tuple(rows), is_whole=True))
+        heads = [*columns({"run": 2.4, "forecast after": 1.4}), *_columns(outcomes, name)]
+        blocks.append(Table(heads, rows, is_whole=True))
     if n_without:
         blocks.append(Paragraph(f"{fmt.plural(n_without, 'run')} without forecasts."))
     blocks += map(Paragraph, time_limits[-_MOST_TIME_LIMITS:])
     return Document(
         title="Forecasts and outcomes",
-        subtitle="",
-        footer="",
         verdict=verdict,
-        blocks=tuple(blocks),
+        blocks=blocks,
     )
 
 
@@ -368,8 +364,6 @@ def sweep_document(
             said.append(f"Not summed: {missing}.")
     return Document(
         title="A sweep",
-        subtitle="",
-        footer="",
         verdict=f"{n_runs:,} runs like the {fmt.plural(n_observed, 'run')} of {whose}.",
-        blocks=(KeyFigures(tuple(figures)), *map(Paragraph, said)),
+        blocks=(KeyFigures(figures), *map(Paragraph, said)),
     )

@@ -9,8 +9,9 @@ from typing import Any
 from greenlove_tracker.projection.listings import KnownGpu
 from greenlove_tracker.projection.speedup import Speedup
 from greenlove_tracker.projection.uncertain import draws
-from greenlove_tracker.rendering.document import Block, Column, Document, Heading, Paragraph, Table, number_columns
-from greenlove_tracker.report.projection_report import columns_of, figure, values_at
+from greenlove_tracker.rendering.document import Blocks, Column, Document, Heading, Note, Paragraph, Table, columns
+from greenlove_tracker.report.decision_wording import figure
+from greenlove_tracker.report.plain_values import columns_of, same, values_at
 from greenlove_tracker.report.wording import sentence
 from greenlove_tracker.tables.gpus import CUDA_CONTEXT_GB, ESTIMATE_ERROR, USABLE_MEMORY, GpuSpec, gpus
 from greenlove_tracker.tables.offers import Offer
@@ -32,7 +33,7 @@ _OF_PRICES = (
 _NOT_IN = "Not counted: data loading, larger batches, several GPUs. --speedup takes what you measured."
 _MOST_NAMED = 6
 _PARTS = ("parameters", "gradients", "optimizer", "activations", "peak")
-_OF_MEMORY = {name: name for name in ("name", "batch_size", *(f"{part}_bytes" for part in _PARTS), "method", "reason")}
+_OF_MEMORY = same(("name", "batch_size", *(f"{part}_bytes" for part in _PARTS), "method", "reason"))
 _HOLD = {"fits_on": True, "may_fit_on": None, "too_large_for": False}
 
 _RULE = (
@@ -45,7 +46,7 @@ _RULE = (
 _OF_SPEEDUP = {
     **columns_of("speedup", "estimate"),
     "level": "estimate.level",
-    **{name: name for name in ("method", "known_from", "sources", "notes")},
+    **same(("method", "known_from", "sources", "notes")),
 }
 
 Compared = Sequence[tuple[GpuSpec, Speedup]]
@@ -67,19 +68,17 @@ def speedup_document(local: GpuSpec, compared: Compared, workload: str | None, p
     if pairs:
         _, slower, probability = pairs[0]
         verdict += f" It is {fmt.chance(probability)} likely to be faster than {slower.name}."
-    rows = tuple((gpu.name, _times(found), _known_from(found)) for gpu, found in compared)
-    table = Table((Column("", 2), Column(f"as fast as {local.name}", 2, True), Column("known from", 3)), rows)
-    answer: Block = Paragraph(f"Known from {_known_from(first)}.")
-    if len(rows) > 1:
-        answer = table
+    answer: Blocks = [Paragraph(f"Known from {_known_from(first)}.")]
+    if len(compared) > 1:
+        heads = [*columns({"": 2}, (f"as fast as {local.name}",), 2), Column("known from", 3)]
+        answer = [Table(heads, [(gpu.name, _times(found), _known_from(found)) for gpu, found in compared])]
     notes = dict.fromkeys(sentence(note) for _, found in compared for note in found.notes)
     sources = dict.fromkeys(source for _, found in compared for source in found.sources)
     return Document(
         title="Speedups",
         subtitle=of,
-        footer="",
         verdict=verdict,
-        blocks=(answer, *map(Paragraph, notes), Heading("How we know"), *map(Paragraph, (*sources, _NOT_IN))),
+        blocks=(*answer, *map(Paragraph, notes), Heading("How we know"), *map(Paragraph, (*sources, _NOT_IN))),
     )
 
 
@@ -89,39 +88,29 @@ def gpus_document(known: Sequence[KnownGpu]) -> Document:
     Args:
         known: those to list, at least one.
     """
-    rows: list[tuple[str, ...]] = []
+    rows = []
     for one in known:
-        memory = _amount(one.gpu.memory_gb)
-        power = _amount(one.gpu.tdp_w)
-        first, *others = [_offer_text(offer) for offer in one.offers] or [""]
-        rows.append((one.gpu.name, memory, power, _speed_from(one), first))
+        first, *others = map(_offer_text, one.offers) if one.offers else [""]
+        rows.append((one.gpu.name, _amount(one.gpu.memory_gb), _amount(one.gpu.tdp_w), _speed_from(one), first))
         rows += [("", "", "", "", text) for text in others]
-    rent = Column("to rent, $ per GPU and hour")
-    columns = (Column("GPU"), *number_columns(("GiB", "W")), Column("speed from"), rent)
-    blocks: list[Block] = [Table(columns, tuple(rows))]
+    heads = [*columns({"GPU": 1}, ("GiB", "W")), *columns({"speed from": 1, "to rent, $ per GPU and hour": 1})]
+    blocks: Blocks = [Table(heads, rows)]
     if any(one.offers for one in known):
         blocks.append(Paragraph(_OF_PRICES))
-    title = f"{fmt.plural(len(known), 'GPU')} that can be compared"
-    return Document(title, subtitle="", footer="", blocks=tuple(blocks))
+    return Document(f"{fmt.plural(len(known), 'GPU')} that can be compared", blocks=blocks)
 
 
 def _amount(value: float | None) -> str:
-    if value is None:
-        return fmt.UNKNOWN
-    return f"{value:g}"
+    return fmt.UNKNOWN if value is None else f"{value:g}"
 
 
 def _speed_from(known: KnownGpu) -> str:
-    if known.is_measured:
-        return "benchmarks"
-    return "data sheet"
+    return "benchmarks" if known.is_measured else "data sheet"
 
 
 def _offer_text(offer: Offer) -> str:
-    if offer.usd_per_gpu_hour is None and offer.access == "withdrawn":
-        return f"withdrawn ({offer.provider})"
     if offer.usd_per_gpu_hour is None:
-        return f"{offer.status} ({offer.provider})"
+        return f"{offer.access if offer.access == 'withdrawn' else offer.status} ({offer.provider})"
     sizes = ", ".join(map(str, offer.gpus_per_instance))
     return f"{offer.usd_per_gpu_hour:.2f} {offer.access}, by {sizes} ({offer.provider}, {offer.price_date})"
 
@@ -156,11 +145,10 @@ def _pairs(compared: Compared) -> list[tuple[GpuSpec, GpuSpec, float]]:
     """Return the faster and the slower of each two different GPUs, and the probability of that; the fastest first."""
     ordered = sorted(dict(compared).items(), key=lambda pair: -pair[1].ratio.point)
     drawn = draws([found.ratio for _, found in ordered], _N_DRAWS)
-    pairs = []
-    for (i, (faster, _)), (j, (slower, _)) in combinations(enumerate(ordered), 2):
-        probability = float((drawn[i] > drawn[j]).mean())
-        pairs.append((faster, slower, probability))
-    return pairs
+    of_each = [(gpu, times) for (gpu, _), times in zip(ordered, drawn, strict=True)]
+    return [
+        (faster, slower, float((its > others).mean())) for (faster, its), (slower, others) in combinations(of_each, 2)
+    ]
 
 
 def speedup_record(local: GpuSpec, compared: Compared, workload: str | None, precision: str) -> dict[str, Any]:
@@ -169,13 +157,7 @@ def speedup_record(local: GpuSpec, compared: Compared, workload: str | None, pre
         "local": local.name,
         "workload": workload,
         "precision": precision,
-        "speedups": [
-            {
-                "gpu": gpu.name,
-                **values_at(found, _OF_SPEEDUP),
-            }
-            for gpu, found in compared
-        ],
+        "speedups": [{"gpu": gpu.name, **values_at(found, _OF_SPEEDUP)} for gpu, found in compared],
         "pairs": [
             {"faster": faster.name, "slower": slower.name, "probability": probability}
             for faster, slower, probability in _pairs(compared)
@@ -194,41 +176,37 @@ def memory_document(rows: Sequence[MemoryRow], about: str) -> Document:
         about: the training in words.
     """
     known = [row for row in rows if row.peak_bytes is not None]
-    columns = (Column(""), *number_columns((*_PARTS, "fits from")))
-    cells = []
-    for row in known:
-        parts = (fmt.memory(getattr(row, f"{part}_bytes")) for part in _PARTS)
-        size = "none"
-        size_gb = _least_memory_gb(row)
-        if size_gb is not None:
-            size = f"{size_gb:g} GB"
-        cells.append((row.name, *parts, size))
     told = _gpus_text(known)
     told += [f"{row.name}: {row.reason}." for row in rows if row.reason]
     stepped = ", ".join(row.name for row in known if row.method == MEASURED_STEP)
     if stepped:
         told.append(f"{stepped}: measured by a real step, since tensors without data could not be followed.")
-    verdict = "What it takes of a GPU's memory is not known."
-    blocks: list[Block] = [Paragraph(text) for text in told]
-    next_steps = []
-    if known:
-        peak_bytes = known[0].peak_bytes or 0.0
-        size_gb = _least_memory_gb(known[0])
-        fits = "no GPU holds it"
-        if size_gb is not None:
-            fits = f"a GPU of {size_gb:g} GB holds it"
-        verdict = f"{about} takes {fmt.memory(peak_bytes)} of a GPU's memory: {fits}."
-        blocks = [Table(columns, tuple(cells)), *blocks, Heading("How we know"), Paragraph(_RULE, is_note=True)]
-        peak = f"greenlove project --hours 20 --peak-memory {peak_bytes / BYTES_PER_GB:.3g}"
-        next_steps.append(f"{peak}    which GPU to rent for it")
+    said = list(map(Paragraph, told))
+    if not known:
+        verdict = "What it takes of a GPU's memory is not known."
+        return Document("GPU memory", about, verdict=verdict, blocks=said)
+    table = Table(columns({"": 1}, (*_PARTS, "fits from")), list(map(_memory_cells, known)))
+    peak_bytes = known[0].peak_bytes or 0.0
+    size = _size_text(known[0])
+    fits = "no GPU holds it" if size == "none" else f"a GPU of {size} holds it"
+    peak = f"greenlove project --hours 20 --peak-memory {peak_bytes / BYTES_PER_GB:.3g}"
     return Document(
         title="GPU memory",
         subtitle=about,
-        footer="",
-        verdict=verdict,
-        blocks=tuple(blocks),
-        next_steps=tuple(next_steps),
+        verdict=f"{about} takes {fmt.memory(peak_bytes)} of a GPU's memory: {fits}.",
+        blocks=[table, *said, Heading("How we know"), Note(_RULE)],
+        next_steps=[f"{peak}    which GPU to rent for it"],
     )
+
+
+def _memory_cells(row: MemoryRow) -> list[str]:
+    return [row.name, *(fmt.memory(getattr(row, f"{part}_bytes")) for part in _PARTS), _size_text(row)]
+
+
+def _size_text(row: MemoryRow) -> str:
+    """Write the memory of the smallest GPU that surely holds it."""
+    size_gb = _least_memory_gb(row)
+    return "none" if size_gb is None else f"{size_gb:g} GB"
 
 
 def _gpus_text(known: Sequence[MemoryRow]) -> list[str]:

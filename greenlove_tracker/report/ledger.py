@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from greenlove_tracker.logs.csvio import csv_text
-from greenlove_tracker.logs.overlaps import Overlap
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_rows import kind_of, market_kgco2e
+from greenlove_tracker.logs.run_rows import kgco2e_by, kind_of
+from greenlove_tracker.logs.schema import cell, flat_values
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.report.wording import scope_sentence
 from greenlove_tracker.vocabulary.errors import UsageError
-from greenlove_tracker.vocabulary.records import COMPONENTS, Factor
-from greenlove_tracker.vocabulary.units import kgco2e_from_kwh
+from greenlove_tracker.vocabulary.records import Factor
 
 # Scopes of the GHG Protocol: purchased electricity, and somebody else's machine
 OWN_METER = 2
@@ -23,12 +22,13 @@ _YEAR = re.compile(r"[12][0-9]{3}")
 _TEXTS = ("host", "user", "job_id", "greenlove_version", "meter", "python", "git_commit")
 
 
-def ledger_row(run: Run, overlap: Overlap | None = None) -> dict[str, Any]:
+def ledger_row(run: Run, at_once: Collection[str] = (), twice_kwh: float | None = None) -> dict[str, Any]:
     """Return the line of one run; what is not known is None.
 
     Args:
         run: a run, or its part in a period.
-        overlap: with the others on its machine; None where they are not known.
+        at_once: the runs that ran at once with it on its machine.
+        twice_kwh: the part of its energy that is in those of them that began before it, too; None: not known.
     """
     summary = run.summary
     factor = run.carbon_intensity if run.knows_carbon_intensity else None
@@ -47,39 +47,29 @@ def ledger_row(run: Run, overlap: Overlap | None = None) -> dict[str, Any]:
             is_rented=scope == RENTED, coverage="" if factor is None else factor.coverage
         ),
         **_factor_cells("location", factor),
-        "location_kgco2e": _kg(summary.energy_kwh, factor),
+        "location_kgco2e": kgco2e_by(factor, summary.energy_kwh),
         **_factor_cells("market", run.market_intensity),
-        "market_kgco2e": market_kgco2e(run.market_intensity, summary.energy_kwh),
-        "factor_year_differs": _yes_or_no(_differs(factor, run.started_at)),
-        "simulated": _yes_or_no(run.is_simulated),
+        "market_kgco2e": kgco2e_by(run.market_intensity, summary.energy_kwh),
+        "factor_year_differs": cell(_differs(factor, run.started_at)),
+        "simulated": cell(run.is_simulated),
         **_details(run),
-        "overlaps_with": " ".join(sorted(overlap.runs)) if overlap else "",
-        "counted_twice_kwh": overlap.twice_kwh if overlap else None,
+        "overlaps_with": " ".join(sorted(at_once)),
+        "counted_twice_kwh": twice_kwh,
     }
 
 
-def _factor_cells(name: str, factor: Factor | None) -> dict[str, Any]:
-    return {
-        f"{name}_gco2e_per_kwh": factor.value if factor else None,
-        f"{name}_basis": factor.basis if factor else "",
-        f"{name}_source": factor.source if factor else "",
-        f"{name}_year": factor.year if factor else "",
-        f"{name}_table_sha256": factor.table_sha256 if factor else "",
-    }
+_OF_FACTOR = {
+    "gco2e_per_kwh": "value",
+    "basis": "basis",
+    "source": "source",
+    "year": "year",
+    "table_sha256": "table_sha256",
+}
+_OF_PRICE = {"usd_per_kwh": "value", "source": "source", "table_sha256": "table_sha256"}
 
 
-def _yes_or_no(value: bool | None) -> str:
-    if value is None:
-        return ""
-    if value:
-        return "yes"
-    return "no"
-
-
-def _kg(energy_kwh: float | None, factor: Factor | None) -> float | None:
-    if energy_kwh is None or factor is None:
-        return None
-    return kgco2e_from_kwh(energy_kwh, factor.value)
+def _factor_cells(name: str, factor: Factor | None, columns: Mapping[str, str] = _OF_FACTOR) -> dict[str, Any]:
+    return {f"{name}_{column}": getattr(factor, detail, "") for column, detail in columns.items()}
 
 
 def _differs(factor: Factor | None, started_at: str) -> bool | None:
@@ -94,10 +84,7 @@ def _differs(factor: Factor | None, started_at: str) -> bool | None:
 def _details(run: Run) -> dict[str, Any]:
     """Return what else an auditor asks for: who, where, on what, for how long, by which meter, and how sure it is."""
     summary = run.summary
-    if summary.cost_basis == "electricity":
-        price = run.electricity_price
-    else:
-        price = None
+    price = run.electricity_price if summary.cost_basis == "electricity" else None
     return {
         "kind": kind_of(run),
         "status": str(summary.status),
@@ -106,28 +93,24 @@ def _details(run: Run) -> dict[str, Any]:
         "gpu_count": summary.gpu_count if run.knows_gpu_count else None,
         "duration_s": summary.duration_s,
         "gpu_hours": summary.gpu_hours if run.knows_gpu_count else None,
-        **_interval_cells(run, "energy_kwh"),
-        **_interval_cells(run, "emissions_kgco2e", "location_kgco2e"),
+        **_interval_cells("energy_kwh", run),
+        **_interval_cells("location_kgco2e", run, "emissions_kgco2e"),
         "calibration": run.calibration.text if run.calibration else "",
         "calibration_factor": run.calibration.factor if run.calibration else None,
-        **{f"{name}_kwh": summary.energy.component_kwh(name) for name in COMPONENTS},
-        **{f"{name}_method": summary.energy.component_method(name) or "" for name in COMPONENTS},
+        **flat_values(summary.energy),
         "unmetered_estimate_kwh": summary.unmetered_estimate_kwh,
         "node_assumed_kwh": summary.node_assumed_kwh,
         "pue_source": run.text("pue.source"),
         "cost_usd": summary.cost_usd,
         "cost_basis": summary.cost_basis,
-        **_interval_cells(run, "cost_usd"),
-        "price_usd_per_kwh": price.value if price else None,
-        "price_source": price.source if price else "",
-        "price_table_sha256": price.table_sha256 if price else "",
+        **_interval_cells("cost_usd", run),
+        **_factor_cells("price", price, _OF_PRICE),
     }
 
 
-def _interval_cells(run: Run, quantity: str, name: str = "") -> dict[str, float | None]:
-    estimate = run_interval(run, quantity)
-    ends = (None, None) if estimate is None else (estimate.lower, estimate.upper)
-    return dict(zip((f"{name or quantity}_lower", f"{name or quantity}_upper"), ends, strict=True))
+def _interval_cells(name: str, run: Run, quantity: str = "") -> dict[str, float | None]:
+    estimate = run_interval(run, quantity or name)
+    return {f"{name}_{end}": getattr(estimate, end, None) for end in ("lower", "upper")}
 
 
 def ledger_csv(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import factors_of
 from greenlove_tracker.logs.uncertainty import errors_of
-from greenlove_tracker.rendering.document import Block, Column, Heading, Paragraph, Table
+from greenlove_tracker.rendering.document import Blocks, Heading, Note, Paragraph, Table, Texts, columns
 from greenlove_tracker.report import wording
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.text.format import energy_scale
@@ -28,37 +28,34 @@ _ERRORS = (
 _COMPONENT = {"cpu": "CPU", "gpu": "GPU", "ram": "memory", "unmetered": "time without a meter"}
 
 
-def method_blocks(run: Run) -> tuple[Block, ...]:
+def method_blocks(run: Run) -> Blocks:
     """Return how the numbers of a run are known."""
     energy = run.summary.energy
-    beyond: tuple[Block, ...] = ()
+    notes = [METHODS]
     if energy.gpu_kwh and run.calibration is None:  # else all of it is in the total
         counts_host = bool(energy.cpu_kwh or energy.ram_kwh)
-        text = wording.beyond_gpus(run.terms.node_overhead, counts_host=counts_host)
-        beyond = (Paragraph(text, is_note=True),)
-    return (
+        notes.append(wording.beyond_gpus(run.terms.node_overhead, counts_host=counts_host))
+    return [
         Heading("How we know"),
         wording.facts_table(_how(run)),
-        Paragraph(METHODS, is_note=True),
-        *beyond,
+        *map(Note, notes),
         *error_blocks(run),
         Heading("Factors"),
         factor_table(factors_of(run)),
-    )
+    ]
 
 
-def _how(run: Run) -> list[tuple[str, str]]:
+def _how(run: Run) -> list[Texts]:
     """Return what each figure rests on, as a product that a reader can do again."""
     summary = run.summary
     price = run.electricity_price
     energy = fmt.energy(summary.energy_kwh)
-    rows = list[tuple[str, str]]()
+    rows = list[Texts]()
     if summary.gpu_count:
-        if run.gpu_mean_w is None:
-            mean_w = ""
-        else:
-            mean_w = f", mean {fmt.power(run.gpu_mean_w)}"
-        rows.append(("compute", f"{wording.gpu_hours(summary.gpu_hours)}{mean_w}"))
+        compute = wording.gpu_hours(summary.gpu_hours)
+        if run.gpu_mean_w is not None:
+            compute += f", mean {fmt.power(run.gpu_mean_w)}"
+        rows.append(("compute", compute))
     if summary.energy_kwh is not None:
         rows += _energy_parts(run, summary.energy_kwh)
         rows += _energy_by_gpu(run)
@@ -75,10 +72,10 @@ def _how(run: Run) -> list[tuple[str, str]]:
     return rows
 
 
-def _energy_parts(run: Run, whole_kwh: float) -> list[tuple[str, str]]:
+def _energy_parts(run: Run, whole_kwh: float) -> list[Texts]:
     """Return the parts of the energy: each with its share, and how it is known."""
     summary = run.summary
-    energy = run.summary.energy
+    energy = summary.energy
     scale = energy_scale(whole_kwh)
     watts = {"ram": (wording.field_text(run, "ram_w", 12), ""), "cpu": ("", wording.field_text(run, "cpu_tdp_w", 12))}
     parts: list[tuple[str, float | None, str]] = []
@@ -90,31 +87,29 @@ def _energy_parts(run: Run, whole_kwh: float) -> list[tuple[str, str]]:
     overhead_kwh = whole_kwh - math.fsum(kwh or 0.0 for _, kwh, _ in parts)
     if overhead_kwh > 1e-9 * whole_kwh:  # what rounding leaves of a PUE of 1.0 is none
         parts.append(("PUE", overhead_kwh, f"PUE {summary.pue}: cooling and power supply"))
-    known = [(name, kwh, how) for name, kwh, how in parts if kwh is not None]
-    shares = [fmt.percent(kwh / whole_kwh) if whole_kwh > 0 else "" for _, kwh, _ in known]
-    return [
-        (f"energy: {name}", ", ".join(filter(None, (f"{scale.text(kwh)} {scale.unit}", share, how))))
-        for (name, kwh, how), share in zip(known, shares, strict=True)
-    ]
+    rows = list[Texts]()
+    for name, kwh, how in parts:
+        if kwh is not None:
+            share = fmt.percent(kwh / whole_kwh) if whole_kwh > 0 else ""
+            rows.append((f"energy: {name}", ", ".join(filter(None, (f"{scale.text(kwh)} {scale.unit}", share, how)))))
+    return rows
 
 
-def _energy_by_gpu(run: Run) -> list[tuple[str, str]]:
+def _energy_by_gpu(run: Run) -> list[Texts]:
     """Return the energy of each GPU of the first node, as metered; nothing where there is only one."""
-    each = run.gpu_energies
-    rows = []
-    for one in each if len(each) > 1 else ():
+    rows = list[Texts]()
+    for one in run.gpu_energies:
         text = fmt.energy(one.kwh)
         if one.kwh is not None and not one.is_whole:
             text = f"at least {text}"
         rows.append((f"energy: GPU {one.index}", text))
-    return rows
+    return rows if len(rows) > 1 else []
 
 
-def error_blocks(run: Run) -> tuple[Block, ...]:
+def error_blocks(run: Run) -> Blocks:
     """Return how far each method may be off, with its source; nothing where no energy is known."""
-    errors = errors_of(run)
     if run.summary.energy_kwh is None:
-        return ()
+        return []
     if run.calibration is not None:
         used = (
             f"{wording.run_label(one.run_id)}: {fmt.energy(one.wall_kwh)} at the wall, {fmt.energy(one.metered_kwh)} "
@@ -122,36 +117,35 @@ def error_blocks(run: Run) -> tuple[Block, ...]:
             for one in run.calibration.measurements
         )
         text = f"The energy is calibrated: {run.calibration.text}. {'; '.join(used)}."
-        return (Heading("Uncertainty"), Paragraph(text), Paragraph(NO_ERROR_OF, is_note=True))
+        return [Heading("Uncertainty"), Paragraph(text), Note(NO_ERROR_OF)]
+    errors = errors_of(run)
     if errors is None:
         why = "the log names no method for some of the energy"
         if run.lacks_energy_of_gpu:
             why = "the energy of a GPU is missing, and nobody knows how much that is"
-        return (Heading("Uncertainty"), Paragraph(f"No interval: {why}."))
+        return [Heading("Uncertainty"), Paragraph(f"No interval: {why}.")]
     rows = []
     for error in errors:
         name = f"{_COMPONENT.get(error.component, error.component)}, {error.method.replace('_', ' ')}"
+        reach = f"{fmt.percent(error.lower)} to {fmt.percent(error.upper)}"
         if error.after_1_s:
-            short = f"; ±{fmt.percent(error.after_1_s)} for 1 s"
-        else:
-            short = ""
-        reach = f"{fmt.percent(error.lower)} to {fmt.percent(error.upper)}{short}"
+            reach += f"; ±{fmt.percent(error.after_1_s)} for 1 s"
         rows.append((name, reach, error.basis, error.source))
-    columns = (Column("energy", 1.5), Column("of the figure", 1.6), Column("basis", 1.0), Column("source", 4))
-    note = Paragraph(f"{_ERRORS} {NO_ERROR_OF}", is_note=True)
-    return (Heading("Uncertainty"), Table(columns, tuple(rows)), note)
+    heads = columns({"energy": 1.5, "of the figure": 1.6, "basis": 1.0, "source": 4})
+    return [Heading("Uncertainty"), Table(heads, rows), Note(f"{_ERRORS} {NO_ERROR_OF}")]
 
 
 def factor_table(factors: Iterable[Factor]) -> Table:
     """Return the factors with their values and sources, each once."""
-    columns = (Column("factor", 1.5), Column("value", 1.1, is_number=True), Column("unit", 1.1), Column("source", 4.4))
-    return Table(columns, tuple(dict.fromkeys(_factor_row(factor) for factor in factors)))
+    heads = [*columns({"factor": 1.5}, ("value",), 1.1), *columns({"unit": 1.1, "source": 4.4})]
+    return Table(heads, list(dict.fromkeys(map(_factor_row, factors))))
 
 
-def _factor_row(factor: Factor) -> tuple[str, ...]:
+def _factor_row(factor: Factor) -> Texts:
     name = factor.name.replace("_", " ")
     if not factor.unit:
         return (name, fmt.UNKNOWN, "", fmt.shortened(factor.source, wording.FIELD_WIDTH))
     details = [fmt.shortened(t, wording.FIELD_WIDTH) for t in (factor.source, factor.year, factor.basis)]
-    details += [f"table SHA-256 {fmt.shortened(factor.table_sha256, 64)[:16]}…"] if factor.table_sha256 else []
+    if factor.table_sha256:
+        details.append(f"table SHA-256 {fmt.shortened(factor.table_sha256, 64)[:16]}…")
     return (name, f"{factor.value:,.6g}", fmt.shortened(factor.unit, 20), "; ".join(filter(None, details)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -12,22 +11,13 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import RunRow
 from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.rendering.axes import thinned
-from greenlove_tracker.rendering.document import (
-    Block,
-    ChartRow,
-    Column,
-    Heading,
-    Line,
-    LineChart,
-    Paragraph,
-    Table,
-    number_columns,
-)
+from greenlove_tracker.rendering.document import Blocks, ChartRow, Heading, Line, LineChart, Note, Table, columns
 from greenlove_tracker.report.wording import run_label
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.metrics import LARGER_IS_BETTER, SMALLER_IS_BETTER, words_of
 from greenlove_tracker.vocabulary.records import MetricSummary
 
+_Records = Sequence[MetricRecord]
 _MAX_METRICS = 40  # of a run
 _MAX_SHARED = 6  # of a directory
 N_BEST = 10  # runs of one
@@ -45,37 +35,31 @@ def number_text(value: float | None) -> str:
     """Write the value of a metric; empty where there is none."""
     if value is None:
         return ""
-    if math.isfinite(value):
-        is_plain = value == 0 or 1e-4 <= abs(value) < 1e7
-        if is_plain:
-            return fmt.significant(value, _DIGITS)
-        return f"{value:.{_DIGITS - 1}e}"
     if math.isnan(value):
         return "not a number"
-    if value > 0:
-        return "infinite"
-    return "-infinite"
+    if math.isinf(value):
+        return "infinite" if value > 0 else "-infinite"
+    if value == 0 or 1e-4 <= abs(value) < 1e7:
+        return fmt.significant(value, _DIGITS)
+    return f"{value:.{_DIGITS - 1}e}"
 
 
-def metric_blocks(run: Run) -> tuple[Block, ...]:
+def metric_blocks(run: Run) -> Blocks:
     """Return the last and best value of each metric that a run logged; nothing without any."""
     metrics = run.summary.metrics
     if not metrics:
-        return ()
+        return []
     shown = metrics[:_MAX_METRICS]
     cells = {name: [number_text(getattr(one, name)) for one in shown] for name in ("last", "best", "lowest", "highest")}
     cells["values"] = [f"{one.n_values:,}" for one in shown]
     if run.stopped_early_after is not None:  # the weights are those of another epoch than the last
         cells["of the kept weights"] = [number_text(final_value(run, one.name)) for one in shown]
     names = [fmt.shortened(one.name, 40) for one in shown]
-    columns = (Column("metric", 2.4), *number_columns(cells))
-    table = Table(columns, tuple(zip(names, *cells.values(), strict=True)))
+    table = Table(columns({"metric": 2.4}, cells), list(zip(names, *cells.values(), strict=True)))
+    note = "Best is of all epochs, whichever weights were kept."
     if len(metrics) > _MAX_METRICS:
-        more = f" {len(metrics) - _MAX_METRICS:,} more are in the log."
-    else:
-        more = ""
-    note = f"Best is of all epochs, whichever weights were kept.{more}"
-    return (Heading("Metrics"), table, Paragraph(note, is_note=True))
+        note += f" {len(metrics) - _MAX_METRICS:,} more are in the log."
+    return [Heading("Metrics"), table, Note(note)]
 
 
 class RankedMetric(NamedTuple):
@@ -107,8 +91,9 @@ def ranked_metrics(runs: Sequence[RunRow]) -> dict[tuple[str, bool], list[Ranked
             is_higher = metric.higher_is_better
             kwh = run.whole_kwh
             if best is not None and is_higher is not None:
-                ranked = (-best if is_higher else best, run.run, best, metric.last, kwh, kwh_per_point(metric, kwh))
-                found.setdefault((metric.name, is_higher), []).append(RankedMetric(*ranked))
+                rank = -best if is_higher else best
+                ranked = RankedMetric(rank, run.run, best, metric.last, kwh, kwh_per_point(metric, kwh))
+                found.setdefault((metric.name, is_higher), []).append(ranked)
     return {key: sorted(found[key], key=lambda one: one[:2]) for key in sorted(found)}
 
 
@@ -143,24 +128,21 @@ def points(metric: MetricSummary) -> float | None:
     return best if highest > 1 else 100.0 * best
 
 
-def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> tuple[Block, ...]:
+def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> Blocks:
     """Return the runs with the best values of each metric that so many runs have; nothing without such a metric."""
     shared = [item for item in ranked_metrics(runs).items() if len(item[1]) >= least_runs]
     shared.sort(key=lambda item: -len(item[1]))  # those of as many runs stay in the order of their names
-    blocks: list[Block] = []
+    blocks: Blocks = []
     for (name, is_higher), ranked in shared[:_MAX_SHARED]:
-        rows = tuple(
+        rows = [
             (run_label(one.run_id), number_text(one.best), number_text(one.last), fmt.energy(one.energy_kwh))
             for one in ranked[:N_BEST]
-        )
+        ]
+        title = f"Runs by {fmt.shortened(name, 40)}, {'larger' if is_higher else 'smaller'} is better"
         if len(ranked) > N_BEST:
-            more = f"; {fmt.plural(len(ranked), 'run')} in all"
-        else:
-            more = ""
-        columns = (Column("run", 2), *number_columns(("best", "last", "energy")))
-        title = f"Runs by {fmt.shortened(name, 40)}, {'larger' if is_higher else 'smaller'} is better{more}"
-        blocks += [Heading(title), Table(columns, rows)]
-    return tuple(blocks)
+            title += f"; {fmt.plural(len(ranked), 'run')} in all"
+        blocks += [Heading(title), Table(columns({"run": 2}, ("best", "last", "energy")), rows)]
+    return blocks
 
 
 # -- How a run learnt --
@@ -189,40 +171,38 @@ def overhead(run: Run) -> float:
     """Return the energy of a run in that of its components: the rest of the node, PUE, and its calibration."""
     summary = run.summary
     metered_kwh = run.metered_summary.energy_kwh
-    energy_kwh = run.summary.energy_kwh
-    if run.calibration and metered_kwh and energy_kwh is not None:
-        calibration = energy_kwh / metered_kwh
-    else:
-        calibration = 1.0
+    calibration = 1.0
+    if run.calibration and metered_kwh and summary.energy_kwh is not None:
+        calibration = summary.energy_kwh / metered_kwh
     return run.terms.node_factor(summary.energy) * summary.pue * calibration
 
 
 # -- Of one run --
 
 
-def learning_blocks(run: Run) -> tuple[Block, ...]:
+def learning_blocks(run: Run) -> Blocks:
     """Return how a run learnt, a chart for each metric that has two values; nothing without one.
 
     What was trained on and what was held out share a chart where their names pair: ``train_loss`` and ``val_loss``.
     """
-    pairs: dict[tuple[str, ...], dict[str, Sequence[MetricRecord]]] = {}
+    pairs: dict[tuple[str, ...], dict[str, _Records]] = {}
     for name in sorted(run.metrics, key=lambda name: ("loss" not in _words(name), name)):
         common = tuple(word for word in _words(name) if word not in _HELD_OUT | _TRAINED_ON)
         pairs.setdefault(common, {})[name] = _values(run, name)
     charts = [chart for own in pairs.values() if (chart := _chart(run, own)) is not None][:_MOST_CHARTS]
     if not charts:
-        return ()
+        return []
     n_lost = sum(run.metrics[name].n_values - len(found) for own in pairs.values() for name, found in own.items())
+    blocks: Blocks = [Heading("Learning curves")]
+    blocks += [ChartRow(charts[i : i + 2]) for i in range(0, len(charts), 2)]
     if n_lost > 0:
-        notes = [f"Not drawn: {fmt.plural(n_lost, 'value')}, not finite or not in the log."]
-    else:
-        notes = []
-    notes += ["Several ranks logged values: those of the first are drawn."] if len(run.metric_values) > 1 else []
-    rows = (ChartRow(tuple(charts[i : i + 2])) for i in range(0, len(charts), 2))
-    return (Heading("Learning curves"), *rows, *(Paragraph(note, is_note=True) for note in notes))
+        blocks.append(Note(f"Not drawn: {fmt.plural(n_lost, 'value')}, not finite or not in the log."))
+    if len(run.metric_values) > 1:
+        blocks.append(Note("Several ranks logged values: those of the first are drawn."))
+    return blocks
 
 
-def _chart(run: Run, values: Mapping[str, Sequence[MetricRecord]]) -> LineChart | None:
+def _chart(run: Run, values: Mapping[str, _Records]) -> LineChart | None:
     """Draw the metrics that have two values or more; None where none has."""
     is_by_epoch = all(map(_is_by_epoch, values.values()))
     lines = []
@@ -234,23 +214,23 @@ def _chart(run: Run, values: Mapping[str, Sequence[MetricRecord]]) -> LineChart 
     if not lines:
         return None
     title = fmt.shortened(", ".join(line.name for line in lines), 2 * _NAME_WIDTH)
-    return LineChart(title, "epoch" if is_by_epoch else "step", "", tuple(lines), is_from_0=False)
+    return LineChart(title, "epoch" if is_by_epoch else "step", "", lines, is_from_0=False)
 
 
-def _values(run: Run, name: str) -> Sequence[MetricRecord]:
+def _values(run: Run, name: str) -> _Records:
     """Return each finite value of a metric, of the first rank that logged it."""
     for _, records in sorted(run.metric_values.items()):
-        if own := [record for record in records if record.name == name]:
+        own = [record for record in records if record.name == name]
+        if own:
             return [record for record in own if math.isfinite(record.value)]
     return []
 
 
 def final_value(run: Run, name: str) -> float | None:
     """Return the value of the weights that a run ended with: at its best epoch where early stopping went back to it."""
+    epoch = ""
     if run.stopped_early_after is not None:
         epoch = run.text("best_epoch")
-    else:
-        epoch = ""
     if epoch.isdecimal():
         return next((r.value for r in reversed(_values(run, name)) if r.epoch == int(epoch)), None)
     found = run.metrics.get(name)
@@ -259,7 +239,7 @@ def final_value(run: Run, name: str) -> float | None:
     return None
 
 
-def _is_by_epoch(records: Sequence[MetricRecord]) -> bool:
+def _is_by_epoch(records: _Records) -> bool:
     """Return True where there is one value an epoch."""
     epochs = [record.epoch for record in records if record.epoch is not None]
-    return len(epochs) == len(records) and all(a < b for a, b in itertools.pairwise(epochs))
+    return epochs == sorted(set(epochs)) and len(epochs) == len(records)

@@ -2,42 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta, tzinfo
+from collections.abc import Sequence
+from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker.grid.place import grid_place
 from greenlove_tracker.rendering.document import (
-    Block,
+    Blocks,
     ChartRow,
-    Column,
     Document,
     Heading,
     Line,
     LineChart,
+    Note,
     Paragraph,
+    Points,
     ShadedSpan,
     Table,
-    number_columns,
+    Texts,
+    columns,
 )
+from greenlove_tracker.report.plain_values import same, values_at
 from greenlove_tracker.report.wording import footer
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import UsageError
-from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from greenlove_tracker.scheduling.intensity_series import IntensityBasis
     from greenlove_tracker.scheduling.start_windows import IntensityHour, StartAdvice
 
+Zone = tzinfo | None  # None: that of the machine
 _MOCK = "The intensities are invented, of no grid: for trying things out alone."
 _OFFLINE = ("csv", "table", "mock")  # providers that ask no network
 _MOST_LINES = 5  # regions of a chart; the table holds them all
 _OLD_S = 6 * SECONDS_PER_HOUR  # services are 1 to 3 hours late
+_REGION_NUMBERS = ("intensity", "CO2e", "cost", "saved against now")
 _MOST_TICKS = 9  # of its hours
 
 
-def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = None) -> Document:
+def plan_document(advice: StartAdvice, about: str = "", zone: Zone = None) -> Document:
     """Return when and where to start, and what that saves.
 
     Args:
@@ -50,21 +54,14 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
     if advice.deadline_utc is not None:
         subtitle.append(f"by {_dated(advice.deadline_utc, zone)}")
     subtitle.append(f"given {_dated(now, zone)}")
-    rows = figures(advice, zone)
-    titles = [f"now, {when_text(now, now, zone)}"]
     start = start_title(advice, zone)
-    if start:
-        titles.append(start)
-    columns = (Column(""), *number_columns(titles))
-    now_and_then = Table(columns, tuple(row[: len(columns)] for row in rows))
-    regions = Table(
-        (*map(Column, REGION_COLUMNS[:2]), *number_columns(REGION_COLUMNS[2:])),
-        tuple(region_cells(row, advice, zone) for row in advice.alternatives),
-    )
+    heads = columns({"": 1}, filter(None, (f"now, {when_text(now, now, zone)}", start)))
+    now_and_then = Table(heads, [row[: len(heads)] for row in figures(advice, zone)])
     is_choice = len(advice.alternatives) > 1
-    blocks: list[Block] = [now_and_then]
+    blocks: Blocks = [now_and_then]
     if is_choice:
-        blocks = [regions]
+        regions = [region_cells(row, advice, zone) for row in advice.alternatives]
+        blocks = [Table(columns({"region": 1, "best start": 1}, _REGION_NUMBERS), regions)]
     if advice.hours:
         blocks += _curve(advice, zone)
     stamp = ""
@@ -81,23 +78,23 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
         blocks.append(Paragraph(_waiting_text(advice, now, zone)))
     if is_choice:
         blocks += [Heading("Now and then"), now_and_then]
-    sources = ((one.region or "here", source_text(one, is_left_out=bool(advice.hours))) for one in advice.sources)
-    blocks += [Heading("How we know"), Table((Column("region", 1), Column("source", 5)), tuple(sources))]
+    sources = [(one.region or "here", source_text(one, is_left_out=bool(advice.hours))) for one in advice.sources]
+    blocks += [Heading("How we know"), Table(columns({"region": 1, "source": 5}), sources)]
     chance = advice.probability_of_saving
     if start and chance is not None:
         blocks.append(Paragraph(f"Any saving at all is {fmt.chance(chance)} likely."))
-    blocks += [Paragraph(f"{note}.", is_note=True) for note in advice.notes]
+    blocks += [Note(f"{note}.") for note in advice.notes]
     return Document(
         title="When to start",
         subtitle=" · ".join(filter(None, subtitle)),
         footer=footer(),
         verdict=f"{headline(advice, zone)}.",
         stamp=stamp,
-        blocks=tuple(blocks),
+        blocks=blocks,
     )
 
 
-def headline(advice: StartAdvice, zone: tzinfo | None = None) -> str:
+def headline(advice: StartAdvice, zone: Zone = None) -> str:
     """Return the advice in one sentence: when and where to start, and what that saves; or why not to wait."""
     reason = advice.reason.removesuffix(".")
     if advice.saving is None:
@@ -123,7 +120,7 @@ def _place(region: str) -> str:
     return f"{name.name} ({region})"
 
 
-def when_text(when: datetime, now: datetime, zone: tzinfo | None = None) -> str:
+def when_text(when: datetime, now: datetime, zone: Zone = None) -> str:
     """Write a time by the local clock: ``21:00``, ``03:00 tomorrow``, ``Wed 06:00``, or with its date.
 
     Args:
@@ -159,7 +156,7 @@ def intensity_text(value: float | None) -> str:
     return f"{fmt.significant(value)} g/kWh"
 
 
-def figures(advice: StartAdvice, zone: tzinfo | None = None) -> list[tuple[str, str, str]]:
+def figures(advice: StartAdvice, zone: Zone = None) -> list[tuple[str, str, str]]:
     """Return what a run emits, costs and meets when started now, and then: label, now, then.
 
     Where the start is now the third text is empty.
@@ -184,19 +181,17 @@ def figures(advice: StartAdvice, zone: tzinfo | None = None) -> list[tuple[str, 
     return [(label, here, "") for label, here, _ in known]
 
 
-def start_title(advice: StartAdvice, zone: tzinfo | None = None) -> str:
+def start_title(advice: StartAdvice, zone: Zone = None) -> str:
     """Return the title of the figures of the start: ``at 03:00 tomorrow``; empty where it is now and here."""
+    title = ""
     if advice.wait_s > 0:
         title = f"at {when_text(advice.start_utc, _now(advice), zone)}"
-        if _is_elsewhere(advice):
-            return f"{title}, {advice.region}"
-        return title
     if _is_elsewhere(advice):
-        return f"now, {advice.region}"
-    return ""
+        return f"{title or 'now'}, {advice.region}"
+    return title
 
 
-def _waiting_text(advice: StartAdvice, now: datetime, zone: tzinfo | None) -> str:
+def _waiting_text(advice: StartAdvice, now: datetime, zone: Zone) -> str:
     duration = timedelta(seconds=advice.duration_s or 0.0)
     end = advice.start_utc + duration
     end_now = now + duration
@@ -210,23 +205,21 @@ def _waiting_text(advice: StartAdvice, now: datetime, zone: tzinfo | None) -> st
     return f"{text}."
 
 
-def region_cells(row: StartAdvice, advice: StartAdvice, zone: tzinfo | None = None) -> tuple[str, ...]:
+def region_cells(row: StartAdvice, advice: StartAdvice, zone: Zone = None) -> Texts:
     """Return a region's row: its name, start, intensity, CO2e, cost and saving."""
-    if row.start_utc <= _now(advice):
+    start = when_text(row.start_utc, _now(advice), zone)
+    if row.problem:
+        start = fmt.UNKNOWN
+    elif row.start_utc <= _now(advice):
         start = "now"
-    else:
-        start = when_text(row.start_utc, _now(advice), zone)
     return (
         row.region or "",
-        fmt.UNKNOWN if row.problem else start,
+        start,
         intensity_text(row.intensity_gco2e_per_kwh),
         fmt.mass(row.emissions_kgco2e),
         fmt.money(row.cost_usd),
         row.saved,
     )
-
-
-REGION_COLUMNS = ("region", "best start", "intensity", "CO2e", "cost", "saved against now")
 
 
 def source_text(source: IntensityBasis, *, is_left_out: bool = True) -> str:
@@ -262,12 +255,12 @@ def _is_elsewhere(advice: StartAdvice) -> bool:
     return advice.region != here
 
 
-def _dated(when: datetime, zone: tzinfo | None) -> str:
+def _dated(when: datetime, zone: Zone) -> str:
     """Write a time with its date and zone: a page is read on another day."""
     return f"{when.astimezone(zone):%Y-%m-%d %H:%M %Z}"
 
 
-def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[Block]:
+def _curve(advice: StartAdvice, zone: Zone) -> Blocks:
     """Return the chart of the hours: what is expected with its interval, the run's window, and the other regions."""
     first = advice.hours[0].utc
     known = _points(advice.hours, first)
@@ -275,10 +268,9 @@ def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[Block]:
         return [Paragraph("No hour is known.")]
     begin = (advice.start_utc - first).total_seconds() / SECONDS_PER_HOUR
     end = begin + (advice.duration_s or 0.0) / SECONDS_PER_HOUR
+    saved = ""
     if advice.saving is not None:
         saved = f", {saving_text(advice).partition(' (')[0]}"
-    else:
-        saved = ""
     window = ShadedSpan(begin, end, f"the run{saved}")
     others = [Line(row.region or "", _points(row.hours, first)) for row in advice.alternatives]
     others = [line for line in others if line.points and line.name != advice.region][: _MOST_LINES - 1]
@@ -289,26 +281,29 @@ def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[Block]:
         title="Carbon intensity as expected, with its 90% interval",
         x_label="local time",
         y_label="gCO2e/kWh",
-        lines=(Line(advice.region or "expected", known), *others),
-        band=tuple((x, low, high) for x, low, high in bounds if low is not None and high is not None),
-        spans=(window,) if end > begin else (),
-        x_names=tuple(
+        lines=[Line(advice.region or "expected", known), *others],
+        band=[(x, low, high) for x, low, high in bounds if low is not None and high is not None],
+        spans=[window] if end > begin else [],
+        x_names=[
             (x, f"{at:%a %H:%M}" if at.hour < step_h else f"{at:%H:%M}") for x, at in clocks if at.hour % step_h == 0
-        ),
+        ],
     )
+    blocks: Blocks = [ChartRow([chart])]
     n_unknown = sum(hour.expected is None for hour in advice.hours)
-    text = f"The last {fmt.plural(n_unknown, 'hour')} until the deadline are unknown: a week is forecast at most."
-    return [ChartRow((chart,)), *([Paragraph(text, is_note=True)] if n_unknown else [])]
+    if n_unknown:
+        unknown = f"The last {fmt.plural(n_unknown, 'hour')} until the deadline are unknown"
+        blocks.append(Note(f"{unknown}: a week is forecast at most."))
+    return blocks
 
 
-def _points(hours: tuple[IntensityHour, ...], first: datetime) -> tuple[tuple[float, float], ...]:
-    return tuple(((hour.utc - first) / timedelta(hours=1), h) for hour in hours if (h := hour.expected) is not None)
+def _points(hours: Sequence[IntensityHour], first: datetime) -> Points:
+    return [((hour.utc - first) / timedelta(hours=1), hour.expected) for hour in hours if hour.expected is not None]
 
 
 # -- Plain values --
 
 
-_OF_ADVICE = (
+_NAMES = (
     "is_worth_waiting",
     "reason",
     "by",
@@ -332,57 +327,29 @@ _OF_ADVICE = (
     "is_mock",
     "hours",
 )
-_OF_REGION = ("region", "intensity_gco2e_per_kwh", "emissions_kgco2e", "cost_usd", "saving", "hours")
-_OF_SOURCE = (
-    "region",
-    "provider",
-    "source",
-    "basis",
-    "is_mock",
-    "newest_utc",
-    "age_s",
-    "forecast",
-    "yearly_gco2e_per_kwh",
-    "failures",
-)
+_ESTIMATE = same(("point", "lower", "upper", "level"))
+_NESTED: dict[str, Any] = {"saving": _ESTIMATE, "hours": same(("utc", "expected", "lower", "upper"))}
+_REGION_NAMES = ("region", "intensity_gco2e_per_kwh", "emissions_kgco2e", "cost_usd", "saving", "hours", "start_utc")
+_SOURCE_NAMES = ("region", "provider", "source", "basis", "is_mock", "newest_utc", "age_s", "forecast")
+_LEFT_OUT = {"left_out": "problem"}
+_ADVICE = same(_NAMES) | _NESTED
+_REGION = same(_REGION_NAMES) | _NESTED | _LEFT_OUT
+_SOURCE = same((*_SOURCE_NAMES, "yearly_gco2e_per_kwh", "failures")) | {"known_hours": "n_hours"} | _LEFT_OUT
 
 
 def plan_record(advice: StartAdvice, about: str = "") -> dict[str, Any]:
     """Return all of an advice as one object for JSON; what is not known is null, not zero."""
     regions = []
     for row in advice.alternatives:
-        start = None if row.problem else _plain(row.start_utc)
-        regions.append({**_values(row, _OF_REGION), "start_utc": start, "left_out": row.problem or None})
-    sources = [
-        {**_values(source, _OF_SOURCE), "known_hours": source.n_hours, "left_out": source.problem or None}
-        for source in advice.sources
-    ]
+        region = values_at(row, _REGION)
+        if row.problem:
+            region["start_utc"] = None
+        regions.append(region)
     return {
         "says": headline(advice),
         "about": about or None,
-        **_values(advice, _OF_ADVICE),
+        **values_at(advice, _ADVICE),
         "regions": regions,
-        "sources": sources,
+        "sources": [values_at(source, _SOURCE) for source in advice.sources],
         "notes": list(advice.notes),
     }
-
-
-def _values(of: object, names: Iterable[str]) -> dict[str, Any]:
-    """Return attributes by their names, as JSON has them."""
-    return {name: _plain(getattr(of, name)) for name in names}
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it: a time as text, an estimate and an hour as objects, an empty text as null."""
-    match value:
-        case datetime():
-            return value.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        case Estimate():
-            return _values(value, ("point", "lower", "upper", "level"))
-        case str():
-            return value or None
-        case tuple():
-            if hasattr(value, "_fields"):  # an hour
-                return _values(value, value._fields)
-            return list(map(_plain, value))
-    return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -10,14 +9,13 @@ from typing import NamedTuple
 
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.logs.run_fields import names_by
-from greenlove_tracker.logs.run_rows import market_kgco2e
+from greenlove_tracker.logs.run_rows import kgco2e_by
 from greenlove_tracker.logs.totals import LEAST_METERED_S
-from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.rendering import terminal
-from greenlove_tracker.rendering.axes import Points, thinned
+from greenlove_tracker.rendering.axes import thinned
 from greenlove_tracker.rendering.document import (
-    Block,
+    Blocks,
     ChartRow,
     Column,
     Document,
@@ -26,10 +24,14 @@ from greenlove_tracker.rendering.document import (
     KeyFigures,
     Line,
     LineChart,
+    Note,
     Paragraph,
+    Point,
+    Points,
     ShadedSpan,
     Table,
-    number_columns,
+    Texts,
+    columns,
 )
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.checkpoint_report import checkpoint_blocks, checkpoints_sentence
@@ -48,7 +50,6 @@ _ALIKE = 1.1  # epochs that differ by no more than this are given as "n × durat
 _MOST_METRICS = 3
 _MOST_BANDS = 60  # epochs that can be told apart in a chart
 _MOST_RANKS = 16
-_OF_RANKS = number_columns(("epochs", "mean epoch"))
 _SPOKEN_OF = 0.02  # behind the median rank: a straggler by less is noise
 
 
@@ -57,15 +58,12 @@ def run_document(run: Run) -> Document:
     figures, *notes = _figures_and_notes(run, _said_of(run))
     title = run_title(run)
     verdict = _verdict(run)
-    parts: Sequence[Block]
-    if run.is_comparison:
-        title = f"Comparison of {title}"
-    elif run.is_exploration:
-        title = f"Exploration of {title}"
+    parts: Blocks
     if run.is_exploration:
-        verdict, parts = _explored(run, (figures, *notes))
+        title = f"{'Comparison' if run.is_comparison else 'Exploration'} of {title}"
+        verdict, parts = _explored(run, [figures, *notes])
     else:
-        parts = (
+        parts = [
             figures,
             *_charts(run),
             *notes,
@@ -75,10 +73,10 @@ def run_document(run: Run) -> Document:
             *checkpoint_blocks(run),
             *span_blocks(run),
             *rank_blocks(run),
-        )
-    blocks = [*parts, *_settings_blocks(run), *method_blocks(run), Paragraph(run_scope(run), is_note=True)]
+        ]
+    blocks = [*parts, *_settings_blocks(run), *method_blocks(run), Note(run_scope(run))]
     if not run.is_exploration:
-        blocks.append(Paragraph(_ELSEWHERE, is_note=True))
+        blocks.append(Note(_ELSEWHERE))
     footer = ("greenlove_tracker", wording.field_text(run, "greenlove_version", 20), "·", run.run_id)
     return Document(
         title=title,
@@ -86,23 +84,23 @@ def run_document(run: Run) -> Document:
         verdict=verdict,
         stamp=wording.stamp(int(run.is_simulated), 1),
         footer=" ".join(filter(None, footer)),
-        blocks=tuple(blocks),
+        blocks=blocks,
     )
 
 
-def _explored(run: Run, own: Sequence[Block]) -> tuple[str, tuple[Block, ...]]:
+def _explored(run: Run, own: Blocks) -> tuple[str, Blocks]:
     """Return the verdict and the result of an exploration or a comparison, and what it took itself."""
     # Not with the module: both load statsmodels, which takes over a second, and a training's page needs neither.
     if run.is_comparison:
         from greenlove_tracker.report.comparison import compared_blocks
 
         verdict, blocks = compared_blocks(run)
-        return verdict, (*blocks, Heading("What the comparison itself took"), *own)
+        return verdict, [*blocks, Heading("What the comparison itself took"), *own]
     from greenlove_tracker.report.exploration_report import explored_blocks
     from greenlove_tracker.report.projection_report import elsewhere_blocks
 
     verdict, blocks = explored_blocks(run)
-    return verdict, (*blocks, Heading("What the exploration itself took"), *own, *elsewhere_blocks(run))
+    return verdict, [*blocks, Heading("What the exploration itself took"), *own, *elsewhere_blocks(run)]
 
 
 def end_screen(
@@ -134,13 +132,13 @@ def end_screen(
     return "\n".join(lines)
 
 
-def _figures_and_notes(run: Run, texts: Sequence[str], *, is_end: bool = False) -> tuple[Block, ...]:
+def _figures_and_notes(run: Run, texts: Sequence[str], *, is_end: bool = False) -> Blocks:
     """Return the key figures, what is said beside them, and what spoils them."""
-    said = [sentence(text) for text in texts if text]
+    said = list(map(sentence, filter(None, texts)))
     if is_end or not run.summary.measured_share:  # else the badges say it
         said.append(sentence(wording.measured_sentence(run)))
     said += [f"! {text}" for text in wording.warnings(run)]
-    return (KeyFigures(key_figures(run)), *map(Paragraph, said))
+    return [KeyFigures(key_figures(run)), *map(Paragraph, said)]
 
 
 # -- Its head --
@@ -184,11 +182,9 @@ def _subtitle(run: Run) -> str:
         parts.append(f"exit {summary.exit_code}")
     if not run.is_exploration:
         parts.append(wording.progress(run))
-    began = _minute(summary.started_at)
-    if summary.started_at.endswith("Z"):  # other tools' logs tell no zone
-        began += " UTC"
-    if began:
-        parts.append(f"started {began}")
+    if summary.started_at:
+        zone = " UTC" if summary.started_at.endswith("Z") else ""  # other tools' logs tell none
+        parts.append(f"started {_minute(summary.started_at)}{zone}")
     return " · ".join(filter(None, (*parts, wording.field_text(run, "host", 30), run.run_id)))
 
 
@@ -199,28 +195,27 @@ def _minute(timestamp: str) -> str:
 
 def run_scope(run: Run) -> str:
     """Return period, place and scope of a run, and its market-based emissions."""
-    period = _minute(run.started_at)
-    ended = _minute(run.summary.ended_at)
-    if period and ended:
-        period += f" to {ended}"
-    if period:
-        period = f"Period: {period} UTC."
-    place = f"Place: {wording.field_text(run, 'country', 40) or 'not given'}."
-    contract = run.market_intensity
-    market = "Market-based: no contract was given."
-    market_kg = market_kgco2e(contract, run.summary.energy_kwh)
-    if market_kg is not None and contract is not None:
-        market = f"Market-based: {fmt.mass(market_kg)} ({fmt.shortened(contract.source, 60)})."
+    said = []
+    period = filter(None, (_minute(run.started_at), _minute(run.summary.ended_at)))
+    if run.started_at:
+        said.append(f"Period: {' to '.join(period)} UTC.")
+    said.append(f"Place: {wording.field_text(run, 'country', 40) or 'not given'}.")
+    coverage = run.carbon_intensity.coverage
+    said.append(wording.scope_sentence(is_rented=run.text("is_rented") == "yes", coverage=coverage))
     emissions = run.emissions_kgco2e
-    location = f"CO2e is location-based: {fmt.mass(emissions)}."
-    as_much = ""
+    said.append(f"CO2e is location-based: {fmt.mass(emissions)}.")
     if emissions:
-        as_much = sentence(f"that is {wording.as_much_as(emissions, has_sources=True)}")
-    scope = wording.scope_sentence(is_rented=run.text("is_rented") == "yes", coverage=run.carbon_intensity.coverage)
-    return " ".join(filter(None, (period, place, scope, location, as_much, market)))
+        said.append(sentence(f"that is {wording.as_much_as(emissions, has_sources=True)}"))
+    contract = run.market_intensity
+    market_kg = kgco2e_by(contract, run.summary.energy_kwh)
+    if market_kg is None or contract is None:
+        said.append("Market-based: no contract was given.")
+    else:
+        said.append(f"Market-based: {fmt.mass(market_kg)} ({fmt.shortened(contract.source, 60)}).")
+    return " ".join(said)
 
 
-def _said_of(run: Run) -> tuple[str, ...]:
+def _said_of(run: Run) -> Texts:
     """Return what a run came to beside its figures; of what is not known, nothing."""
     return (
         _learnt_sentence(run),
@@ -252,26 +247,23 @@ def key_figures(run: Run) -> tuple[KeyFigure, ...]:
     """Return time, energy, CO2e and cost of a run; a tilde stands before what no hardware measured."""
     summary = run.summary
     tilde = wording.energy_mark(run)
+    badge = wording.badge(summary.measured_share)
     if run.calibration:
         badge = "calibrated"
     elif run.is_simulated:
         badge = "simulated"
-    else:
-        badge = wording.badge(summary.measured_share)
     emissions = run.emissions_kgco2e
     why = "the energy is unknown"
     if not run.knows_carbon_intensity:
         emissions = None
         why = "no carbon intensity in the log"
     epochs = _epochs_text(run)
-    known = {quantity: run_interval(run, quantity) for quantity in MEASURED}
-    no_energy = wording.why_no_energy(run)
-    no_cost = wording.why_no_cost(run)
+    energy, mass, cost = (run_interval(run, quantity) for quantity in ("energy_kwh", "emissions_kgco2e", "cost_usd"))
     return (
         wording.tile("duration_s", summary.duration_s or None, None, epochs, epochs),
-        wording.tile("energy_kwh", summary.energy_kwh, known["energy_kwh"], badge, no_energy, tilde),
-        wording.tile("emissions_kgco2e", emissions, known["emissions_kgco2e"], badge, why, tilde),
-        wording.tile("cost_usd", summary.cost_usd, known["cost_usd"], summary.cost_basis, no_cost),
+        wording.tile("energy_kwh", summary.energy_kwh, energy, badge, wording.why_no_energy(run), tilde),
+        wording.tile("emissions_kgco2e", emissions, mass, badge, why, tilde),
+        wording.tile("cost_usd", summary.cost_usd, cost, summary.cost_basis, wording.why_no_cost(run)),
     )
 
 
@@ -279,12 +271,9 @@ def _epochs_text(run: Run) -> str:
     """Write the epochs of a run: ``48 × 29 min 10 s``."""
     durations_s = [epoch.duration_s for epoch in run.epochs if epoch.is_complete]
     if not durations_s or run.is_exploration:
-        if run.summary.duration_s:
-            return ""
-        return "nothing was recorded"
-    mean = fmt.duration(math.fsum(durations_s) / len(durations_s))
+        return "" if run.summary.duration_s else "nothing was recorded"
     if max(durations_s) <= _ALIKE * min(durations_s):
-        return f"{len(durations_s):,} × {mean}"
+        return f"{len(durations_s):,} × {fmt.duration(statistics.fmean(durations_s))}"
     span = f"{fmt.duration(min(durations_s))} to {fmt.duration(max(durations_s))}"
     return f"{fmt.plural(len(durations_s), 'epoch')} of {span}"
 
@@ -292,11 +281,11 @@ def _epochs_text(run: Run) -> str:
 # -- Its power --
 
 
-def _charts(run: Run) -> tuple[Block, ...]:
+def _charts(run: Run) -> Blocks:
     """Return the power over time with epochs as bands."""
-    powers = list[Points]()
+    powers = list[Point]()
     elapsed_s = 0.0
-    epochs = dict[int, tuple[float, float]]()
+    epochs = dict[int, Point]()
     for row in run.metered_rows:
         begin_s = elapsed_s
         elapsed_s = elapsed_s + row.gap_before_s + row.duration_s
@@ -304,64 +293,54 @@ def _charts(run: Run) -> tuple[Block, ...]:
             first_s, _ = epochs.get(row.epoch, (begin_s + row.gap_before_s, elapsed_s))
             epochs[row.epoch] = (first_s, elapsed_s)
         if elapsed_s > begin_s:
-            metered = _metered_stretch(row, begin_s)
-            if metered is not None:
-                powers.append(metered)
-    if len(powers) < 2:
-        return ()
+            powers += _metered_stretch(row, begin_s)
+    if len(powers) < 4:
+        return []
     time = time_scale(elapsed_s)
-    power = power_scale(max(w for step in powers for _, w in step))
-    x_label = f"time since the start, {time.unit}"
+    power = power_scale(max(w for _, w in powers))
     title = "Power, before PUE"
     spans = []
     if 1 < len(epochs) <= _MOST_BANDS:
         title += f"; every other one of {len(epochs)} epochs is shaded"
         shaded = list(epochs.values())[::2]
         spans = [ShadedSpan(time.value(begin_s), time.value(end_s)) for begin_s, end_s in shaded]
-    points = thinned([(time.value(s), power.value(w)) for step in powers for s, w in step])
-    chart = LineChart(title, x_label, power.unit, (Line("", points),), spans=tuple(spans))
-    blocks: list[Block] = [ChartRow((chart,))]
+    points = thinned([(time.value(s), power.value(w)) for s, w in powers])
+    chart = LineChart(title, f"time since the start, {time.unit}", power.unit, [Line("", points)], spans=spans)
+    blocks: Blocks = [ChartRow([chart])]
     if run.summary.n_nodes > 1:
-        text = f"The chart shows the first of {run.summary.n_nodes} nodes."
-        blocks.append(Paragraph(text, is_note=True))
+        blocks.append(Note(f"The chart shows the first of {run.summary.n_nodes} nodes."))
     if run.calibration:
-        blocks.append(Paragraph("Power is as metered, before calibration.", is_note=True))
-    return tuple(blocks)
+        blocks.append(Note("Power is as metered, before calibration."))
+    return blocks
 
 
-def _metered_stretch(row: Row, begin_s: float) -> Points | None:
-    """Return the power of what was metered of a row and its gap, from its begin to its end; None where none was."""
+def _metered_stretch(row: Row, begin_s: float) -> Points:
+    """Return the power of what was metered of a row and its gap, at its begin and its end; nothing where none was."""
     middle_s = begin_s + row.gap_before_s
-    from_s = middle_s
-    if row.gap_before.is_known:
-        from_s = begin_s
+    from_s = begin_s if row.gap_before.is_known else middle_s
     to_s = middle_s
     if row.energy.is_known:
-        to_s = middle_s + row.duration_s
+        to_s += row.duration_s
     metered_kwh = sum_energies((row.gap_before, row.energy)).total_kwh
     is_uncounted = metered_kwh == 0 and to_s - from_s < LEAST_METERED_S
-    if metered_kwh is None or is_uncounted:
-        return None
-    power_w = w_from_kwh_s(metered_kwh, to_s - from_s)
-    if power_w is None:
-        return None
-    return ((from_s, power_w), (to_s, power_w))
+    power_w = None
+    if metered_kwh is not None and not is_uncounted:
+        power_w = w_from_kwh_s(metered_kwh, to_s - from_s)
+    return () if power_w is None else ((from_s, power_w), (to_s, power_w))
 
 
 # -- Its settings --
 
 
-def _settings_blocks(run: Run) -> tuple[Block, ...]:
+def _settings_blocks(run: Run) -> Blocks:
     rows = []
     for label, names in names_by("setting").items():
-        texts = [wording.field_text(run, name) for name in names]
-        text = " · ".join(filter(None, texts))
+        text = " · ".join(filter(None, (wording.field_text(run, name) for name in names)))
         if text:
             rows.append((label, text))
     if not run.text("country"):
         rows.append(("place", "not set"))
-    table = Table((Column("", 1), Column("", 3.6)), tuple(rows))
-    return (Heading("Settings and hardware"), table)
+    return [Heading("Settings and hardware"), Table((Column(""), Column("", 3.6)), rows)]
 
 
 # -- Its ranks --
@@ -418,15 +397,13 @@ def ranks_sentence(run: Run) -> str:
     return f"rank {slowest.rank} is behind: {fmt.duration(slowest.mean_s)} an epoch, {more}"
 
 
-def rank_blocks(run: Run) -> tuple[Block, ...]:
+def rank_blocks(run: Run) -> Blocks:
     """Return the mean epoch of each rank the slowest first; nothing of a run with one rank."""
     times = sorted(rank_times(run), key=lambda of_rank: -of_rank.mean_s)
     if not times:
-        return ()
-    rows = tuple((f"rank {of.rank}", f"{of.n_epochs:,}", fmt.duration(of.mean_s)) for of in times[:_MOST_RANKS])
+        return []
+    rows = [(f"rank {of.rank}", f"{of.n_epochs:,}", fmt.duration(of.mean_s)) for of in times[:_MOST_RANKS]]
     said = ranks_sentence(run) or f"no rank is behind: all are within {fmt.percent(behind(times)[1], 1)} of the median"
-    title = "rank"
-    if len(times) > _MOST_RANKS:
-        title = "the slowest first"
-    table = Table((Column(title, 2), *_OF_RANKS), rows)
-    return (Heading("Ranks"), Paragraph(sentence(said)), table)
+    title = "the slowest first" if len(times) > _MOST_RANKS else "rank"
+    table = Table(columns({title: 2}, ("epochs", "mean epoch")), rows)
+    return [Heading("Ranks"), Paragraph(sentence(said)), table]

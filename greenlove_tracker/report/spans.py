@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run_rows import kgco2e_by
 from greenlove_tracker.logs.tables import SpanFlag, SpanRow
-from greenlove_tracker.rendering.document import Block, Column, Heading, Paragraph, Table, number_columns
+from greenlove_tracker.rendering.document import Block, Heading, Paragraph, Table, columns
 from greenlove_tracker.report.metric_report import overhead
 from greenlove_tracker.text import format as fmt
-from greenlove_tracker.vocabulary.records import Energy, sum_energies
-from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, gco2e_from_kwh
+from greenlove_tracker.vocabulary.records import Energy, sum_energies, times
 
 _MOST_SPANS = 40
 
@@ -88,8 +88,8 @@ def span_blocks(run: Run) -> tuple[Block, ...]:
     if len(spans) > _MOST_SPANS:
         notes.append(f"{len(spans) - _MOST_SPANS:,} more are in the log.")
     numbers = ("calls", "time", "of the run", "energy", "CO2e")
-    columns = (Column("span", 3.2), *number_columns(numbers, 1.1))
-    return (Heading("Spans"), Table(columns, tuple(rows)), Paragraph(" ".join(notes), is_note=True))
+    heads = columns({"span": 3.2}, numbers, 1.1)
+    return (Heading("Spans"), Table(heads, rows), Paragraph(" ".join(notes), is_note=True))
 
 
 def _span_row(run: Run, span: SpanSummary, factor: float) -> tuple[str, ...]:
@@ -97,17 +97,11 @@ def _span_row(run: Run, span: SpanSummary, factor: float) -> tuple[str, ...]:
     calls = f"{span.calls:,}"
     if span.failed:
         calls += f" ({span.failed:,} failed)"
-    share = None
-    if run.summary.duration_s:
-        share = span.duration_s / run.summary.duration_s
-    energy_kwh = span.energy.total_kwh
-    kilograms = None
-    if energy_kwh is not None:
-        energy_kwh *= factor
-        if run.knows_carbon_intensity:
-            kilograms = gco2e_from_kwh(energy_kwh, run.carbon_intensity.value) / GRAMS_PER_KG
+    share = span.duration_s / run.summary.duration_s if run.summary.duration_s else None
+    energy_kwh = times(span.energy.total_kwh, factor)
+    kilograms = kgco2e_by(run.carbon_intensity if run.knows_carbon_intensity else None, energy_kwh)
     mark = ""
     if span.unmetered_s > 0 and span.energy.is_known:
         mark = " *"
-    times = (calls, fmt.duration(span.duration_s), fmt.percent(share))
-    return (name, *times, f"{fmt.energy(energy_kwh)}{mark}", f"{fmt.mass(kilograms)}{mark}")
+    columns = (calls, fmt.duration(span.duration_s), fmt.percent(share))
+    return (name, *columns, f"{fmt.energy(energy_kwh)}{mark}", f"{fmt.mass(kilograms)}{mark}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from greenlove_tracker.rendering.document import Column, Document, Heading, Paragraph, Table, number_columns
-from greenlove_tracker.report.projection_report import QUANTITY_COLUMNS, columns_of, values_at
+from greenlove_tracker.rendering.document import Document, Heading, Note, Paragraph, Table, Texts, columns
+from greenlove_tracker.report.plain_values import QUANTITY_COLUMNS, columns_of, same, values_at
 from greenlove_tracker.report.wording import footer
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
@@ -28,18 +28,17 @@ def spot_document(advice: SpotAdvice, about: str) -> Document:
         advice: of ``spot_advice``.
         about: the training and the machine in words.
     """
-    columns = (Column("", 1), *number_columns(("on demand", "spot"), 2.0))
     return Document(
         title="This training on a spot machine",
         subtitle=about,
         footer=footer(),
         verdict=headline(advice),
         blocks=(
-            Table(columns, tuple(_totals(advice))),
+            Table(columns({"": 1}, ("on demand", "spot"), 2.0), _totals(advice)),
             *map(Paragraph, filter(None, (_save_text(advice), _break_even(advice)))),
             Heading("How we know"),
             *map(Paragraph, filter(None, _given(advice))),
-            *(Paragraph(text, is_note=True) for text in _RESTS_ON),
+            *map(Note, _RESTS_ON),
         ),
     )
 
@@ -80,24 +79,21 @@ def _break_even(advice: SpotAdvice) -> str:
     if advice.break_even_usd_per_gpu_hour is None:
         return ""
     rate = advice.break_even_per_hour
-    if rate is None:
-        also = ""
-    else:
+    also = ""
+    if rate is not None:
         also = f", or at {rate:.3g} preemptions in an hour"
     price = fmt.money(advice.break_even_usd_per_gpu_hour)
     return f"Nothing is saved at a spot price of {price} per GPU and hour{also}."
 
 
-def _given(advice: SpotAdvice) -> tuple[str, ...]:
+def _given(advice: SpotAdvice) -> Texts:
     """Return the terms that it was reckoned with; empty texts of those that need none."""
     terms = advice.terms
-    rate = advice.terms.rate_per_hour
+    rate = terms.rate_per_hour
     expected = advice.preemptions
-    is_bare = isinstance(terms.preemptions_per_hour, int | float)
-    if is_bare:
+    how = "as given"
+    if isinstance(terms.preemptions_per_hour, int | float):
         how = "its range, from half to twice, is an assumption"
-    else:
-        how = "as given"
     return (
         f"Preemptions in an hour: {rate.point:.3g} [{rate.lower:.3g} – {rate.upper:.3g}], {how}.",
         f"{expected.point:.3g} are expected in all, at most {expected.upper:.3g}." if expected is not None else "",
@@ -106,24 +102,20 @@ def _given(advice: SpotAdvice) -> tuple[str, ...]:
     )
 
 
-def _totals(advice: SpotAdvice) -> list[tuple[str, str, str]]:
+def _totals(advice: SpotAdvice) -> list[Texts]:
     """Return the quantities of both ways: label, on demand, spot; of neither known, that says so."""
-    rows = []
+    rows = list[Texts]()
     for field, (name, text) in fmt.QUANTITIES.items():
         write = fmt.brief_duration if text is fmt.duration else text
-        found = [getattr(way, field) if way is not None else None for way in (advice.on_demand, advice.spot)]
-        here, there = (fmt.UNKNOWN if one is None else fmt.interval(one, write) for one in found)
-        rows.append((name, here, there))
+        found = [getattr(way, field, None) for way in (advice.on_demand, advice.spot)]
+        rows.append((name, *(fmt.UNKNOWN if one is None else fmt.interval(one, write) for one in found)))
     return rows
 
 
 def spot_record(advice: SpotAdvice, about: str) -> dict[str, Any]:
     """Return all of it as one object for JSON; None where something is not known."""
     record = {"about": about, "sentence": headline(advice), **values_at(advice, _COLUMNS)}
-    for way in ("on_demand", "spot"):
-        totals = getattr(advice, way)
-        record[way] = totals and values_at(totals, QUANTITY_COLUMNS)
-    record["time_parts"] = advice.parts and values_at(advice.parts, {name: name for name in _TIMES})
+    record["time_parts"] = advice.parts and values_at(advice.parts, same(_TIMES))
     if advice.never_saves:
         record["checkpoint_interval_s"] = None
     return record
@@ -146,4 +138,5 @@ _COLUMNS = {
     "on_demand_usd_per_gpu_hour": "terms.on_demand_price",
     "gpus_billed": "n_gpus",
     **{name: f"terms.{name}" for name in ("checkpoint_s", "written_s", "restart_s", "wait_s")},
+    **dict.fromkeys(("on_demand", "spot"), QUANTITY_COLUMNS),
 }

@@ -11,7 +11,7 @@ from greenlove_tracker.logs.csvio import Problem
 from greenlove_tracker.logs.directory import is_readable
 from greenlove_tracker.logs.run import SILENT_AFTER_S, Run
 from greenlove_tracker.logs.storage import LogPath, forget_listings
-from greenlove_tracker.rendering.document import Block, Column, Document, Paragraph, Table, number_columns
+from greenlove_tracker.rendering.document import Blocks, Column, Document, Paragraph, Table, Texts, columns
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.run_report import ranks_sentence
 from greenlove_tracker.text import format as fmt
@@ -41,6 +41,9 @@ class RunProgress:
     share: float | None
     left: Estimate | None
     is_overdue: bool
+
+
+_Seen = Sequence[tuple[Run, RunProgress]]
 
 
 def progress_of(run: Run, now_utc_s: float) -> RunProgress:
@@ -107,13 +110,15 @@ def _share(run: Run) -> float | None:
     return None
 
 
+def _energy(run: Run) -> str:
+    return f"{_tilde(run)}{fmt.energy(run.summary.energy_kwh)}"
+
+
 def _tilde(run: Run) -> str:
-    if run.summary.energy_kwh is None:
-        return ""
-    return wording.energy_mark(run)
+    return "" if run.summary.energy_kwh is None else wording.energy_mark(run)
 
 
-def _row(run: Run, progress: RunProgress, now_utc_s: float) -> tuple[str, ...]:
+def _row(run: Run, progress: RunProgress, now_utc_s: float) -> Texts:
     """Return the cells of a run that goes on."""
     left = progress.left
     done = wording.progress(run)
@@ -132,8 +137,7 @@ def _row(run: Run, progress: RunProgress, now_utc_s: float) -> tuple[str, ...]:
         if left.has_interval:
             text = fmt.interval(left, fmt.brief_duration)
         ends = fmt.clock_time(now_utc_s + left.point, now_utc_s)
-    energy = f"{_tilde(run)}{fmt.energy(run.summary.energy_kwh)}"
-    return (wording.run_label(run.run_id, run.summary.project), done, text, ends, energy)
+    return (wording.run_label(run.run_id, run.summary.project), done, text, ends, _energy(run))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +169,8 @@ def look(path: LogPath, n_read: int) -> Sighting:
     forget_listings(path)
     is_there = path.is_dir()
     directory = Run(path)
-    if directory.is_run:
-        found = [directory]
-    else:
+    found = [directory]
+    if not directory.is_run:
         found = [Run(path / name) for name in reversed(directory.file_names)]
     running: list[Run] = []
     ended: list[Run] = []
@@ -198,18 +201,14 @@ def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None)
     n_ended = len(seen.ended) - n_dead
     n_more = len(seen.ended) - len(ended)
     counts = [f"{len(seen.running):,} running"]
-    if n_dead == 1:
-        counts.append("1 seems dead")
-    elif n_dead:
-        counts.append(f"{n_dead:,} seem dead")
+    if n_dead:
+        counts.append(f"{n_dead:,} {'seems' if n_dead == 1 else 'seem'} dead")
     if n_ended:
         counts.append(f"{n_ended:,} ended")
     counts.append(f"{datetime.fromtimestamp(now_utc_s).astimezone():%H:%M:%S}")
-    blocks: list[Block] = []
+    blocks: Blocks = [Paragraph(_why_empty(seen))]
     if running:
-        blocks += _running_blocks(seen, running, now_utc_s)
-    else:
-        blocks.append(Paragraph(_why_empty(seen)))
+        blocks = _running_blocks(seen, running, now_utc_s)
     if ended:
         blocks.append(_ended_table(ended))
     if n_more:
@@ -219,10 +218,8 @@ def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None)
     notes += [f"! {fmt.shortened(str(problem), 90)}" for problem in seen.problems[:_MOST_PROBLEMS]]
     return Document(
         title="Runs",
-        subtitle="",
-        footer="",
         verdict=f"greenlove watch  {fmt.shortened(str(seen.path), 34)}  {' · '.join(counts)}",
-        blocks=(*blocks, *map(Paragraph, notes)),
+        blocks=[*blocks, *map(Paragraph, notes)],
     )
 
 
@@ -234,17 +231,17 @@ def _why_empty(seen: Sighting) -> str:
     return "There is no run in it yet. One is shown as soon as it begins."
 
 
-def _running_blocks(seen: Sighting, running: Sequence[tuple[Run, RunProgress]], now_utc_s: float) -> list[Block]:
+def _running_blocks(seen: Sighting, running: _Seen, now_utc_s: float) -> Blocks:
     n_more = len(seen.running) - len(running)
-    rows = tuple(_row(run, progress, now_utc_s) for run, progress in running)
-    columns = (Column("running"), Column("done"), *number_columns(("left", "ends", "so far")))
-    blocks: list[Block] = [Table(columns, rows, is_whole=True)]
+    rows = [_row(run, progress, now_utc_s) for run, progress in running]
+    heads = columns({"running": 1, "done": 1}, ("left", "ends", "so far"))
+    blocks: Blocks = [Table(heads, rows, is_whole=True)]
     if n_more:
         blocks.append(Paragraph(f"and {n_more:,} more that run"))
     return blocks
 
 
-def _ended_table(ended: Sequence[tuple[Run, RunProgress]]) -> Table:
+def _ended_table(ended: _Seen) -> Table:
     rows = []
     for run, progress in ended:
         summary = run.summary
@@ -256,8 +253,7 @@ def _ended_table(ended: Sequence[tuple[Run, RunProgress]]) -> Table:
             done = "compared"
         elif run.is_exploration:
             done = "explored"
-        energy = f"{_tilde(run)}{fmt.energy(summary.energy_kwh)}"
         emissions = f"{_tilde(run)}{fmt.mass(run.emissions_kgco2e)}"
-        rows.append((run.title(34), status, done, fmt.duration(summary.duration_s), energy, emissions))
-    columns = (Column("ended, latest first"), Column(""), Column(""), *number_columns(("time", "energy", "CO2e")))
-    return Table(columns, tuple(rows), is_whole=True)
+        rows.append((run.title(34), status, done, fmt.duration(summary.duration_s), _energy(run), emissions))
+    heads = [Column("ended, latest first"), Column(""), *columns({"": 1}, ("time", "energy", "CO2e"))]
+    return Table(heads, rows, is_whole=True)

@@ -8,9 +8,10 @@ from typing import TypeVar
 
 from greenlove_tracker.logs.aggregate import Totals
 from greenlove_tracker.logs.intensity_sources import is_mock
+from greenlove_tracker.logs.overlaps import overlapping
 from greenlove_tracker.logs.run import SIMULATED_METERS, Run
 from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, TRAINING
-from greenlove_tracker.rendering.document import Column, KeyFigure, Table
+from greenlove_tracker.rendering.document import Column, KeyFigure, Table, Texts, columns
 from greenlove_tracker.tables.equivalents import equivalents
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.forecasting import Estimate
@@ -88,9 +89,7 @@ def joined(words: Sequence[str], most: int | None = None) -> str:
 
 def are(number: int) -> str:
     """Return the verb after a number of things."""
-    if number == 1:
-        return "is"
-    return "are"
+    return "is" if number == 1 else "are"
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
@@ -101,9 +100,9 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     return found
 
 
-def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
+def facts_table(rows: Iterable[Texts]) -> Table:
     """Return a table without a head: what is said of, and what is said."""
-    return Table((Column("", 1), Column("", 4)), tuple(rows))
+    return Table((Column(""), Column("", 4)), list(rows))
 
 
 def field_text(run: Run, name: str, width: int = FIELD_WIDTH) -> str:
@@ -129,18 +128,13 @@ def tile(
         return KeyFigure(label, fmt.UNKNOWN, missing)
     if known is None or not known.has_interval or text(known.lower) == text(known.upper):
         return KeyFigure(label, f"{tilde}{text(value)}", note)
-    width = known.upper - known.lower
-    at = 0.5
-    if width > 0:
-        at = (known.point - known.lower) / width
+    at = (known.point - known.lower) / (known.upper - known.lower)
     return KeyFigure(label, f"{tilde}{text(value)}", note, fmt.bounds(known, text), at)
 
 
 def forecast_tile(quantity: str, estimate: Estimate | None, missing: str, tilde: str = "") -> KeyFigure:
     """Return a quantity that is forecast as a key figure; ``missing`` is why it is not."""
-    value = None
-    if estimate is not None:
-        value = estimate.point
+    value = None if estimate is None else estimate.point
     return tile(quantity, value, estimate, "forecast", missing, tilde)
 
 
@@ -162,10 +156,7 @@ def run_label(run_id: str, project: str = "") -> str:
 def runs_text(numbers: Mapping[str, int]) -> str:
     """Write ``12 training runs, 2 explorations and 1 comparison``, from the number of each kind."""
     parts = [fmt.plural(numbers.get(TRAINING, 0), "training run")]
-    for kind, noun in ((EXPLORATION, "exploration"), (COMPARISON, "comparison")):
-        n_runs = numbers.get(kind, 0)
-        if n_runs:
-            parts.append(fmt.plural(n_runs, noun))
+    parts += [fmt.plural(numbers[kind], kind) for kind in (EXPLORATION, COMPARISON) if numbers.get(kind)]
     return joined(parts)
 
 
@@ -173,40 +164,34 @@ def progress(run: Run) -> str:
     """Write ``n of m epochs`` or steps; that none were marked is not the same as that none were made."""
     summary = run.summary
     planned_steps = run.total_steps_planned
-    planned = run.summary.epochs_planned
+    planned = summary.epochs_planned
     n_steps = summary.counts.steps or 0
-    before = run.first_epoch
     if planned_steps is not None:
-        done = f"{n_steps:,} of {planned_steps:,} steps"
-        if run.first_step:
-            done += f", {run.first_step:,} before"
-        return done
+        return f"{n_steps:,} of {planned_steps:,} steps{_before(run.first_step)}"
     if run.text("loops_seen") == "steps":
         return fmt.plural(n_steps, "step")
-    earlier = ""
-    if before:
-        earlier = f", {before:,} before"
+    earlier = _before(run.first_epoch)
     if planned is not None:
-        done = f"{summary.epochs_done:,} of {planned:,} epochs{earlier}"
-        if run.stopped_early_after is not None:
-            done += ", stopped early"
-        return done
-    if not run.epochs:  # which take long to put together, where there are many
-        if before:
-            return f"no epochs{earlier}"
-        return "epochs not marked"
-    return f"{fmt.plural(summary.epochs_done, 'epoch')}{earlier}"
+        stopped = "" if run.stopped_early_after is None else ", stopped early"
+        return f"{summary.epochs_done:,} of {planned:,} epochs{earlier}{stopped}"
+    if run.epochs:  # which take long to put together, where there are many
+        return f"{fmt.plural(summary.epochs_done, 'epoch')}{earlier}"
+    return f"no epochs{earlier}" if earlier else "epochs not marked"
+
+
+def _before(n_earlier: int) -> str:
+    return f", {n_earlier:,} before" if n_earlier else ""
 
 
 def early_stop_sentence(run: Run) -> str:
     """Say after which epoch early stopping ended the run, and which was the best; empty where it did not."""
     after = run.stopped_early_after
-    planned = run.summary.epochs_planned
     if after is None:
         return ""
     text = f"stopped early after {after:,}"
-    if planned is not None and after <= run.first_epoch + planned:
-        text += f" of {run.first_epoch + planned:,}"
+    whole = run.first_epoch + (run.summary.epochs_planned or 0)
+    if after <= whole:
+        text += f" of {whole:,}"
     text += " epochs"
     best = run.text("best_epoch")
     if best.isdecimal():
@@ -268,21 +253,18 @@ def kind_sentence(run: Run) -> str:
     """Say which precision the run computed in, and of which class its model is; empty where neither is known."""
     precision = field_text(run, "precision")
     workload = run.text("workload")
+    kinds = {name: f"a {name} model" for name in WORKLOADS} | {"other": "a model of another class"}
     parts = []
     if precision:
         parts.append(f"computed in {precision}{_basis(run, 'precision')}")
-    if workload == "other":
-        parts.append(f"a model of another class{_basis(run, 'workload')}")
-    elif workload in WORKLOADS:
-        parts.append(f"a {workload} model{_basis(run, 'workload')}")
+    if workload in kinds:
+        parts.append(f"{kinds[workload]}{_basis(run, 'workload')}")
     return "; ".join(parts)
 
 
 def _basis(run: Run, name: str) -> str:
     basis = field_text(run, f"{name}_basis")
-    if basis:
-        return f" ({basis})"
-    return ""
+    return f" ({basis})" if basis else ""
 
 
 # -- How it is known --
@@ -329,12 +311,8 @@ def measured_sentence(run: Run) -> str:
         return f"no energy was measured: {why_no_energy(run)}{doctor}"
     chosen = [c for c in run.text("left_out").split() if c in COMPONENTS]
     missing = [c for c in run.text("unmeasured").split() if c in COMPONENTS and c not in chosen]
-    left_out = ""
-    if missing:
-        left_out = f"; {joined(missing)} could not be measured"
-    asked = ""
-    if chosen:
-        asked = f"; {joined(chosen)} left out, as asked"
+    left_out = f"; {joined(missing)} could not be measured" if missing else ""
+    asked = f"; {joined(chosen)} left out, as asked" if chosen else ""
     if share == 0:
         modelled = f"~ Energy is modelled{left_out}"
         if note:
@@ -351,9 +329,7 @@ def node_text(run: Run) -> str:
     if run.calibration is not None:
         return "difference to a wall meter"
     factor = run.factor("node_overhead")
-    times = ""
-    if factor:
-        times = f" ({fmt.significant(factor.value)} × its GPUs)"
+    times = f" ({fmt.significant(factor.value)} × its GPUs)" if factor else ""
     return f"{method(Method.ASSUMED)} for the rest of the node{times}"
 
 
@@ -407,10 +383,8 @@ def _ended_too_soon(run: Run) -> bool:
 
 def why_no_cost(run: Run) -> str:
     """Explain why the cost of a run is not known."""
-    if run.electricity_price is not None and run.lacks_gpus:
-        return "the energy of the GPUs is unknown"
     if run.electricity_price is not None:
-        return "the energy is unknown"
+        return f"the energy{' of the GPUs' if run.lacks_gpus else ''} is unknown"
     country = field_text(run, "country", 40)
     if country:
         return f"no openly licensed electricity price for {country}"
@@ -428,18 +402,18 @@ def place_sentence(run: Run) -> str:
 def unmetered_text(run: Run) -> str:
     """Write the time that an estimate stands for: ``1.30 s before the meter was up``."""
     flags = run.summary.flags
-    unmetered_s = max(0.0, run.summary.duration_s - run.summary.metered_s)
+    what = "that was not metered"
     if Flag.PREDICTED in flags:
-        return f"{fmt.duration(unmetered_s)} of epochs that carbontracker predicted"
-    if Flag.METER_STARTING in flags and not flags & {Flag.METER_FAILED, Flag.GPU_UNREAD}:
-        return f"{fmt.duration(unmetered_s)} before the meter was up"
-    return f"{fmt.duration(unmetered_s)} that was not metered"
+        what = "of epochs that carbontracker predicted"
+    elif Flag.METER_STARTING in flags and not flags & {Flag.METER_FAILED, Flag.GPU_UNREAD}:
+        what = "before the meter was up"
+    return f"{fmt.duration(max(0.0, run.summary.duration_s - run.summary.metered_s))} {what}"
 
 
-def warnings(run: Run) -> tuple[str, ...]:
+def warnings(run: Run) -> list[str]:
     """Return what spoils the figures of a run, one sentence each."""
     said = []
-    if run.text("meter") in ("simulated", "replay"):
+    if run.text("meter") in SIMULATED_METERS:
         said.append("The hardware was simulated: the energy is not this machine's.")
     if run.summary.energy_kwh is not None or not run.summary.duration_s:
         said += [text for flag, text in _FLAGS_OF_ENERGY.items() if flag in run.summary.flags]
@@ -459,14 +433,12 @@ def warnings(run: Run) -> tuple[str, ...]:
         said.append("No summary was written: the totals are added up from the rows.")
     cut_off = run.cut_off_ranks
     if cut_off:
-        which = f"{len(cut_off):,} of {run.summary.n_ranks:,} ranks"
-        if len(cut_off) == 1:
-            which = f"Rank {cut_off[0]}"
+        which = f"Rank {cut_off[0]}" if len(cut_off) == 1 else f"{len(cut_off):,} of {run.summary.n_ranks:,} ranks"
         said.append(f"{which} recorded no end: the last work is missing from every figure.")
     n_unread = len(run.problems)
     if n_unread:
         said.append(f"{fmt.plural(n_unread, 'part')} of the log could not be read and {are(n_unread)} left out.")
-    return tuple(said)
+    return said
 
 
 # -- What it took, and in which scope --
@@ -484,13 +456,11 @@ def took(
     duration_s: float, energy_kwh: float | None, kgco2e: float | None, cost_usd: float | None, tilde: str = ""
 ) -> str:
     """Write ``41 min 12 s, 95.9 Wh, 36.6 g of CO2e and $0.04``, with the tilde of a modelled energy."""
-    time = "an unknown time"
+    known = ["an unknown time", "an unknown energy"]
     if duration_s:
-        time = fmt.duration(duration_s)
-    energy = "an unknown energy"
+        known[0] = fmt.duration(duration_s)
     if energy_kwh is not None:
-        energy = f"{tilde}{fmt.energy(energy_kwh)}"
-    known = [time, energy]
+        known[1] = f"{tilde}{fmt.energy(energy_kwh)}"
     if kgco2e is not None:
         known.append(f"{tilde}{fmt.mass(kgco2e)} of CO2e")
     if cost_usd is not None:
@@ -514,9 +484,7 @@ def gpu_hours(value_h: float | None) -> str:
     """Write GPU-hours."""
     if value_h is None:
         return fmt.UNKNOWN
-    if value_h < 1:
-        return f"{fmt.significant(value_h, 2)} GPU-h"
-    return f"{fmt.significant(value_h)} GPU-h"
+    return f"{fmt.significant(value_h, 2 if value_h < 1 else 3)} GPU-h"
 
 
 def scope_sentence(*, is_rented: bool, coverage: str) -> str:
@@ -526,20 +494,15 @@ def scope_sentence(*, is_rented: bool, coverage: str) -> str:
         is_rented: the machine is somebody else's.
         coverage: of the carbon intensity, as ``Factor`` and ``Totals`` have it.
     """
-    if is_rented:
-        of = "Scope 3: electricity of a rented machine."
-    else:
-        of = "Scope 2: electricity of an owned machine."
-    return f"{of} {_NOT_IN_IT} {_UPSTREAM[coverage]}"
+    of = "Scope 3: electricity of a rented machine" if is_rented else "Scope 2: electricity of an owned machine"
+    return f"{of}. {_NOT_IN_IT} {_UPSTREAM[coverage]}"
 
 
 def stamp(n_simulated: int, n_runs: int) -> str:
     """Return what stands across each page: that runs were simulated, and how many of several."""
     if not n_simulated:
         return ""
-    if n_simulated == n_runs:
-        return STAMP
-    return f"{STAMP}: {n_simulated:,} of {n_runs:,} runs"
+    return STAMP if n_simulated == n_runs else f"{STAMP}: {n_simulated:,} of {n_runs:,} runs"
 
 
 def left_out(n_simulated: int) -> str:
@@ -551,13 +514,7 @@ def left_out(n_simulated: int) -> str:
 
 # -- Sums --
 
-SUM_COLUMNS = (
-    Column("time", 1.5, is_number=True),
-    Column("GPU-h", 1.0, is_number=True),
-    Column("energy", 1.2, is_number=True),
-    Column("CO2e", 1.2, is_number=True),
-    Column("cost", 1.2, is_number=True),
-)
+SUM_COLUMNS = [*columns({}, ["time"], 1.5), *columns({}, ["GPU-h"]), *columns({}, ["energy", "CO2e", "cost"], 1.2)]
 
 
 def sum_cells(totals: Totals) -> tuple[str, str, str, str, str]:
@@ -607,9 +564,7 @@ def is_all_modelled(totals: Totals) -> bool:
 
 
 def _starred(text: str, value: float | None, n_unknown: int) -> str:
-    if value is not None and n_unknown:
-        return text + STAR
-    return text
+    return text + STAR if value is not None and n_unknown else text
 
 
 def sum_notes(totals: Totals) -> list[str]:
@@ -622,7 +577,7 @@ def sum_notes(totals: Totals) -> list[str]:
     if totals.n_partial:
         runs = fmt.plural(totals.n_partial, "run")
         notes.append(f"{AT_LEAST}In {runs} a GPU could not be read: energy, CO2e and electricity are at least this.")
-    at_once = [row.facts.host for row, overlap in zip(totals.rows, totals.overlaps, strict=True) if overlap.runs]
+    at_once = [row.facts.host for row, others in zip(totals.rows, overlapping(totals.rows), strict=True) if others]
     if at_once:
         runs = f"{fmt.plural(len(at_once), 'run')} overlap on {joined(sorted(set(at_once)), 3)}"
         twice_kwh = totals.counted_twice_kwh or 0.0

@@ -83,7 +83,7 @@ def sources(env: Mapping[str, str], names: Collection[str], arguments: Mapping[s
     yield Source("argument", arguments)
     directory = env.get(REHEARSAL_VARIABLE)
     if directory:
-        yield Source("the rehearsal", {"log_dir": f"{directory}/logs", "export": "", "verbose": 0})
+        yield Source("the rehearsal", {"log_dir": f"{Path(directory).parent}/logs", "export": "", "verbose": 0})
 
 
 def unknown_variables(env: Mapping[str, str], names: Collection[str]) -> list[str]:

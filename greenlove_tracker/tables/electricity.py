@@ -27,10 +27,10 @@ def _carbon_intensity(value: float, row: Mapping[str, str], source: str, table: 
 
 @cache
 def electricity_prices(of: str) -> dict[str, Factor]:
-    """Return the prices in USD/kWh by ISO 3166 alpha-3 code, or that of a state (``US-CA``), of those that are known.
+    """Return the known prices in USD/kWh, by ISO 3166 alpha-3 code or US state (``US-CA``).
 
     Args:
-        of: ``HOUSEHOLD``, with all taxes, openly licensed ones only; or ``BUSINESS``, less recoverable taxes
+        of: ``HOUSEHOLD``, with all taxes, openly licensed ones only; or ``BUSINESS``, without recoverable taxes
             (Eurostat), or of 2019 (World Bank).
     """
     sha256 = table_sha256(PRICES_TABLE)
@@ -46,7 +46,7 @@ def electricity_prices(of: str) -> dict[str, Factor]:
 
 @cache
 def world_intensity() -> Factor:
-    """Return the world's average carbon intensity, used where no country is set."""
+    """Return the world's average carbon intensity, used if no country is set."""
     (row,) = rows(WORLD_TABLE)
     source = f"world average, since no country is set: {row['source']}"
     return _carbon_intensity(float(row["value"]), row, source, WORLD_TABLE)
@@ -54,7 +54,7 @@ def world_intensity() -> Factor:
 
 @cache
 def country_intensities() -> dict[str, Factor]:
-    """Return the average carbon intensities of countries by ISO 3166 alpha-3 code, each of the newest year."""
+    """Return the average carbon intensities of countries by ISO 3166 alpha-3 code, of the newest year."""
     found = {}
     for row in rows(COUNTRIES_TABLE):
         source = f"{row['country']}, {row['source']}"
@@ -80,12 +80,12 @@ class CloudSite:
     """One region of a cloud provider.
 
     Attributes:
-        place: where it is, in a word or two.
-        intensity: of the grid it stands in.
-        market_gco2e_per_kwh: intensity of the operator's contracts by the operator's own claim; None without one.
+        place: its location, in a word or two.
+        intensity: the carbon intensity of its grid.
+        market_gco2e_per_kwh: the intensity of the operator's contracts by its own claim; None without one.
         market_claim: that claim in words.
         pue: power usage effectiveness, at least 1.
-        pue_basis: stated or assumed, and on what ground.
+        pue_basis: stated or assumed, with the reason.
     """
 
     provider: str
@@ -101,7 +101,7 @@ class CloudSite:
 
 @dataclass(frozen=True, slots=True)
 class Pue:
-    """A power usage effectiveness, and the average that it is."""
+    """A power usage effectiveness, and which average it is."""
 
     value: float
     basis: str
@@ -126,13 +126,13 @@ def sites() -> dict[tuple[str, str], CloudSite]:
 
 
 def pue(key: str) -> Pue:
-    """Return the average that stands for ``workstation``, ``public_cloud`` or ``industry``."""
+    """Return the average PUE of a ``workstation``, ``public_cloud`` or ``industry``."""
     row = next(r for r in rows("pue.csv") if r["key"] == key)
     return Pue(float(row["pue"]), f"{row['operator']}, {row['statistic']} {row['year']}".strip(), row["source"])
 
 
 def _intensity(row: Mapping[str, str]) -> Factor:
-    """Return a site's intensity: of its subregion of the grid, else its row's own."""
+    """Return a site's intensity: that of its subregion of the grid, else its row's own."""
     if row["egrid_subregion"]:
         return egrid_subregions()[row["egrid_subregion"]]
     of = {"year": row["intensity_year"], "basis": row["intensity_basis"]}

@@ -1,4 +1,4 @@
-"""Everyday amounts that emit, or absorb, CO2e: the factors that the results of carbontracker and green-love are in."""
+"""Everyday amounts that emit or absorb CO2e, with the factors of carbontracker's and green-love's results."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Equivalent:
     """An everyday amount that emits or absorbs as much CO2e.
 
     Attributes:
-        key: of the row.
-        family: what it is a kind of.
-        label: what stands behind the number.
-        unit: of the amount.
-        vintage: year or edition of the factor.
-        source: of the factor.
+        key: the key of the row.
+        family: the kind of amount.
+        label: the text behind the number.
+        unit: the unit of the amount.
+        vintage: the year or edition of the factor.
+        source: the source of the factor.
         kgco2e_per_unit: the factor.
     """
 

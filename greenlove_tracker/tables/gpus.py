@@ -17,23 +17,23 @@ ESTIMATE_ERROR = 0.1  # of an estimated peak memory: fragmentation on top (bench
 
 @dataclass(frozen=True, slots=True)
 class GpuSpec:
-    """One GPU as a driver shows it: of a card with two, one of the two.
+    """One GPU as a driver shows it; for a card with two, one of them.
 
     Attributes:
         name: canonical name.
         aliases: names that NVML, CUDA or ROCm print, and what people type.
         vendor: NVIDIA or AMD.
-        architecture: of the chip.
+        architecture: the architecture of the chip.
         segment: datacentre, workstation, desktop or laptop.
-        year: of its launch.
+        year: the year of its launch.
         fp32_tflops: FP32 without tensor cores, at boost clock.
-        fp16_tflops: FP16 on tensor or matrix cores with FP32 accumulation, dense; None where there are none.
-        tf32_tflops: FP32 data on tensor cores, rounded to TF32, dense; None where there is no such thing.
-        fp8_tflops: FP8 on tensor cores with FP32 accumulation, dense: twice the FP16 rate on all that have it; None
-            where there is no such thing.
-        bandwidth_gb_s: of its memory, in 10⁹ bytes a second.
-        memory_gb: nominal.
-        tdp_w: power limit of the board; of a laptop, the top of the maker's range.
+        fp16_tflops: FP16 on tensor or matrix cores with FP32 accumulation, dense; None if it has none.
+        tf32_tflops: FP32 data on tensor cores, rounded to TF32, dense; None if it lacks TF32.
+        fp8_tflops: FP8 on tensor cores with FP32 accumulation, dense: twice the FP16 rate on all that have it; else
+            None.
+        bandwidth_gb_s: memory bandwidth, in 10⁹ bytes per second.
+        memory_gb: nominal memory.
+        tdp_w: power limit of the board; for a laptop, the top of the maker's range.
         source: publisher and document.
     """
 
@@ -53,11 +53,11 @@ class GpuSpec:
     source: str
 
     def holds(self, peak_gb: float, error: float = 0.0) -> bool | None:
-        """Return whether a training of a peak memory fits; None where that is not known.
+        """Return True if a training with a peak memory fits; None if unknown.
 
         Args:
-            peak_gb: of its tensors on one GPU, in GiB.
-            error: of an estimated peak, as a share: within it, nobody knows.
+            peak_gb: the peak of its tensors on one GPU, in GiB.
+            error: the error of an estimated peak, as a share; within it, the answer is unknown.
         """
         if self.memory_gb is None:
             return None

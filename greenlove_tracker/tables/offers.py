@@ -31,18 +31,18 @@ class Offer:
     """One GPU model at one provider.
 
     Attributes:
-        provider: who rents it out.
-        gpu: its name as the table writes it; in our own table the canonical one.
-        memory_gb: memory of the GPU where the table says it, which tells variants of one name apart.
+        provider: the provider.
+        gpu: the name as the table writes it; in our own table the canonical one.
+        memory_gb: the memory of the GPU if the table says it; it tells variants of one name apart.
         access: "on demand", "reserved", "spot", "on request" or "withdrawn".
-        usd_per_gpu_hour: None where no price is public.
+        usd_per_gpu_hour: the price; None if none is public.
         status: "list", "contact sales" or "not listed".
-        spot_status: what is known of a spot price where this is not one; empty where nothing is.
+        spot_status: what is known of a spot price, if this is not one; empty if nothing is.
         gpus_per_instance: the sizes that can be rented, in ascending order.
-        regions: where; empty where the table does not say.
-        country: ISO 3166 code of the site, for the carbon intensity of a site that our tables do not know.
+        regions: the regions; empty if the table does not say.
+        country: ISO 3166 code of the site, for the carbon intensity of a site that our tables lack.
         price_date: ISO date on which the price was read.
-        note: what else is to be known about it.
+        note: other facts about the offer.
         source: where the row was read.
     """
 
@@ -68,11 +68,11 @@ def bundled_offers() -> tuple[Offer, ...]:
 
 
 def read_offers(path: Path | str) -> tuple[Offer, ...]:
-    """Return the offers of a CSV file in our columns; without ``provider`` they are the one's that its name says.
+    """Return the offers of a CSV file in our columns; without a ``provider`` column, its name is the provider's.
 
     Raises:
-        UsageError: where the file cannot be read, it lacks a column, or a row says something impossible, such as a
-            price in cents or memory in MB.
+        UsageError: if the file cannot be read, lacks a column, or has an impossible row, such as a price in cents or
+            memory in MB.
     """
     path = Path(path)
     try:

@@ -1,4 +1,4 @@
-"""Reads a bundled table, without ``logs.csvio``, which stands above."""
+"""Reads a bundled table, without ``logs.csvio``, which may import this room."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Record = TypeVar("Record")
 
 @cache
 def table_sha256(name: str) -> str:
-    """Return the SHA-256 of the table's file, so that a log says exactly which edition it used."""
+    """Return the SHA-256 of the table's file, so that a log names the exact edition it used."""
     return hashlib.sha256(_bytes(name)).hexdigest()
 
 
@@ -29,11 +29,11 @@ def rows(name: str) -> list[dict[str, str]]:
 
 
 def record(kind: type[Record], row: Mapping[str, str], **made: Any) -> Record:
-    """Return a row as a dataclass whose fields are named as its columns and say what a cell holds.
+    """Return a row as a dataclass whose fields have the names of its columns and the types of its cells.
 
     Args:
         kind: the dataclass.
-        row: texts by column.
+        row: the texts by column.
         made: fields that are no columns.
     """
     columns = {name: hint for name, hint in _hints(kind).items() if name not in made}  # type: ignore[arg-type]

@@ -7,17 +7,15 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any
 
 import torch
 from torch import nn
 
-from greenlove_tracker.exploration.estimator import Estimator, device_of, plan_of
+from greenlove_tracker.exploration.estimator import ARGUMENT_NAMES, device_of, plan_of
 from greenlove_tracker.exploration.peak_memory import TrainingStep
 from greenlove_tracker.exploration.task import each_of, pieces_of
 from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, loss_of, samples_of, source_of
-from greenlove_tracker.settings.config import setting_names
 from greenlove_tracker.techniques.step import OwnStep
 from greenlove_tracker.techniques.technique import Parts, Technique
 from greenlove_tracker.vocabulary.comparisons import BASELINE
@@ -78,8 +76,7 @@ def parts_of(task: Task, seed: int) -> Parts:
         UsageError: where it returns something else than a task does.
     """
     seed_all(seed)
-    takes = {*signature(Estimator).parameters, *setting_names()}
-    return pieces_of(task(), getattr(task, "__name__", "the task"), takes)
+    return pieces_of(task(), getattr(task, "__name__", "the task"), ARGUMENT_NAMES)
 
 
 def build_arm(task: Task, technique: Technique | None = None, *, seed: int = 0) -> Arm:

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from greenlove_tracker.exploration.peak_memory import cuda_peak, peak_of_steps
-from greenlove_tracker.exploration.random_state import SavedState, random_states, switches
+from greenlove_tracker.exploration.peak_memory import peak_of_steps, started_cuda_peak
+from greenlove_tracker.exploration.random_state import saved_process
 from greenlove_tracker.exploration.trials import Deadline
 from greenlove_tracker.machine import devices
 from greenlove_tracker.techniques.arm import Arm
@@ -77,7 +77,7 @@ class ArmTraining:
         self.cost = ArmCost(0.0, arm.source.batch_size)
         self.step_peak_bytes: int | None = None
         self._perf_s = perf_s
-        self._own: list[SavedState] = process_states()
+        self._put_own_back = saved_process()
         self._batches: Iterator[Any] = iter(())
         self._n_begun = 0
         loader = arm.parts["train_dataset"]
@@ -88,17 +88,14 @@ class ArmTraining:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Be inside the arm's own switches and random states; those around it are put back."""
-        around = process_states()
-        for state in self._own:
-            state.restore()
+        put_around_back = saved_process()
+        self._put_own_back()
         try:
             with self.arm.active():
                 yield
         finally:
-            for state in self._own:
-                state.copy()
-            for state in around:
-                state.restore()
+            self._put_own_back = saved_process()
+            put_around_back()
 
     def warm_up(self, until_s: float, end_s: float) -> None:
         """Make the first steps, until they are steady or the time is over; at least one.
@@ -153,27 +150,27 @@ class ArmTraining:
         Raises:
             CutOffError: where the deadline came before the end.
         """
-        deadline = Deadline(deadline_s, self._perf_s, devices.synchronise)
+        deadline = Deadline(deadline_s, self._perf_s)
         start_s = self._begin_epoch()
         for _ in range(self._settle_batches):
             self._step()
-            if deadline.has_passed_after_step():
+            if deadline.has_passed():
                 raise CutOffError
         devices.synchronise()
         before_window()
         n_begun = self._n_begun
         done = 0
         losses = deque[Any](maxlen=_LAST_LOSSES)
-        with cuda_peak(self.arm.training_step().kept_tensors, self.arm.device) as peak:
-            began_s = self._perf_s()
-            while done < samples:
-                n_samples, loss = self._step()
-                done += n_samples
-                losses.append(loss)
-                if deadline.has_passed_after_step() and done < samples:
-                    raise CutOffError
-            duration_s = self._rested_s() - began_s
-            peak_bytes = peak()
+        peak_bytes = started_cuda_peak(self.arm.training_step().kept(), self.arm.device)
+        began_s = self._perf_s()
+        while done < samples:
+            n_samples, loss = self._step()
+            done += n_samples
+            losses.append(loss)
+            if deadline.has_passed() and done < samples:
+                raise CutOffError
+        duration_s = self._rested_s() - began_s
+        measured_bytes = peak_bytes()
         self.record.starts_s.append(start_s)
         self.record.n_starts += self._n_begun - n_begun
         return ArmTrial(
@@ -184,7 +181,7 @@ class ArmTraining:
             duration_s,
             done,
             start_s,
-            peak_memory_bytes=self.step_peak_bytes if peak_bytes is None else peak_bytes,
+            peak_memory_bytes=self.step_peak_bytes if measured_bytes is None else measured_bytes,
             loss=_mean_loss(losses),
         )
 
@@ -230,14 +227,6 @@ def _mean_loss(losses: Sequence[Any]) -> float | None:
     if known:
         return statistics.fmean(map(float, known))
     return None
-
-
-def process_states() -> list[SavedState]:
-    """Return the switches of torch and the global random states, as they are now."""
-    states: list[SavedState] = [*switches(), *random_states()]
-    for state in states:
-        state.copy()
-    return states
 
 
 def _are_steady(times_s: Sequence[float]) -> bool:

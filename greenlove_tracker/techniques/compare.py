@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from greenlove_tracker.exploration.estimator import check_single_process
-from greenlove_tracker.exploration.snapshot import preserved
+from greenlove_tracker.exploration.random_state import saved_process
+from greenlove_tracker.exploration.snapshot import Snapshot
 from greenlove_tracker.exploration.trial_session import TrialSession
 from greenlove_tracker.extrapolation.draws import student_quantile
 from greenlove_tracker.extrapolation.ratios import RatioFit, budget_needed_s, fit_ratios, rounded_budget_s, verdict_of
@@ -25,7 +26,7 @@ from greenlove_tracker.machine import devices
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.settings.config import load_settings, setting_names
 from greenlove_tracker.techniques.arm import Task, arm_of, check_is_new, parts_of, plan_of_parts
-from greenlove_tracker.techniques.arm_training import ArmRecord, ArmTraining, CutOffError, process_states
+from greenlove_tracker.techniques.arm_training import ArmRecord, ArmTraining, CutOffError
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Technique, technique_named
 from greenlove_tracker.techniques.trial_schedule import LEAST_BLOCKS, ArmCost, BlockPlan, TrialSchedule, budget_for
 from greenlove_tracker.text.format import duration, plural
@@ -115,7 +116,7 @@ def compare(
     load_settings(given)  # a bad one is refused now
     began_s = (clock or SystemClock()).perf_s()
     try:
-        with preserved((), watched={"task": task}) as changed:
+        with Snapshot((), watched={"task": task}) as around:
             parts = parts_of(task, seed)
             of_task = {name: parts[name] for name in setting_names() if name in parts}
             fields = [Field(COMPARED, ", ".join(technique.name for technique in named))]
@@ -128,7 +129,7 @@ def compare(
         error.add_note("raised by the training that greenlove_tracker compared; everything is as it was before")
         raise
     with run:
-        return run.concluded(tuple(changed))
+        return run.concluded(tuple(around.left_changed))
 
 
 def techniques_of(given: str | Sequence[str | Technique]) -> list[Technique]:
@@ -177,7 +178,7 @@ class _ComparisonRun(TrialSession):
         self._made = [first, self._make()]
         try:
             check_is_new(self._made[1], first)
-            self._common = process_states()
+            self._put_common_back = saved_process()
             stages: list[list[Technique | None]] = [[None, *(t for t in techniques if not t.is_slow_to_start)]]
             stages += [[t] for t in techniques if t.is_slow_to_start]
             for number, arms in enumerate(stages):
@@ -240,8 +241,7 @@ class _ComparisonRun(TrialSession):
             left_s = max(0.0, warm_until_s - self.perf_s())
             n_left = len(techniques) - number
             self._add_arm(technique, self.perf_s() + left_s / n_left)
-        for state in self._common:
-            state.restore()
+        self._put_common_back()
         self._prepared_s += self.spent_s - began_s
         while len(self._arms) > 1 and self._run_block(schedule, began_s + stage_s - self.spent_s):
             pass
@@ -255,8 +255,7 @@ class _ComparisonRun(TrialSession):
             record.notes.append("The budget was over before its first step")
             return
         self._draw(f"warming up · {name}")
-        for state in self._common:
-            state.restore()
+        self._put_common_back()
         began_s = self.spent_s
         try:
             if is_of_whole:

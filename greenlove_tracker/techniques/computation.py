@@ -102,16 +102,15 @@ def _with_tf32(parts: Parts) -> Parts:
 @contextmanager
 def _tf32_switched_on() -> Iterator[None]:
     """Let CUDA use TF32 for products of matrices and convolutions in the block."""
-    states: list[Any] = [s for s in switches() if "precision" in s.name or "tf32" in s.name]  # one of them sets others
-    for state in states:
-        state.copy()
+    # one of them sets others
+    undos = [s.undo() for s in switches() if "precision" in s.name or "tf32" in s.name]
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
     try:
         yield
     finally:
-        for state in states:
-            state.restore()
+        for undo in undos:
+            undo()
 
 
 def _with_channels_last(parts: Parts) -> Parts:

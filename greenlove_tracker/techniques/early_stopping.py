@@ -18,7 +18,7 @@ from greenlove_tracker.techniques.technique import NotApplicableError, Parts, St
 from greenlove_tracker.text.format import plural, significant
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.metrics import direction_of, number_of
-from greenlove_tracker.vocabulary.stopping import StoppingRule, StoppingState
+from greenlove_tracker.vocabulary.stopping import StoppingRule
 
 _NOTE = "the best epoch is chosen by its score, which is then too good by chance: only other data tell how good it is"
 
@@ -100,7 +100,6 @@ class EarlyStopping:
             tracker.expect_stop(self.rule)
 
     def _begin(self) -> None:
-        self._state = StoppingState(self.rule)
         self._values: list[float] = []
         self.best_value: float | None = None
         self.best_at: int | None = None
@@ -163,7 +162,7 @@ class EarlyStopping:
         if self._is_best(number):
             self.best_value = number
             self.best_at = len(self._values)
-        return self._state.add(number)
+        return self.rule.first_stop(self._values) is not None
 
     def _is_best(self, number: float) -> bool:
         return math.isfinite(number) and (self.best_value is None or self.rule.gain(number, self.best_value) > 0)

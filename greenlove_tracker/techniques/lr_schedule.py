@@ -138,7 +138,7 @@ def _scheduled(parts: Parts, *, shape: Any, warmup: float, final: float) -> Part
         NotApplicableError: where something sets the rates already, or nobody knows how long the training is.
     """
     optimizer = own_optimizer(parts)
-    others = find_lr_schedulers(optimizer, ())
+    others = find_lr_schedulers(optimizer)
     if others:
         raise NotApplicableError(
             f"{type(others[0]).__name__} sets the learning rate already, and two schedules would undo each other: "

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from greenlove_tracker.exploration.peak_memory import MOST_BATCHES, peak_of_steps
-from greenlove_tracker.exploration.snapshot import preserved
+from greenlove_tracker.exploration.snapshot import Snapshot
 from greenlove_tracker.techniques.arm import Arm, Task, build_arm
 from greenlove_tracker.techniques.compare import reason_of
 from greenlove_tracker.techniques.technique import Technique, technique_named
@@ -33,8 +33,8 @@ def estimate_memory(
         task: a function without arguments that returns ``(model, optimizer, criterion, train_dataset)``, or a dict of
             those and of more arguments of ``Estimator``; it is called for each row. A model on ``meta`` is taken too.
         techniques: names, such as ``amp-bf16`` or ``amp-bf16+activation-checkpointing``, or techniques of one's own.
-        as_on_gpu: count as on a GPU, also where the model is on the CPU: with its blocks of memory, and with the
-            optimizer that takes all parameters at once. False: as on the CPU.
+        as_on_gpu: count as on a GPU, also where the model is on the CPU: with the optimizer that takes all parameters
+            at once. False: as on the CPU.
         seed: of the random states, before the task is called.
 
     Raises:
@@ -42,7 +42,7 @@ def estimate_memory(
     """
     chosen = [technique_named(t) if isinstance(t, str) else t for t in techniques]
     rows = []
-    with preserved(()):
+    with Snapshot(()):
         for technique in (None, *chosen):
             try:
                 rows.append(_row_of(build_arm(task, technique, seed=seed), as_on_gpu=as_on_gpu))
@@ -62,7 +62,7 @@ def _row_of(arm: Arm, *, as_on_gpu: bool) -> MemoryRow:
         closing(arm.source),
         arm.active(),
         warnings.catch_warnings(),
-        preserved(training.modules, arm.parts["optimizer"]),
+        Snapshot(training.modules, arm.parts["optimizer"]),
     ):
         warnings.simplefilter("ignore")  # of what has no meaning for tensors without data
         found = peak_of_steps(training, arm.source.first(MOST_BATCHES), as_on_gpu=as_on_gpu)

@@ -33,7 +33,7 @@ def _replaced(parts: Parts, *, rebuild: Callable[[Optimizer], Optimizer]) -> Par
     """
     old = own_optimizer(parts)
     new = rebuild(old)
-    for scheduler in find_lr_schedulers(old, ()):  # goes on with the new one
+    for scheduler in find_lr_schedulers(old):  # goes on with the new one
         scheduler.optimizer = new
     return {**parts, "optimizer": new}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-REHEARSAL_VARIABLE = "GREENLOVE_REHEARSAL"  # the directory of the rehearsal that a process is a part of
+REHEARSAL_VARIABLE = "GREENLOVE_REHEARSAL"  # where a process of a rehearsal has its checkpoints
 MANIFEST = "manifest.json"  # written last: a checkpoint without one is not whole
 
 
@@ -75,8 +75,8 @@ class Manifest:
         files: all other files of it.
         run_id: of the run of ours that wrote it; empty for none.
         epochs: that the training was to have; None where that was not known.
-        metric: name of the metric that it is the best by; empty for another kind.
-        metric_value: of that metric.
+        metric: name of the metric that the best one is kept by; empty for none.
+        metric_value: its best value by then.
         conditions: that it was written under, by name: versions, script, ranks, threads, CPU and GPUs.
         holds: what it holds, by name.
         not_passed: what trains along and was not passed, with what to pass.
@@ -119,10 +119,7 @@ class RehearsedResume:
     @property
     def sentence(self) -> str:
         """The result in words."""
-        if self.differs:
-            found = f"differs in {self.differs}"
-        else:
-            found = f"identical over {self.steps:,} steps"
+        found = f"differs in {self.differs}" if self.differs else f"identical over {self.steps:,} steps"
         return f"rehearsed on {self.rehearsed_at[:10]}: {found}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +17,7 @@ MEASURED_STEP = "measured step"
 
 
 class Verdict(StrEnum):
-    """The answer for one arm."""
+    """The verdict on one arm."""
 
     SAVES = "saves"
     COSTS_MORE = "costs more"
@@ -31,7 +30,7 @@ _MODELS = frozenset({Method.TDP_MODEL, Method.CONSTANT})
 
 
 def is_modelled(energy_method: str) -> bool:
-    """Return True where models alone gave an energy: it says little beyond the time, for no hardware counted any.
+    """Return True if no hardware counted any of an energy, so that it says little beyond the time.
 
     Args:
         energy_method: as in the log: methods joined by ``+``; empty for none.
@@ -54,15 +53,15 @@ class ArmTrial:
     energy_kwh: Annotated[float | None, "of the timed part, as metered, before PUE; empty below 5 s"] = None
     energy_method: Annotated[str, "how it was obtained"] = ""
     peak_memory_bytes: Annotated[int | None, "of the arm alone"] = None
-    loss: Annotated[float | None, "mean over the trial's last batches; `nan` and `inf` too", math.nan] = None
+    loss: Annotated[float | None, "mean over the trial's last batches; `nan` and `inf` too", "any"] = None
 
 
 @dataclass(frozen=True, slots=True)
 class WholeRun:
-    """The whole training, projected; None where it is not known.
+    """The whole training, projected; None for what is unknown.
 
     Attributes:
-        duration_s: with the starts of its epochs and with what is spent once.
+        duration_s: the time, including the starts of its epochs and what is spent once.
     """
 
     duration_s: Estimate | None = None
@@ -76,24 +75,24 @@ class ComparisonRow:
     """One arm against the baseline: ratios with their confidence intervals; below 1 saves.
 
     Attributes:
-        name: of the technique, of several joined by ``+``, or of the runs.
-        verdict: of its energy where hardware counted any of it, else of its time.
-        time_ratio: of the time of a sample; of logged runs, of the whole.
-        energy_ratio: of its energy; None where it was not measured.
+        name: the name of the technique, of several joined by ``+``, or of the runs.
+        verdict: the verdict on its energy if hardware counted any of it, else on its time.
+        time_ratio: of the time per sample; for logged runs, of the whole time.
+        energy_ratio: of its energy; None if not measured.
         co2e_ratio: of its operational emissions.
         cost_ratio: of its cost, by machine price or electricity, whichever is in force.
         memory_ratio: of the peak memory.
-        n_trials: timed trials, or runs.
-        duration_s_per_sample: geometric mean over its trials.
-        peak_memory_gb: largest of its trials, in GiB.
-        one_off_s: spent once, as ``compile`` does; in ``whole_run``, not in the ratios.
-        final_loss: mean over the last trials, after as many samples as the baseline's.
-        whole_run: projected onto the whole training.
-        reason: it was not run because; empty where it was.
-        notes: what it changes in the training, loss that drifts, skipped steps: whole sentences without a full stop.
-        budget_s: that would tell, where the verdict is "too short to tell".
-        learns_otherwise: how what it learns differs from the baseline, as a clause without a full stop: "its best
-            accuracy is 14 points lower"; empty where no difference is seen, or nothing is known of it.
+        n_trials: the number of timed trials, or runs.
+        duration_s_per_sample: the geometric mean over its trials.
+        peak_memory_gb: the largest of its trials, in GiB.
+        one_off_s: time spent once, such as by ``compile``; in ``whole_run``, not in the ratios.
+        final_loss: the mean over the last trials, after as many samples as the baseline's.
+        whole_run: the projection onto the whole training.
+        reason: why it was not run; empty if it was.
+        notes: what it changes in the training, drifting losses, skipped steps: sentences without a full stop.
+        budget_s: the budget that would tell, if the verdict is "too short to tell".
+        learns_otherwise: how its learning differs from the baseline's, as a clause without a full stop: "its best
+            accuracy is 14 points lower"; empty if no difference is seen, or nothing is known.
     """
 
     name: str
@@ -120,17 +119,17 @@ class Comparison:
     """Arms against a baseline.
 
     Attributes:
-        baseline: as it is without any technique; its ratios are None.
+        baseline: the training without any technique; its ratios are None.
         rows: the arms, those that save most energy first (without energy: most time), those that did not run last.
-        trials: all that were timed, in order.
-        spent_s: time that it took, with all preparations.
-        budget_s: that it had; None for logged runs.
-        residual_cv: coefficient of variation of a trial that is left after arm, block and drift.
-        energy_method: of the trials, as in the log; empty where none was measured.
-        run_dir: where it is written; None where it is not.
-        notes: on the whole: whole sentences without a full stop.
+        trials: all timed trials, in order.
+        spent_s: the time that it took, with all preparations.
+        budget_s: the time that it had; None for logged runs.
+        residual_cv: the coefficient of variation of a trial that is left after arm, block and drift.
+        energy_method: of the trials, as in the log; empty if none was measured.
+        run_dir: its directory; None if it is not written.
+        notes: on the whole comparison: sentences without a full stop.
         left_changed: what could not be put back, by name and with the reason.
-        is_of_runs: whole logged runs were compared, not trials of one training.
+        is_of_runs: True if whole logged runs were compared instead of trials of one training.
     """
 
     baseline: ComparisonRow
@@ -148,17 +147,17 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRow:
-    """The memory of one way to train, at the peak of a step; None where it is not known.
+    """The memory of one way to train, at the peak of a step; None for what is unknown.
 
     Attributes:
-        name: of the technique, or of several joined by ``+``; ``baseline`` for the training as it is.
-        parameters_bytes: with the buffers.
-        gradients_bytes: that lie beside the parameters.
+        name: the name of the technique, or of several joined by ``+``; ``baseline`` for the training as it is.
+        parameters_bytes: parameters and buffers.
+        gradients_bytes: gradients that are held beside the parameters.
         optimizer_bytes: states of the optimizer.
-        activations_bytes: all else: saved tensors, temporaries, the batch.
-        peak_bytes: all of it together.
+        activations_bytes: everything else: saved tensors, temporaries, the batch.
+        peak_bytes: the sum.
         method: ``meta``: by steps of tensors that hold no data; ``measured step``: by real ones.
-        reason: it is not known because; empty where it is.
+        reason: why it is unknown; empty if it is known.
         batch_size: samples of a step.
     """
 

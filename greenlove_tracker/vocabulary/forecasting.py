@@ -45,12 +45,12 @@ class Trial:
     Attributes:
         sample_size: samples of one epoch.
         batch_size: samples of a batch.
-        epoch_durations_s: time of each epoch, in order, the first ones cold.
-        energy_kwh: energy of all its epochs together, where it was measured.
-        tokens_per_epoch: tokens of one epoch, where they vary and the cost goes by them.
+        epoch_durations_s: the time of each epoch, in order, the first ones cold.
+        energy_kwh: the energy of all its epochs together; None if it was not measured.
+        tokens_per_epoch: tokens of one epoch, if they vary and the cost is proportional to them.
 
     Raises:
-        UsageError: where a number cannot be what it says.
+        UsageError: if a number is invalid.
     """
 
     sample_size: int
@@ -74,12 +74,12 @@ class Trial:
 
     @property
     def batches(self) -> int:
-        """Batches of one epoch; the last one may be partial, and runs as a batch."""
+        """Batches of one epoch; a partial last batch counts as one."""
         return -(-self.sample_size // self.batch_size)
 
     @property
     def total_s(self) -> float:
-        """Time of all its epochs."""
+        """The time of all its epochs."""
         return math.fsum(self.epoch_durations_s)
 
 
@@ -93,16 +93,16 @@ class TrainingPlan:
         epochs: number of epochs.
         steps: number of optimizer steps, for a training that counts in steps. With ``samples`` and ``batch_size`` each
             pass over the data is an epoch; without, all steps are one epoch.
-        tokens_per_step: tokens of one step, or with ``samples`` of one batch, where the cost goes by tokens.
+        tokens_per_step: tokens of one step, or with ``samples`` of one batch, if the cost is proportional to tokens.
         eval_every: an evaluation after every so many epochs, or steps in a plan in steps; None for none.
         save_every: a checkpoint after every so many epochs, or steps in a plan in steps; None for none.
         batches_per_step: batches that one optimizer step accumulates, in a plan in steps; None for one.
-        phases: stretches in which a step does more or less work, or evaluations are more frequent; the length of the
-            plan follows from them.
-        stop: where early stopping is expected to end it, of a plan in epochs; None without a rule that may.
+        phases: phases in which a step does more or less work, or evaluations are more frequent; they determine the
+            length of the plan.
+        stop: where early stopping is expected to end a plan in epochs; None if no rule may.
 
     Raises:
-        UsageError: where the plan is incomplete, contradicts itself or cannot be meant.
+        UsageError: if the plan is incomplete, contradicts itself or is impossible.
     """
 
     samples: int | None = None
@@ -146,7 +146,7 @@ class TrainingPlan:
         """Check the phases, and take the length from them.
 
         Raises:
-            UsageError: where they contradict the rest of the plan.
+            UsageError: if they contradict the rest of the plan.
         """
         object.__setattr__(self, "phases", phases_from(self.phases))
         if not self.phases:
@@ -158,17 +158,17 @@ class TrainingPlan:
 
     @property
     def n_epochs(self) -> float:
-        """Epochs; a training in steps is as many as it makes passes over its data, or one."""
+        """The number of epochs; for a training in steps its passes over the data, or one."""
         return self.epochs or self._batches_of_steps / self.batches_per_epoch
 
     @property
     def n_starts(self) -> int:
-        """Epochs that are begun; the last one may be a part of one."""
+        """The number of epochs that begin; the last one may be partial."""
         return math.ceil(self.n_epochs)
 
     @property
     def batches_per_epoch(self) -> int:
-        """Batches of one epoch; the last one may be partial, and runs as a batch."""
+        """Batches of one epoch; a partial last batch counts as one."""
         if self.samples is None:
             return self._batches_of_steps
         batches = -(-self.samples // (self.batch_size or 1))
@@ -193,13 +193,13 @@ class TrainingPlan:
     def with_length(
         self, *, epochs: int | None = None, samples: int | None = None, steps: int | None = None
     ) -> TrainingPlan:
-        """Return the same training for other numbers of epochs, samples or steps; None leaves one as it is.
+        """Return the same training with other numbers of epochs, samples or steps; None keeps one as it is.
 
-        Phases are of one length, and left out of a plan of another; so are evaluations and checkpoints that were
-        planned in the other unit. An expected stop stays where it is, up to the new end.
+        Phases belong to one length and are dropped for another; so are evaluations and checkpoints that were planned in
+        the other unit. An expected stop is kept, up to the new end.
 
         Raises:
-            UsageError: where both epochs and steps are given, or epochs of a plan that is in steps alone.
+            UsageError: if both epochs and steps are given, or epochs for a plan in steps alone.
         """
         if epochs and self.steps is not None and (samples or self.samples) is None:
             raise UsageError("the training was planned in steps alone, and has no epochs to count: say its steps")
@@ -215,11 +215,11 @@ class TrainingPlan:
         return replace(plan, eval_every=None, save_every=None)
 
     def until(self, epochs: int) -> TrainingPlan:
-        """Return the plan of the same training, where it ends after so many of its epochs; without an expected stop."""
+        """Return the plan of the same training if it ends after this epoch; without an expected stop."""
         return replace(self, epochs=epochs, phases=phases_until(self.phases, epochs), stop=None)
 
     def has_pauses(self, kind: str) -> bool:
-        """Return True where the plan or a phase of it names evaluations, ``eval``, or checkpoints, ``save``."""
+        """Return True if the plan or a phase has evaluations, ``eval``, or checkpoints, ``save``."""
         return any(getattr(part, f"{kind}_every") is not None for part in (self, *self.phases))
 
     def _times(self, kind: str) -> int:
@@ -229,14 +229,14 @@ class TrainingPlan:
 
 
 def stop_within(stop: ExpectedStop, most_epochs: int, *, after: int = 0) -> ExpectedStop:
-    """Return the expected stop of a training of another number of epochs, of which the first ones may be left out.
+    """Return the expected stop of a training with another number of epochs, of which the first may be left out.
 
     What the rule would end later, or never, ends with the last epoch; what it ended before ends with the first.
 
     Args:
-        stop: of the training.
-        most_epochs: that are counted.
-        after: epochs before the first that is counted; the training did not end in them.
+        stop: the expected stop of the training.
+        most_epochs: the number of epochs that count.
+        after: the epochs before the first that counts; the training did not end in them.
     """
     shares: dict[int, float] = {}
     none = stop.probability_of_none
@@ -287,9 +287,9 @@ class Estimate:
         return math.inf
 
     def probability_above(self, limit: float) -> float:
-        """Return the probability of more than ``limit``: each side of the interval is half a normal distribution.
+        """Return the probability of more than ``limit``; each side of the interval is half a normal.
 
-        Nearer to certainty than the interval itself reaches, this is only as good as that assumption.
+        Beyond the interval itself, this is only as good as that assumption.
         """
         from statistics import NormalDist  # 10 ms, and only where there is a budget
 
@@ -301,7 +301,7 @@ class Estimate:
         return 1.0 - NormalDist().cdf(z)
 
     def quantile(self, probability: float) -> float:
-        """Return what is not exceeded with this probability, as ``probability_above`` has it."""
+        """Return the value that is not exceeded with this probability, as ``probability_above`` counts."""
         if not self.has_interval:
             return self.point
         from statistics import NormalDist
@@ -310,9 +310,9 @@ class Estimate:
         return self.point + z * (self.upper - self.point if z > 0 else self.point - self.lower)
 
     def given_more_than(self, value: float) -> Estimate:
-        """Return the estimate of a total of which it is known that it is more than ``value``: so much has passed.
+        """Return the estimate of a total that is known to exceed ``value``, such as the time that has passed.
 
-        Each side of the interval is half a normal distribution, of which the part above ``value`` is left.
+        Each side of the interval is half a normal distribution, of which the part above ``value`` remains.
         """
         if value <= self.lower:
             return self
@@ -324,21 +324,21 @@ class Estimate:
         return replace(self, point=point, lower=lower, upper=upper)
 
     def plus(self, amount: float) -> Estimate:
-        """Return the same with an amount without an error of its own added."""
+        """Return the estimate with an exact amount added."""
         return Estimate(self.point + amount, self.lower + amount, self.upper + amount, self.level, self.unit, self.kind)
 
     def times(self, factor: float, unit: str) -> Estimate:
-        """Return the same in another unit, or multiplied by a factor without an error of its own."""
+        """Return the estimate in another unit, or multiplied by an exact factor."""
         ends = self.lower * factor, self.upper * factor  # at a negative price the least energy costs most
         lower = min(ends)
         upper = max(ends)
         return Estimate(self.point * factor, lower, upper, self.level, unit, self.kind)
 
     def with_error(self, below: float, above: float) -> Estimate:
-        """Return the same with a further error, independent of its own: their squares add up on either side.
+        """Return the estimate with a further, independent error; the squares add up on either side.
 
         Args:
-            below: the error alone would let the truth be as low as the point / (1 + below); no interval reaches 0 so.
+            below: this error alone lets the truth be as low as the point / (1 + below), so no interval reaches 0.
             above: and as high as the point * (1 + above).
         """
         if self.point <= 0:
@@ -350,26 +350,26 @@ class Estimate:
         return replace(self, lower=lower, upper=upper)
 
     def total(self, used: float | None) -> float:
-        """Return the point of a total, no less than what is used so far; what is paid for may come to less yet."""
+        """Return the point of a total, raised to what is used so far."""
         if used is None or self.point < 0:
             return self.point
         return max(self.point, used)
 
 
 def stop_estimate(stop: ExpectedStop, level: float, *, before: int = 0) -> Estimate:
-    """Return the median and an interval of the epochs after which a rule ends a training.
+    """Return the median and an interval of the epoch after which a rule ends a training.
 
     Args:
-        stop: its distribution.
-        level: of the interval.
-        before: epochs that were done before the first that it counts.
+        stop: the distribution of that epoch.
+        level: the level of the interval.
+        before: the epochs that were done before the first that it counts.
     """
     lower, point, upper = (before + stop.quantile(p) for p in ((1 - level) / 2, 0.5, (1 + level) / 2))
     return Estimate(point, lower, upper, level, "epochs", Kind.PREDICTION)
 
 
 class WarningCode(StrEnum):
-    """The name of what makes a forecast worse.
+    """The name of a problem that makes a forecast worse.
 
     Attributes:
         WIDE: the interval is so wide that it says little.
@@ -377,14 +377,14 @@ class WarningCode(StrEnum):
         FAR: the plan's epoch is many times the largest trial.
         NONLINEAR: the cost is not linear in the size.
         POWER_LAW: a power law is extended beyond what was timed.
-        BACKTEST: the other trials do not foresee the largest size.
+        BACKTEST: the other trials do not predict the largest size.
         SCATTER: trials of one size differ by a factor.
         ENERGY: energy was measured for too short a time.
         EVALUATION: evaluations were timed once or not at all.
         CHECKPOINT: checkpoints were timed once or not at all.
-        GAPS: no gap between epochs has been timed, so none is forecast; or no end of one: what comes there is assumed.
+        GAPS: no gap between epochs has been timed, so none is forecast; or no end of an epoch: its time is assumed.
         NAN: a loss was not finite.
-        WORK: the work of a step changes, and no plan says how it goes on; or is planned, and its cost not known yet.
+        WORK: the work of a step changes and no plan says how it goes on; or it is planned, and its cost still unknown.
     """
 
     WIDE = "WIDE"
@@ -408,7 +408,7 @@ class WarningCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ForecastWarning:
-    """Something that makes a forecast worse, and what would help."""
+    """A problem that makes a forecast worse, and what would help."""
 
     name: WarningCode
     message: str
@@ -421,13 +421,13 @@ class ForecastWarning:
 
 @dataclass(frozen=True, slots=True)
 class PhaseForecast:
-    """The part of a forecast that falls to one phase.
+    """The part of a forecast that belongs to one phase.
 
     Attributes:
-        phase: of the plan.
-        duration_s: time of its steps or epochs, done and to come, without evaluations and checkpoints.
-        eval_s: one evaluation in it; None where the plan has none, or their length is not known.
-        n_evaluations: that the plan has in it.
+        phase: the phase of the plan.
+        duration_s: the time of its steps or epochs, past and future, without evaluations and checkpoints.
+        eval_s: the time of one evaluation in it; None if the plan has none, or if their length is unknown.
+        n_evaluations: the number of evaluations planned in it.
     """
 
     phase: Phase
@@ -438,13 +438,13 @@ class PhaseForecast:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The place of a run in its training when a forecast of it was made.
+    """How far a run was when a forecast of it was made.
 
     Attributes:
-        total_units: epochs, or optimizer steps, of the whole.
-        done_units: of them, done.
-        done_s: time since the start when they were.
-        is_in_steps: the units are optimizer steps, not epochs.
+        total_units: the epochs, or optimizer steps, of the whole training.
+        done_units: those that were done.
+        done_s: the time since the start at that point.
+        is_in_steps: True if the units are optimizer steps instead of epochs.
     """
 
     total_units: float
@@ -458,13 +458,13 @@ class TimeFit:
     """The prospect of a training under a time limit.
 
     Attributes:
-        limit_s: from its start.
-        probability: that the whole fits; 0 is certain where ``is_over``, and an assumption of the tails else.
-        is_over: the limit has passed.
-        longest: the most units, from the first one on, that fit with 95%; None where that is not known, or where a
-            running training fits as a whole.
+        limit_s: the limit, from its start.
+        probability: the probability that the whole training fits; exactly 0 if ``is_over``.
+        is_over: True if the limit has passed.
+        longest: the largest number of units, from the first one on, that fits with 95% probability; None if unknown, or
+            if a running training fits as a whole.
         unit: ``epoch``, ``step`` or ``sample``.
-        done: units that are done.
+        done: the units that are done.
     """
 
     limit_s: float
@@ -481,25 +481,25 @@ class Forecast:
 
     Attributes:
         duration_s: wall time of the whole training.
-        energy_kwh: its energy; None where no trial measured any.
-        emissions_kgco2e: None without an energy or a carbon intensity; the intensity's own error is in it where known.
-        cost_usd: None without a price; of the machine's time where that has a price, else of electricity.
-        one_off_s: what is paid once: compilation, caches, the first epochs' excess.
-        per_epoch_s: what each epoch costs besides its batches; None where the method or a single size cannot tell.
-        per_batch_s: what each batch costs (per token where the fit goes by tokens); None where no batches were counted.
-        warnings: what makes this forecast worse, by name.
-        backtest_error: the largest size forecast from the others, relative; None with too few sizes.
+        energy_kwh: its energy; None if no trial measured any.
+        emissions_kgco2e: None without an energy or a carbon intensity; includes the intensity's own error if known.
+        cost_usd: None without a price; the cost of the machine's time if it has a price, else of electricity.
+        one_off_s: the time spent once: compilation, caches, the excess of the first epochs.
+        per_epoch_s: the time of an epoch beside its batches; None if the method or a single size cannot tell.
+        per_batch_s: the time of a batch (of a token if the fit is in tokens); None if no batches were counted.
+        warnings: the problems that make this forecast worse, by name.
+        backtest_error: the relative error of the largest size forecast from the others; None with too few sizes.
         method: how it was made; ``live`` from the run itself.
-        degrees_of_freedom: trials less fitted parameters; of a live forecast, epochs (or blocks of steps) less one.
-        plan: what was forecast; None where only the number of epochs or steps is known.
-        duration_p99_s: the time that is exceeded with a probability of 1%: what to ask a batch system for.
-        between_s: all evaluations and checkpoints together, part of the duration; None where the plan has none, or none
+        degrees_of_freedom: trials minus fitted parameters; for a live forecast, epochs (or blocks of steps) minus one.
+        plan: the plan that was forecast; None if only the number of epochs or steps is known.
+        duration_p99_s: the time that is exceeded with a probability of 1%; request it from a batch system.
+        between_s: all evaluations and checkpoints together, part of the duration; None if the plan has none, or none
             was timed.
-        phases: the part of each phase of the plan; empty where it has none.
-        position: of the run that it was made from; None before one.
+        phases: the part of each phase of the plan; empty if it has none.
+        position: the position of the run that it was made from; None before a run.
         expected_stop: where early stopping is expected to end it; the quantities are mixtures over these epochs. None
-            where no rule may end it.
-        without_stop: the forecast of all epochs, where a rule may end it before; None else.
+            if no rule may end it.
+        without_stop: the forecast of all epochs, if a rule may end it earlier; else None.
     """
 
     duration_s: Estimate
@@ -523,14 +523,14 @@ class Forecast:
 
     @property
     def is_reliable(self) -> bool:
-        """True where none of the warnings is serious."""
+        """True if none of the warnings is serious."""
         return not any(w.is_serious for w in self.warnings)
 
     def seconds_per_unit(self, total_units: float) -> float:
-        """Return the mean time of an epoch, or step, without what is between them.
+        """Return the mean time of an epoch, or step, without what lies between them.
 
         Args:
-            total_units: of the training, where neither a plan nor a run has them.
+            total_units: the units of the training, if neither a plan nor a run has them.
         """
         if self.without_stop is not None:
             return self.without_stop.seconds_per_unit(total_units)
@@ -548,14 +548,14 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A stretch of a running training between two boundaries.
+    """A part of a running training between two boundaries.
 
     Attributes:
-        units: epochs, or optimizer steps, done in it; less than one of an epoch that began before the run resumed.
-        active_s: time inside them, without pauses.
-        paused_s: time of evaluations and checkpoints in the middle of them.
-        between_s: time of the gap that followed; None while that gap is still open.
-        is_cold: known to be slower than what follows, as an epoch beside which we were still loading.
+        units: the epochs, or optimizer steps, done in it; below one for an epoch that began before the run resumed.
+        active_s: the time of these, without pauses.
+        paused_s: the time of evaluations and checkpoints within them.
+        between_s: the time of the gap that followed; None while that gap is still open.
+        is_cold: True if known to be slower than what follows, such as an epoch during which we were still importing.
     """
 
     units: float
@@ -566,7 +566,7 @@ class Block:
 
     @property
     def gap_units(self) -> float:
-        """The units that its gaps belong to: a part of an epoch is followed by the gap of a whole one."""
+        """The units that its gaps belong to: the gap after a part of an epoch is that of a whole one."""
         return max(1.0, self.units)
 
 
@@ -575,19 +575,20 @@ class Progress:
     """The progress of a running training.
 
     Attributes:
-        total_units: epochs, or steps, of the whole training.
-        done_units: of them, done; those of the blocks, and what lies before: the first step, which is start-up, and of
-            an epoch in which the run resumed what was done of it before.
-        blocks: of what is done, in order.
-        startup_s: time before the first epoch, or to the end of the first step.
-        elapsed_s: from the start to where the last block, or the gap behind it, ended.
-        metered: duration in s and mean power in W of each stretch that was metered, PUE included.
-        used_kwh: energy so far, the unmetered part estimated, PUE included; None where nothing was metered.
-        gpu_count: GPUs that the price of the machine is paid for.
-        phases: of the plan, in the same units; empty where it has none.
-        is_in_steps: the units are optimizer steps, not epochs.
-        is_of_first_epoch: the blocks are parts of the first epoch, which may be cold as a whole; no other has ended.
-        stop: where early stopping is expected to end it, in the same epochs; None where no rule may.
+        total_units: the epochs, or steps, of the whole training.
+        done_units: those that are done: the units of the blocks and those before them, which are the first step (it
+            counts as start-up) and, for a resumed run, what was done of its epoch before.
+        blocks: the blocks that are done, in order.
+        startup_s: the time before the first epoch, or to the end of the first step.
+        elapsed_s: the time from the start to the end of the last block, or of the gap behind it.
+        metered: duration in s and mean power in W of each part that was metered, PUE included.
+        used_kwh: the energy so far, the unmetered part estimated, PUE included; None if nothing was metered.
+        gpu_count: the GPUs that the price of the machine is paid for.
+        phases: the phases of the plan, in the same units; empty if it has none.
+        is_in_steps: True if the units are optimizer steps instead of epochs.
+        is_of_first_epoch: True if the blocks are parts of the first epoch, which may be cold as a whole, and no other
+            epoch has ended.
+        stop: where early stopping is expected to end it, in the same epochs; None if no rule may.
     """
 
     total_units: float
@@ -605,10 +606,10 @@ class Progress:
 
     @property
     def has_unseen_ends(self) -> bool:
-        """True for steps of an epoch, where nothing that comes at the end of one, as a validation, was seen yet."""
+        """True for steps of an epoch if no end of an epoch, such as a validation, was seen yet."""
         return self.is_of_first_epoch and all(block.between_s is None for block in self.blocks)
 
     @property
     def warm_blocks(self) -> tuple[Block, ...]:
-        """The blocks by which the rest is judged: those that are not known to be cold."""
+        """The blocks that predict the rest: those that are not known to be cold."""
         return tuple(block for block in self.blocks if not block.is_cold)

@@ -1,4 +1,4 @@
-"""``Plan``: the planned work of a run; ``Phase``: a stretch of it whose steps do the same work."""
+"""``Plan``: the planned work of a run; ``Phase``: a part of it whose steps all do the same work."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ _FIELDS = {"tokens": "tokens_per_step", "samples": "samples_per_step", "work": "
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of a training in which all steps do the same work.
+    """A part of a training in which all steps do the same work.
 
-    A training is a sequence of them: ``Tracker(phases=[Phase(steps=505, tokens_per_step=131_072), …])``. What a step
-    costs is taken to grow with its work in a straight line, from a part that does not grow. A phase without work has
-    a cost of its own, which is not known before it is seen.
+    A training is a sequence of phases: ``Tracker(phases=[Phase(steps=505, tokens_per_step=131_072), …])``. The cost of
+    a step is assumed to be linear in its work, with a constant part. A phase without work has a cost of its own,
+    unknown until it is seen.
 
     Attributes:
-        steps: optimizer steps of the phase, or
-        epochs: its epochs; one of the two.
-        tokens_per_step: work of a step, of all ranks or of one, as long as it is the same in all phases; or
-        samples_per_step: likewise, such as the batch size; or
-        work_per_step: likewise, in any other measure, such as the pixels of an image. In a phase of epochs, tokens and
-            samples say into how few steps the same data are divided, and ``work_per_step`` how much each of the same
-            number of steps does; or
-        data_share: of the data, in 0..1, that an epoch goes through, in batches of the same size, as a curriculum does:
-            an epoch has so many of the steps of a whole one.
-        eval_every: an evaluation after every so many steps, or epochs, of the run; in epochs 1 where only the next two
-            are given.
+        steps: the optimizer steps of the phase; give either these or ``epochs``.
+        epochs: the epochs of the phase.
+        tokens_per_step: the work of a step in tokens, of all ranks or of one, but the same in all phases.
+        samples_per_step: the work of a step in samples, such as the batch size.
+        work_per_step: the work of a step in any other measure, such as the pixels of an image. In a phase of epochs,
+            tokens and samples determine into how few steps the same data are divided, and ``work_per_step`` how much
+            each of the same number of steps does.
+        data_share: the share of the data, in 0..1, that an epoch uses, in batches of the same size, as in a curriculum:
+            an epoch has that share of the steps of a whole one.
+        eval_every: an evaluation after every so many steps, or epochs, of the run; in epochs 1 if only the next two are
+            given.
         eval_from: the first evaluation is after so many steps, or epochs, since the run began; then every
             ``eval_every`` from there.
-        eval_s: what one evaluation takes; None where that is not known yet.
+        eval_s: the time of one evaluation; None if unknown.
         save_every: a checkpoint after every so many steps, or epochs, of the run.
-        name: of the phase, for people.
+        name: the name of the phase, for people.
 
     Raises:
-        UsageError: where the phase is incomplete, contradicts itself or cannot be meant.
+        UsageError: if the phase is incomplete, contradicts itself or is impossible.
     """
 
     steps: int | None = None
@@ -99,12 +99,12 @@ class Phase:
 
     @property
     def measure(self) -> str | None:
-        """The name of the field that holds its work; None where that is not known."""
+        """The name of the field with its work; None if unknown."""
         return next((name for name in _WORKS if getattr(self, name) is not None), None)
 
     @property
     def work(self) -> float | None:
-        """The work of a step; None where that is not known."""
+        """The work of a step; None if unknown."""
         if self.measure is None:
             return None
         return float(getattr(self, self.measure))
@@ -113,9 +113,10 @@ class Phase:
     def constant_and_growing(self) -> tuple[float, float] | None:
         """The multiples of the constant cost and of the growing cost that a unit pays; None without work.
 
-        A step pays once, and by its work. An epoch of larger steps over the same data has fewer of them: it pays by
-        the number of its steps, and the same for its data. An epoch of as many steps that each do more is as a step,
-        and one over a share of the data too: what does not grow is paid once an epoch.
+        A step pays the constant cost once, and the growing cost by its work. An epoch of larger steps over the same
+        data has fewer of them: it pays the constant cost by the number of its steps, and the growing cost once for its
+        data. An epoch of equally many steps that each do more is as a step, and so is an epoch over a share of the
+        data.
         """
         work = self.work
         if work is None:
@@ -124,13 +125,13 @@ class Phase:
         return (1.0 / work, 1.0) if is_same_data else (1.0, work)
 
     def of_length(self, length: int) -> Phase:
-        """Return the same phase, with so many steps or epochs."""
+        """Return the phase with another number of steps or epochs."""
         if self.steps is not None:
             return replace(self, steps=length)
         return replace(self, epochs=length)
 
     def __str__(self) -> str:
-        """Return it as a config file has it: ``505x131072``, ``30epochs,eval_every=5``."""
+        """Return the phase as a config file has it: ``505x131072``, ``30epochs,eval_every=5``."""
         from urllib.parse import quote
 
         text = f"{self.length}{'epochs' if self.steps is None else ''}"
@@ -145,10 +146,10 @@ class Phase:
 
     @classmethod
     def from_text(cls, text: str) -> Phase:
-        """Return the phase that a text such as ``505x131072`` stands for; the work is in tokens unless it says so.
+        """Return the phase of a text such as ``505x131072``; the work is in tokens unless the text says otherwise.
 
         Raises:
-            UsageError: where it stands for none.
+            UsageError: if the text is not a phase.
         """
         from urllib.parse import unquote
 
@@ -194,10 +195,10 @@ def _positive(name: str, value: object) -> float:
 
 
 def phases_from(given: object) -> tuple[Phase, ...]:
-    """Return the phases of a training from what a user gives: phases, texts of them, or mappings of their fields.
+    """Return the phases of a training from the user's phases, texts of them, or mappings of their fields.
 
     Raises:
-        UsageError: where they are none, or do not make one plan.
+        UsageError: if they are not phases, or do not form one plan.
     """
     if given is None:
         return ()
@@ -262,7 +263,7 @@ def spans(phases: Sequence[Phase]) -> list[tuple[int, int]]:
 
 
 def phase_at(phases: Sequence[Phase], done: float) -> int:
-    """Return the index of the phase that the run is in once so many units are done; behind the end, of the last."""
+    """Return the index of the phase after so many units; beyond the end, that of the last."""
     return next((i for i, (_, end) in enumerate(spans(phases)) if done < end), len(phases) - 1)
 
 
@@ -270,9 +271,9 @@ def pauses_between(phases: Sequence[Phase], begin: float, end: float, kind: str)
     """Count the planned evaluations or checkpoints that follow the units after ``begin`` until ``end``.
 
     Args:
-        phases: of the run.
-        begin: units that were done before.
-        end: units that are done then.
+        phases: the phases of the run.
+        begin: the units that were done before.
+        end: the units that are done then.
         kind: ``eval`` or ``save``.
     """
     each = zip(spans(phases), phases, strict=True)
@@ -319,7 +320,7 @@ def length_by_phases(phases: Sequence[Phase], epochs: int | None, steps: int | N
 
 
 def phases_until(phases: Sequence[Phase], end: int) -> tuple[Phase, ...]:
-    """Return the phases of a run that ends after so many units, as where early stopping ends it."""
+    """Return the phases of a run that ends after so many units, such as by early stopping."""
     cut = zip(spans(phases), phases, strict=True)
     return tuple(_until(phase.of_length(min(b, end) - a), min(b, end)) for (a, b), phase in cut if a < end)
 
@@ -332,7 +333,7 @@ def _until(phase: Phase, end: int) -> Phase:
 
 
 def phases_after(phases: Sequence[Phase], done: int) -> tuple[Phase, ...]:
-    """Return what is left of the phases for a run that resumes after so many units.
+    """Return the remaining phases for a run that resumes after so many units.
 
     Evaluations come where they would have; checkpoints are counted from the start of the new run.
     """
@@ -352,19 +353,19 @@ def phases_after(phases: Sequence[Phase], done: int) -> tuple[Phase, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The planned work of a run, as far as it is known; with phases it follows from them.
+    """The planned work of a run, as far as it is known; phases determine it.
 
     Attributes:
-        epochs: that the run does; what was done before it is not in them.
-        total_steps: optimizer steps that it does, likewise.
-        phases: of these.
-        first_epoch: epochs that were done before, by a run that this one resumes.
-        first_step: optimizer steps that were done before.
-        steps_of_epoch: of a whole epoch, where who drives the training knows them, and no ``total_steps`` are planned.
-        is_in_epochs: progress and forecasts count epochs; else they count steps, where so many are planned.
+        epochs: the epochs that this run does, without those done before it.
+        total_steps: the optimizer steps that this run does, likewise.
+        phases: the phases of these.
+        first_epoch: the epochs that were done before, by a run that this one resumes.
+        first_step: the optimizer steps that were done before.
+        steps_of_epoch: the steps of a whole epoch, if the caller knows them and no ``total_steps`` are planned.
+        is_in_epochs: True if progress and forecasts count epochs; False if they count planned steps.
 
     Raises:
-        UsageError: where a number cannot be one, or is not the length of the phases.
+        UsageError: if a number is invalid, or is not the length of the phases.
     """
 
     epochs: int | None = None
@@ -391,19 +392,19 @@ class Plan:
 
     @property
     def length(self) -> int | None:
-        """The epochs or steps that the run does; None where neither is known."""
+        """The epochs or steps that the run does; None if neither is known."""
         if self.is_in_epochs:
             return self.epochs
         return self.total_steps
 
     @property
     def is_resumed(self) -> bool:
-        """True where a part of the training was done before."""
+        """True if a part of the training was done before."""
         return self.first_epoch > 0 or self.first_step > 0
 
     @property
     def steps_per_epoch(self) -> float | None:
-        """The steps of a whole epoch; None where that is not known, or phases may change it."""
+        """The steps of a whole epoch; None if unknown, or if phases may change them."""
         if not self.epochs or any(phase.work for phase in self.phases):
             return None
         if not self.total_steps:
@@ -411,16 +412,16 @@ class Plan:
         return (self.first_step + self.total_steps) / (self.first_epoch + self.epochs)
 
     def rest_from(self, first_epoch: int | None, first_step: int | None) -> Plan:
-        """Return what is left of this plan for a run that resumes; with nothing left its length is not known.
+        """Return the remainder of this plan for a run that resumes; if nothing remains, its length is unknown.
 
-        Where the plan has both epochs and steps, the one follows from the other, all epochs having as many steps.
+        If the plan has both epochs and steps, one follows from the other, since all epochs have equally many steps.
 
         Args:
-            first_epoch: epochs that are done, as in ``range(first_epoch, epochs)``; None where it was not given.
-            first_step: optimizer steps that are done; None where it was not given.
+            first_epoch: the epochs that are done, as in ``range(first_epoch, epochs)``; None if not given.
+            first_step: the optimizer steps that are done; None if not given.
 
         Raises:
-            UsageError: where they are not in this plan, or say nothing of it.
+            UsageError: if they are beyond this plan, or the plan cannot place them.
         """
         done_epochs = whole_number("first_epoch", first_epoch or 0, 0)
         done_steps = whole_number("first_step", first_step or 0, 0)

@@ -1,4 +1,4 @@
-"""The one rule of what energy and time cost in CO2e and in money, and how far a carbon intensity stays what it was."""
+"""What energy and time cost in CO2e and money, and how long a carbon intensity stays what it was."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _PERSISTENCE_TIME_H = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The factors of energy and time, each without an error of its own; None where it is not known.
+    """The factors of energy and time, each exact; None if unknown.
 
-    They multiply a plain number, or point and ends of an ``Estimate``. Energies are given with the PUE included.
+    They multiply a plain number, or the point and ends of an ``Estimate``. Energies include the PUE.
 
     Attributes:
         carbon_intensity: in gCO2e/kWh.
         electricity_price: in USD/kWh.
-        price_usd_per_gpu_hour: of the machine, electricity included.
+        price_usd_per_gpu_hour: the price of the machine, electricity included.
     """
 
     carbon_intensity: float | None = None
@@ -36,7 +36,7 @@ class Rates:
     price_usd_per_gpu_hour: float | None = None
 
     def emissions(self, energy_kwh: Amount | None) -> Amount | None:
-        """Return energy × carbon intensity, in kgCO2e; None where either is not known."""
+        """Return energy × carbon intensity, in kgCO2e; None if either is unknown."""
         intensity = self.carbon_intensity
         if energy_kwh is None or intensity is None:
             return None
@@ -47,15 +47,15 @@ class Rates:
     def cost(
         self, duration_s: Amount | None, energy_kwh: Amount | None, gpu_count: int = 1
     ) -> tuple[Amount | None, str]:
-        """Return the price of the machine's time where one is set, else that of its electricity; never both.
+        """Return the price of the machine's time if one is set, else that of its electricity; never both.
 
         Args:
             duration_s: wall time.
             energy_kwh: energy, PUE included.
-            gpu_count: GPUs that the machine's price is paid for; a machine without one costs its electricity.
+            gpu_count: the GPUs that the machine's price is paid for; a machine without one costs its electricity.
 
         Returns:
-            The cost in USD and its basis, ``machine`` or ``electricity``; None and an empty text where it is not known.
+            The cost in USD and its basis, ``machine`` or ``electricity``; None and an empty text if it is unknown.
         """
         per_gpu_hour = self.price_usd_per_gpu_hour
         per_kwh = self.electricity_price
@@ -72,7 +72,7 @@ class Rates:
         return per_kwh * energy_kwh, "electricity"
 
     def priced(self, forecast: Forecast, gpu_count: int = 1) -> Forecast:
-        """Return the forecast with its CO2e and cost, from its energy and its time, and so that of all epochs."""
+        """Return the forecast with its CO2e and cost, from its energy and time; also that of all epochs."""
         cost, _ = self.cost(forecast.duration_s, forecast.energy_kwh, gpu_count)
         if forecast.without_stop is None:
             whole = None
@@ -84,7 +84,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class RunFactors:
-    """The factors that rows are multiplied with, and the names of a run; everything that is not in the rows."""
+    """The factors that rows are multiplied with, and the names of a run: everything that rows do not hold."""
 
     run_id: str
     project: str
@@ -97,10 +97,10 @@ class RunFactors:
     node_overhead: float | None = None
 
     def node_factor(self, metered: Energy) -> float:
-        """Return the energy of whole nodes, in that of their metered components: 1 where nothing is assumed.
+        """Return the energy of whole nodes divided by that of their metered components; 1 if nothing is assumed.
 
-        ``node_overhead`` times the GPUs' energy is taken to be all that the nodes draw, so that CPU and memory, where
-        they are metered or modelled, are within it and not counted twice; where they alone come to more, they stand.
+        ``node_overhead`` times the GPUs' energy stands for all that the nodes draw, so CPU and memory, metered or
+        modelled, are within it and not counted twice; if the components alone come to more, they count.
         """
         gpu_kwh = metered.gpu_kwh
         metered_kwh = metered.total_kwh
@@ -110,7 +110,7 @@ class RunFactors:
 
     @property
     def rates(self) -> Rates:
-        """The factors of energy, PUE included, and of time; a carbon intensity that a log lacks (NaN) is not known."""
+        """The factors of energy, PUE included, and of time; a missing carbon intensity (NaN) is unknown."""
         intensity = self.carbon_intensity.value
         price = self.electricity_price
         return Rates(
@@ -121,12 +121,12 @@ class RunFactors:
 
 
 class MeanRates:
-    """The rates that rows were counted with, as one: energy times it is the sum over rows of energy times the row's.
+    """The mean rates of rows: energy times them is the sum of each row's energy times its rate.
 
     CO2e is energy × the intensity of its time; what was not metered counts at the mean of what was.
 
     Args:
-        base: of the run, for rows without one of their own. A price that it lacks is never counted.
+        base: the rates of the run, for rows without their own. A price that it lacks is never counted.
     """
 
     def __init__(self, base: Rates) -> None:
@@ -143,7 +143,7 @@ class MeanRates:
 
     @property
     def own(self) -> Mapping[str, float | None]:
-        """The means of the rates that any row has of its own, by name."""
+        """The mean rates that any row has of its own, by name."""
         found = {}
         if self._carbon_intensity.is_own:
             found["carbon_intensity"] = self._carbon_intensity.mean
@@ -153,7 +153,7 @@ class MeanRates:
 
     @property
     def rates(self) -> Rates:
-        """The rates; exactly those of the run where no row has its own."""
+        """The rates; exactly those of the run if no row has its own."""
         return self.counted_with(self._base)
 
     def counted_with(self, rates: Rates) -> Rates:
@@ -165,13 +165,13 @@ class MeanRates:
 
 
 class _MeanRate:
-    """The mean of a rate over rows: by energy, or by time where none has any; None where that of a row is not known.
+    """The mean of a rate over rows, by energy, or by time if none has energy; None if a row's rate is unknown.
 
     Args:
-        base: of the rows without one of their own.
+        base: the rate of rows without their own.
 
     Attributes:
-        is_own: any row has one of its own.
+        is_own: True if any row has a rate of its own.
     """
 
     def __init__(self, base: float | None) -> None:
@@ -201,7 +201,7 @@ class _MeanRate:
 
 
 def persistence_error(duration_s: float) -> float:
-    """Return what the error of a forecast by persistence is within, in 95% of runs so long.
+    """Return the 95% error of a forecast by persistence over so much time.
 
     It is the logarithm of (mean intensity of the rest / mean so far).
     """
@@ -209,7 +209,7 @@ def persistence_error(duration_s: float) -> float:
 
 
 def with_persistence_error(emissions: Estimate, elapsed_s: float, rest_s: float) -> Estimate:
-    """Return the CO2e of a run with an interval that has what the intensity of the rest may be, in that so far.
+    """Return the CO2e of a run with an interval that includes how the intensity of the rest may differ.
 
     Energy and intensity err independently of each other.
     """

@@ -204,12 +204,7 @@ class Counts:
     tokens: Annotated[int | None, "tokens of this rank, as counted by `step(n_tokens=…)`"] = None
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            _add_counts(self.steps, other.steps),
-            _add_counts(self.batches, other.batches),
-            _add_counts(self.samples, other.samples),
-            _add_counts(self.tokens, other.tokens),
-        )
+        return Counts(*(_add_counts(getattr(self, name), getattr(other, name)) for name in Counts.__slots__))
 
 
 def _add_counts(a: int | None, b: int | None) -> int | None:
@@ -255,7 +250,7 @@ class Row:
     carbon_intensity_gco2e_per_kwh: Annotated[
         float | None,
         "that was in force, the last known when the row ends; the row's energies count with it",
-        0.0,
+        "",
         RATES,
     ] = None
     carbon_intensity_source: Annotated[
@@ -263,11 +258,11 @@ class Row:
         "who gave it, measured, estimated or forecast, direct or lifecycle, how old it was when it was asked for, and "
         "why it stands in for what was asked for: `neso measured direct, 12 min old`, "
         "`table lifecycle (fallback: neso: it did not answer)`, `mock`; several with `;` between them",
-        0.0,
+        "",
         RATES,
     ] = ""
     electricity_price_usd_per_kwh: Annotated[
-        float | None, "of a tariff, mean over the same time; empty where the tariff does not say", -math.inf, RATES
+        float | None, "of a tariff, mean over the same time; empty where the tariff does not say", "finite", RATES
     ] = None
 
 
@@ -364,9 +359,9 @@ class MetricSummary:
     """The values of one metric that a training logged."""
 
     name: Annotated[str, "of the metric"]
-    last: Annotated[float, "the last value; NaN or infinite where it was", math.nan]
-    lowest: Annotated[float | None, "of the finite values; None where there was none", -math.inf]
-    highest: Annotated[float | None, "likewise", -math.inf]
+    last: Annotated[float, "the last value; NaN or infinite where it was", "any"]
+    lowest: Annotated[float | None, "of the finite values; None where there was none", "finite"]
+    highest: Annotated[float | None, "likewise", "finite"]
     n_values: Annotated[int, "values that were logged"]
     higher_is_better: Annotated[bool | None, "larger values are better, or smaller ones; None where that is not known"]
 
@@ -413,7 +408,7 @@ class RunSummary:
     run_id: Annotated[str, "the directory's name"]
     project: Annotated[str, "as given"]
     status: Annotated[str, "how the run ended, see below"]
-    exit_code: Annotated[int | None, "of the process, where it is known; negative: the number of a signal", -math.inf]
+    exit_code: Annotated[int | None, "of the process, where it is known; negative: the number of a signal", "finite"]
     started_at: Annotated[str, "UTC, ISO 8601"]
     ended_at: Annotated[str, "UTC, ISO 8601"]
     epochs_done: Annotated[int, "epochs that ran to their end"]
@@ -429,13 +424,13 @@ class RunSummary:
     unmetered_estimate_kwh: Annotated[
         float | None, "estimate for the time that was not metered, at the mean power of the time that was"
     ]
-    pue: Annotated[float, "power usage effectiveness", 1.0]
+    pue: Annotated[float, "power usage effectiveness", "from 1"]
     energy_kwh: Annotated[float | None, "(metered energy + estimate + assumed) × PUE"]
     carbon_intensity_gco2e_per_kwh: Annotated[
         float, "as in `run.csv`, with its source there; where rows have their own, the mean over the energy"
     ]
     emissions_kgco2e: Annotated[float | None, "energy × carbon intensity"]
-    cost_usd: Annotated[float | None, "see `cost_basis`; at prices of an exchange it may be negative", -math.inf]
+    cost_usd: Annotated[float | None, "see `cost_basis`; at prices of an exchange it may be negative", "finite"]
     cost_basis: Annotated[
         str, "`machine`: price per GPU-hour × GPUs × time; `electricity`: price × energy; empty: no price known"
     ]

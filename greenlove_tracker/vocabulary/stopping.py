@@ -6,13 +6,12 @@ It uses plain floats, since importing the package must not import NumPy.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from itertools import accumulate
 from urllib.parse import quote, unquote
 
 from greenlove_tracker.vocabulary.errors import UsageError, whole_number
+from greenlove_tracker.vocabulary.metrics import number_of
 
 _CLOSE = 1e-9  # that probabilities may be off by, as sums of floats are
 
@@ -46,8 +45,8 @@ class StoppingRule:
             raise UsageError(f"{{argument}} must be the name of a metric, not {self.metric!r}", argument="metric")
         for name in ("patience", "every"):
             object.__setattr__(self, name, whole_number(name, getattr(self, name)))
-        is_number = isinstance(self.min_delta, int | float) and not isinstance(self.min_delta, bool)
-        if not is_number or not 0 <= self.min_delta < math.inf:
+        min_delta = number_of(self.min_delta)
+        if min_delta is None or not 0 <= min_delta < math.inf:
             message = f"{{argument}} must be 0 or more, in the unit of the metric, not {self.min_delta!r}"
             raise UsageError(message, argument="min_delta")
         if not isinstance(self.higher_is_better, bool):
@@ -68,39 +67,22 @@ class StoppingRule:
 
     def first_stop(self, values: Iterable[float]) -> int | None:
         """Return the number of values after which the training ends; None if it goes on."""
-        state = StoppingState(self)
-        return next((number for number, value in enumerate(values, 1) if state.add(value)), None)
+        reference: float | None = None  # the last value that counted as an improvement
+        n_without = 0  # values since
+        for number, value in enumerate(values, 1):
+            if math.isfinite(value) and (reference is None or self.gain(value, reference) > self.min_delta):
+                reference = value
+                n_without = 0
+            else:
+                n_without += 1
+            if n_without >= self.patience:
+                return number
+        return None
 
     def __str__(self) -> str:
         """Write the rule without its defaults: ``val_loss, patience 5, min_delta 0.01``."""
-        own = {"patience": self.patience}
-        own |= {f.name: value for f in fields(self)[2:] if (value := getattr(self, f.name)) != f.default}
-        return ", ".join((self.metric, *(f"{name} {value}" for name, value in own.items())))
-
-
-class StoppingState:
-    """The state of a stopping rule while it takes one value after another.
-
-    Args:
-        rule: the rule.
-    """
-
-    __slots__ = ("_n_without", "_reference", "_rule")
-
-    def __init__(self, rule: StoppingRule) -> None:
-        self._rule = rule
-        self._n_without = 0  # values since the last improvement
-        self._reference: float | None = None  # the last value that counted as an improvement
-
-    def add(self, value: float) -> bool:
-        """Take the next value; return True if the training ends with it."""
-        rule = self._rule
-        if math.isfinite(value) and (self._reference is None or rule.gain(value, self._reference) > rule.min_delta):
-            self._reference = value
-            self._n_without = 0
-            return False
-        self._n_without += 1
-        return self._n_without >= rule.patience
+        own = [f", {f.name} {getattr(self, f.name)}" for f in fields(self)[2:] if getattr(self, f.name) != f.default]
+        return f"{self.metric}, patience {self.patience}{''.join(own)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +104,12 @@ class ExpectedStop:
 
     def quantile(self, probability: float) -> int:
         """Return the number of epochs that is not exceeded with this probability."""
-        ends = [(epochs, share) for epochs, share in self.probabilities if share]
-        reached = list(accumulate(share for _, share in ends))
-        return ends[min(bisect_left(reached, probability - _CLOSE), len(ends) - 1)][0]
-
-    @property
-    def mean(self) -> float:
-        """The mean number of epochs."""
-        return math.fsum(epochs * share for epochs, share in self.probabilities)
+        reached = 0.0
+        for epochs, share in self.probabilities:
+            reached += share
+            if share and reached >= probability - _CLOSE:
+                return epochs
+        return self.most_epochs
 
     @property
     def text(self) -> str:
@@ -146,16 +126,13 @@ class ExpectedStop:
         """
         try:
             *shares, none, most, basis = text.split()
-            pairs = [(int(epochs), float(share)) for epochs, share in (part.split(":") for part in shares)]
-            total = math.fsum(share for _, share in pairs)
-            found = tuple((epochs, share / total) for epochs, share in sorted(pairs))
-            probability = float(none.removeprefix("none="))
+            found = tuple((int(epochs), float(share)) for epochs, _, share in (one.partition(":") for one in shares))
+            if not abs(math.fsum(share for _, share in found) - 1) <= _CLOSE:  # NaN neither
+                raise ValueError("its probabilities do not add up to 1")
             most_epochs = int(most.removeprefix("most="))
-        except (ValueError, ZeroDivisionError) as error:
+            return cls(found, most_epochs, float(none.removeprefix("none=")), unquote(basis.removeprefix("basis=")))
+        except ValueError as error:
             raise UsageError(f"run.csv is damaged: {text[:60]!r} is no expected stop") from error
-        if not all(0 <= share <= 1 for share in (probability, *(share for _, share in found))):
-            raise UsageError(f"run.csv is damaged: {text[:60]!r} is no expected stop")
-        return cls(found, most_epochs, probability, unquote(basis.removeprefix("basis=")))
 
 
 def unknown_stop(rule: StoppingRule, most_epochs: int) -> ExpectedStop:

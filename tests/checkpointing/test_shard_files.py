@@ -61,9 +61,9 @@ def said_to_be_sharded(directory: Path, shards: Path) -> None:
 
 def shards_of(model: nn.Module, place: Path, *, groups: Any = ()) -> Path:
     state = {"models": {f"model.{name}": value for name, value in model.state_dict().items()}}
-    dcp.save(
-        {**state, "optimizers": {"param_groups": groups}}, storage_writer=dcp.FileSystemWriter(place), no_dist=True
-    )
+    state["optimizers"] = {"optimizer": {"state": {}, "param_groups": groups}}
+    index = dcp.save(state, storage_writer=dcp.FileSystemWriter(place), no_dist=True)
+    torch.save(index, place / "shards.pt")
     return place
 
 
@@ -85,12 +85,13 @@ def test_shards_of_a_stranger_run_nothing_and_lead_nowhere(tmp_path: Path, place
     groups = [{"lr": evil if place == "value" else 0.1, "params": ["model.weight", "model.bias"]}]
     shards = shards_of(model, tmp_path / "shards", groups=groups)
     if place == "metadata":
+        torch.save(evil, shards / "shards.pt")
         (shards / ".metadata").write_bytes(pickle.dumps(evil))
     elif place == "path":
-        metadata = pickle.loads((shards / ".metadata").read_bytes())
-        for info in metadata.storage_data.values():
+        index = torch.load(shards / "shards.pt", weights_only=False)
+        for info in index.storage_data.values():
             info.relative_path = f"../{info.relative_path}"
-        (shards / ".metadata").write_bytes(pickle.dumps(metadata))
+        torch.save(index, shards / "shards.pt")
     said_to_be_sharded(tmp_path / "c", shards)
     with pytest.raises(UsageError, match="of a checkpoint"):
         Checkpointer(tmp_path / "c", model=model, optimizer=optimizer, every_s=None)

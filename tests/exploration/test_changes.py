@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import itertools
+import random
 import threading
 import types
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from greenlove_tracker import Estimator  # noqa: E402
-from greenlove_tracker.exploration.snapshot import preserved  # noqa: E402
+from greenlove_tracker.exploration.snapshot import Snapshot  # noqa: E402
 from greenlove_tracker.techniques.compare import compare  # noqa: E402
 from greenlove_tracker.vocabulary.errors import UsageError  # noqa: E402
 
@@ -73,6 +74,21 @@ def count_globally(_: Model) -> None:
     CALLS["n"] += 1
 
 
+def count_inside(_: Model) -> None:
+    def closure() -> None:
+        CALLS["n"] += 1
+
+    closure()
+
+
+def count_in_a_named_class(_: Model) -> None:
+    Counted.n += 1
+
+
+class Counted:
+    n = 0
+
+
 def count_in_the_class(model: Model) -> None:
     type(model).instances += 1
 
@@ -89,7 +105,11 @@ def count_in_the_class(model: Model) -> None:
         (lambda m: hasattr(m.layer, "parametrizations") or nn.utils.parametrizations.weight_norm(m.layer), []),
         (lambda m: setattr(m.locked, "n", m.locked.n + 1), ["model.locked.n"]),
         (lambda m: next(m.ids), ["model.ids"]),
+        (lambda m: m.layer.weight.register_hook(lambda gradient: gradient), []),
+        (lambda m: setattr(m.layer.weight, "data", m.layer.weight.data * 2), []),
         (count_globally, ["model.change.CALLS"]),
+        (count_inside, ["model.change.CALLS"]),
+        (count_in_a_named_class, ["model.change.Counted.n"]),
         (count_in_the_class, ["model.instances"]),
     ],
 )
@@ -97,15 +117,28 @@ def test_what_a_model_changes_is_put_back_or_said(change: Any, said: list[str], 
     model = Model()
     model.change = change
     before = copy.deepcopy(model.annealed), model.layer.weight.clone(), set(vars(model)), set(vars(model.layer))
-    with preserved(model, watched={"model": model}) as left:
+    with Snapshot(model, watched={"model": model}) as snapshot:
         model(torch.ones(1, 2)), model(torch.ones(1, 2))
     annealed, weight, names, names_of_layer = before
     assert (model.annealed.beta, model.annealed.history, model.annealed.array.sum()) == (annealed.beta, [], 0)
     assert model.annealed.counts == {} and model.slotted.n == 0 and model.table.rows[0].tolist() == [0, 1]
     assert set(vars(model)) == names and set(vars(model.layer)) == names_of_layer and type(model.layer) is nn.Linear
     assert torch.equal(model.layer.weight, weight) and not hasattr(model, "late") and not model.layer._forward_hooks
-    assert left == said
+    assert not model.layer.weight._backward_hooks
+    assert snapshot.left_changed == said
     assert [name in caplog.text for name in said] == [True] * len(said) and bool(caplog.text) == bool(said)
+
+
+def test_generators_are_put_back_wherever_they_hang() -> None:
+    generators = np.random.default_rng(1), torch.Generator().manual_seed(1), random.Random(1)
+
+    def step() -> tuple[float, ...]:
+        of_numpy, of_torch, of_python = generators
+        return of_numpy.random(), torch.rand(1, generator=of_torch).item(), of_python.random()
+
+    with Snapshot((), watched={"step": step}) as snapshot:
+        drawn = step()
+    assert step() == drawn and snapshot.left_changed == []
 
 
 class Smoothed:

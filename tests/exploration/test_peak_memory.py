@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from greenlove_tracker.exploration.peak_memory import (  # noqa: E402
-    cuda_peak,
+    started_cuda_peak,
     storage_bytes,
 )
 
@@ -17,8 +17,7 @@ CPU = torch.device("cpu")
 
 
 def test_without_a_gpu_no_peak_is_made_up():
-    with cuda_peak(list, CPU) as peak:
-        assert peak() is None
+    assert started_cuda_peak([], CPU)() is None
 
 
 def test_memory_is_counted_on_one_of_several_gpus():
@@ -37,5 +36,4 @@ def test_what_others_hold_on_the_gpu_is_not_the_trainings(monkeypatch):
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 1540)
     with FakeTensorMode():
         own = [torch.empty(10, device="cuda:0"), torch.empty(200, device="cuda:1")]
-    with cuda_peak(lambda: own, torch.device("cuda", 0)) as peak:
-        assert peak() == 1040
+    assert started_cuda_peak(own, torch.device("cuda", 0))() == 1040

@@ -8,9 +8,9 @@ import random
 import numpy as np
 import pytest
 import torch
+from torch.utils._pytree import tree_flatten
 
 from greenlove_tracker.exploration.random_state import (
-    is_same_state,
     plain_value,
     put_back_random_state_values,
     random_state_values,
@@ -57,6 +57,14 @@ def test_what_is_missing_is_said(monkeypatch) -> None:
 
 def _no_device(states):
     raise RuntimeError("no device 0")
+
+
+def is_same_state(one, other):
+    parts, form = tree_flatten(one)
+    others, other_form = tree_flatten(other)
+    return form == other_form and all(
+        torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(parts, others, strict=True)
+    )
 
 
 GENERATORS = {

@@ -19,7 +19,6 @@ from greenlove_tracker.exploration.snapshot import (  # noqa: E402
     Snapshot,
     find_lr_schedulers,
     find_scalers_and_averages,
-    preserved,
 )
 from greenlove_tracker.vocabulary.errors import UsageError  # noqa: E402
 
@@ -77,7 +76,7 @@ class Training:
         return [part for part in (self.schedule, self.scaler) if part is not None]
 
     def preserved(self):
-        return preserved(self.model, self.optimizer, loaders=self.loader, others=self.others())
+        return Snapshot(self.model, self.optimizer, loaders=self.loader, others=self.others())
 
     def step(self, batch: Any) -> float:
         inputs, targets = batch
@@ -207,7 +206,7 @@ def test_weights_in_a_file_that_cannot_be_written_are_left_alone(tmp_path):
     np.save(tmp_path / "table.npy", np.ones((8, 4), dtype=np.float32))
     table = torch.from_numpy(np.load(tmp_path / "table.npy", mmap_mode="r"))
     model = nn.Sequential(nn.Embedding.from_pretrained(table), nn.Linear(4, 4))
-    with preserved(model), torch.no_grad():
+    with Snapshot(model), torch.no_grad():
         model[1].weight.zero_()
     assert model[0].weight.data_ptr() == table.data_ptr() and model[1].weight.any()
 
@@ -246,7 +245,7 @@ class Odd(nn.Module):
 def test_buffers_that_no_state_dict_holds_and_attributes_are_put_back():
     model = Odd()
     kept = {name: getattr(model, name) for name in ("average", "repeated", "history", "hidden")}
-    with preserved(model):
+    with Snapshot(model):
         model(torch.ones(3)), model(torch.ones(3))
         kept["average"].fill_(5)
     assert all(getattr(model, name) is thing for name, thing in kept.items())
@@ -263,7 +262,7 @@ def test_wrapped_models_are_looked_into():
     for wrap in (nn.DataParallel, torch.compile):
         inner = nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1))
         model, before = wrap(inner), copy.deepcopy(inner.state_dict())
-        with preserved(model):
+        with Snapshot(model):
             model.eval()
             with torch.no_grad():
                 inner[0].weight.add_(1), inner[1].running_mean.add_(1)
@@ -279,7 +278,7 @@ def test_random_states_and_switches_are_put_back():
     random.setstate(state_of_python), np.random.set_state(state_of_numpy), torch.set_rng_state(state_of_torch)
     cudnn, precision = torch.backends.cudnn, torch.get_float32_matmul_precision()
     before = (cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
-    with preserved(model):
+    with Snapshot(model):
         draws(), draws()
         cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = (not flag for flag in before)
         torch.set_float32_matmul_precision("medium")
@@ -364,7 +363,7 @@ def test_what_cannot_be_put_back_is_named_and_all_else_is_put_back():
     before = model.weight.clone()
     others = [(lambda: 0, fail), (lambda: list(cell), lambda saved: cell.__setitem__(slice(None), saved)), (int, fail)]
     named = pytest.raises(RestoreError, match=r"also_restore\[0\].*gone.*also_restore\[2\]")
-    with named, preserved(model, others=others):
+    with named, Snapshot(model, others=others):
         cell.append(2)
         raise KeyboardInterrupt
     with pytest.raises(UsageError, match=r"also_restore\[0\] cannot be saved.*division"):
@@ -389,7 +388,7 @@ def test_several_models_and_optimizers_are_kept():
     models = [nn.Linear(2, 2), nn.Linear(2, 2)]
     optimizers = [torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in models]
     before = copy.deepcopy([m.state_dict() for m in models])
-    with preserved(models, optimizers):
+    with Snapshot(models, optimizers):
         for model, optimizer in zip(models, optimizers, strict=True):
             model(torch.ones(2)).sum().backward()
             optimizer.step()
@@ -404,7 +403,7 @@ def test_schedulers_scalers_and_averages_that_a_step_holds_are_found():
     optimizer, average = torch.optim.SGD(model.parameters(), lr=1.0), torch.optim.swa_utils.AveragedModel(model)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     before = average.module.weight.clone()
-    with preserved(model, optimizer, others=(*find_lr_schedulers(optimizer, ()), *find_scalers_and_averages())):
+    with Snapshot(model, optimizer, others=(*find_lr_schedulers(optimizer), *find_scalers_and_averages())):
         scaler.scale(model(torch.ones(1, 1))).backward()
         scaler.step(optimizer), schedule.step(), average.update_parameters(model)
     assert torch.equal(average.module.weight, before) and average.n_averaged == 0

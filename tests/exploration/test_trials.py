@@ -127,9 +127,8 @@ def test_what_a_stream_loaded_ahead_is_thrown_away_outside_the_clock():
     timed = run_trial(
         StreamSource(Slow(), 1, 100),
         lambda batch: None,
-        TrialRequest(5, 2, 1e9, None, "largest"),
-        perf_s=clock.perf_s,
-        synchronise=lambda: None,
+        TrialRequest(5, 2, 1e9, "trial"),
+        clock.perf_s,
     )
     assert timed.epoch_durations_s == pytest.approx((0.5, 0.5)) and clock.now_s > 2.9
 
@@ -156,9 +155,8 @@ def test_a_loss_is_looked_at_wherever_it_is(loss, is_finite):
     timed = run_trial(
         StreamSource([0] * 9, 1, 9),
         step,
-        TrialRequest(2, 1, 1e9, None, "largest"),
-        perf_s=clock.perf_s,
-        synchronise=lambda: None,
+        TrialRequest(2, 1, 1e9, "trial"),
+        clock.perf_s,
     )
     assert timed.is_finite is is_finite
 

@@ -43,7 +43,7 @@ def dead(run_dir):
 def test_a_run_reads_back(make_run):
     run_dir = make_run(rows=ROWS, fields={"project": "digits"})
     (run,) = read_logs(run_dir.parent).runs
-    assert (run.run_id, run.text("project"), run.text("user", "-")) == (run_dir.name, "digits", "-")
+    assert (run.run_id, run.text("project"), run.text("user")) == (run_dir.name, "digits", "")
     assert [e.epoch for e in run.epochs] == [1, 2, 3] and run.epochs_of(7) == []
     assert run.summary.energy_kwh == pytest.approx(0.003) and run.added_up() == run.summary
     assert (run.carbon_intensity.value, run.electricity_price, run.problems) == (400.0, None, [])

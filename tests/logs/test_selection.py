@@ -171,11 +171,13 @@ def test_adjacent_periods_add_up_to_the_whole(tmp_path_factory, ranks, cuts, is_
     run = _run_of(tmp_path_factory.mktemp("run"), ranks, is_rented=is_rented)
     parts = list(parts_of(run, [-math.inf, *(BEGIN.timestamp() + cut for cut in sorted(set(cuts))), math.inf]))
     whole, summed = Totals([run_row(run)]), Totals([run_row(part, run) for part in parts])
-    by_rates = ("emissions_kgco2e", "cost_usd") if whole.sum("unmetered_estimate_kwh") else ()  # of each part's time
+    by_rates = ("emissions_kgco2e", "cost_usd") if whole.unmetered_estimate_kwh else ()  # of each part's time
     for name in (*SUMS, "cost_usd"):
         # of several ranks the time is that of the slowest in each part, and what was not metered goes by it
         if (len(ranks) == 1 and name not in by_rates) or name in ("cpu_kwh", "gpu_kwh", "ram_kwh", "measured_kwh"):
-            assert (summed.sum(name) or 0.0) == pytest.approx(whole.sum(name) or 0.0, rel=1e-9, abs=1e-9), name
+            assert (getattr(summed, name) or 0.0) == pytest.approx(getattr(whole, name) or 0.0, rel=1e-9, abs=1e-9), (
+                name
+            )
 
 
 def _run_of(path, ranks, *, is_rented):

@@ -169,7 +169,7 @@ def test_a_further_column_is_one_line_of_its_record():
     @dataclass(frozen=True)
     class Sample:
         duration_s: Annotated[float, "of the sample"]
-        temperature_c: Annotated[float | None, "of the hottest GPU", -math.inf] = None
+        temperature_c: Annotated[float | None, "of the hottest GPU", "finite"] = None
 
     table = LogTable(Sample, "samples-{}.csv", last_of_first="duration_s")
     assert table.lines([Sample(1.5, -3.0), Sample(2.0)]) == b"duration_s,temperature_c\n1.5,-3.0\n2.0,\n"

@@ -113,7 +113,7 @@ def test_the_price_of_a_machine_hangs_on_time_alone(tmp_path) -> None:
 def test_time_without_a_meter_and_the_rest_of_a_node_have_errors_of_their_own(tmp_path) -> None:
     rows = [epoch_row(1, 50.0, Energy(gpu_kwh=0.5, gpu_method=Method.COUNTER)), epoch_row(2, 50.0)]
     run = write_run(tmp_path, rows, fields={**GPU, "node_overhead": "1.25"})
-    found = energy_deviations(run, run.values)
+    found = energy_deviations(run)
     assert set(found) == {"gpu counter", "unmetered estimate", "node assumed"}
     assert found["unmetered estimate"] == pytest.approx((0.25, 0.25))
     assert found["node assumed"][1] == pytest.approx(0.63 * run.summary.node_assumed_kwh)

@@ -1,5 +1,4 @@
 import errno
-import math
 import multiprocessing
 import os
 import re
@@ -203,7 +202,7 @@ def test_trackers_of_one_command_do_not_write_over_one_another(run_dir, errors):
 class WarmRow(Row):
     """A row with one column more: one line."""
 
-    gpu_temperature_c: Annotated[float | None, "of the hottest GPU", -math.inf] = None
+    gpu_temperature_c: Annotated[float | None, "of the hottest GPU", "finite"] = None
 
 
 @pytest.mark.parametrize("has_rates", [False, True])

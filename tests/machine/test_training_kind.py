@@ -24,12 +24,10 @@ from greenlove_tracker.vocabulary.workloads import WORKLOADS, Seen  # noqa: E402
 
 @pytest.fixture(autouse=True)
 def switches_as_before():
-    states = [s for s in switches() if "precision" in s.name or "tf32" in s.name]
-    for state in states:
-        state.copy()
+    undos = [s.undo() for s in switches() if "precision" in s.name or "tf32" in s.name]
     yield
-    for state in states:
-        state.restore()
+    for undo in undos:
+        undo()
 
 
 @pytest.fixture

@@ -21,13 +21,9 @@ from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.project import project_forecast
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering.document import ChartRow
-from greenlove_tracker.report.projection_report import (
-    advice,
-    advice_reasons,
-    machines_table,
-    projection_document,
-    projection_values,
-)
+from greenlove_tracker.report.decision_wording import advice, advice_reasons
+from greenlove_tracker.report.projection_record import projection_values
+from greenlove_tracker.report.projection_report import machines_table, projection_document
 
 PRICES = """provider,gpu,access,price,unit,gpus_per_instance,country,date_read
 acme,L40S,on demand,1.00,USD/GPU-hour,1,DE,2026-11-01

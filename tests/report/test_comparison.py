@@ -25,13 +25,8 @@ from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.document import ChartRow, Document, Heading, Table
 from greenlove_tracker.report.build import document
-from greenlove_tracker.report.comparison import (
-    Groups,
-    change_text,
-    comparison_document,
-    headline,
-    learnt_differences,
-)
+from greenlove_tracker.report.comparison import change_text, comparison_document, headline
+from greenlove_tracker.report.comparison_sides import Groups, learnt_differences
 from greenlove_tracker.report.run_report import run_document
 from greenlove_tracker.tracker.session import open_run
 from greenlove_tracker.vocabulary.comparisons import Comparison, ComparisonRow, Verdict

@@ -13,7 +13,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.document import Heading, Table
 from greenlove_tracker.report.checkpoint_report import training_interruptions
-from greenlove_tracker.report.comparison import ExperimentRecord, experiment_document
+from greenlove_tracker.report.experiment_report import ExperimentRecord, experiment_document
 
 
 def tables(of: ExperimentRecord) -> dict[str, list[dict[str, str]]]:

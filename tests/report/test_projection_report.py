@@ -10,12 +10,8 @@ from projection_samples import TODAY, forecast, projected
 
 from greenlove_tracker.rendering import html, pdf, terminal
 from greenlove_tracker.rendering.document import Heading, Paragraph, Table
-from greenlove_tracker.report.projection_report import (
-    projection_blocks,
-    projection_document,
-    projection_record,
-    projection_values,
-)
+from greenlove_tracker.report.projection_record import projection_record, projection_values
+from greenlove_tracker.report.projection_report import projection_blocks, projection_document
 
 SLOP = r"(?<![\d.,])0(\.0+)? (kg|g|t|mg)\b"
 

@@ -1,4 +1,4 @@
 """The names of carbontracker 2.4.7 over the parts of this package: change the import, keep the script.
 
-What each parameter does here, and what is different, stands in ``docs/coming-from-carbontracker.md``.
+``docs/coming-from-carbontracker.md`` describes the parameters and the differences.
 """

@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from greenlove_tracker.logs.foreign.base import ForeignLog, ForeignRun
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.tables.equivalents import equivalents
 from greenlove_tracker.text.format import plural
-from greenlove_tracker.vocabulary.records import EpochRecord, Flag, RunStatus, RunSummary
+from greenlove_tracker.vocabulary.records import Flag, RunStatus, RunSummary, sum_known, times
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, w_from_kwh_s
 
 __all__ = ["parse_all_logs", "print_aggregate"]
@@ -28,6 +27,7 @@ PathText = str | os.PathLike[str]
 _ENERGY = "energy (kWh)"
 _GRAMS = "co2eq (g)"
 _CAR = "km travelled by car"
+_UNKNOWN = "an unknown amount"
 
 
 def parse_all_logs(log_dir: PathText) -> list[dict[str, Any]]:
@@ -56,45 +56,31 @@ def print_aggregate(log_dir: PathText) -> None:
     Raises:
         UsageError: where there is no such directory.
     """
-    found = [_counted(run) for run in _readable(log_dir)]
-    sums = []
-    n_lacking = 0
-    for key in (_ENERGY, _GRAMS):
-        known = [entry[key] for entry in found if entry.get(key) is not None]
-        if found and not known:
-            sums.append(math.nan)
-        else:
-            sums.append(math.fsum(known))
-            n_lacking = max(n_lacking, len(found) - len(known))
+    found = [_counted(_entry(run)) for run in _readable(log_dir)]
+    known_kwh = [entry[_ENERGY] for entry in found if entry.get(_ENERGY) is not None]
+    known_kg = [entry[_GRAMS] / GRAMS_PER_KG for entry in found if entry.get(_GRAMS) is not None]
+    kwh = f"{math.fsum(known_kwh):.6g} kWh" if known_kwh else _UNKNOWN
+    kg = f"{math.fsum(known_kg):.6g} kg" if known_kg else _UNKNOWN
     as_much = ""
-    if sums[1] > 0:
-        as_much = f", as much as {_car_km(sums[1]):.6g} {_CAR}"
+    if any(known_kg):
+        as_much = f", as much as {_car_km(math.fsum(known_kg)):.6g} {_CAR}"
+    n_lacking = max((len(found) - len(known) for known in (known_kwh, known_kg) if known), default=0)
     without = ""
     if n_lacking:
         without = f", without {n_lacking:,} of {plural(len(found), 'run')}, of which it is unknown"
     print(  # noqa: T201  # what it is for
-        f"Training the models of this work took {_amount(sums[0], 'kWh')} of electricity and emitted "
-        f"{_amount(sums[1] / GRAMS_PER_KG, 'kg')} of CO2e{as_much}{without} (greenlove_tracker)."
+        f"Training the models of this work took {kwh} of electricity and emitted {kg} of CO2e{as_much}{without} "
+        "(greenlove_tracker)."
     )
 
 
-def _counted(run: Run) -> dict[str, Any]:
+def _counted(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the actual or predicted consumption that counts; empty where nothing is known."""
-    if _logged(run):
-        return _totals(run.summary, run.summary.epochs_planned)  # with the epochs that were not monitored
-    actual = actual_of(run)
-    predicted = predicted_of(run)
-    if actual is None or predicted is None:
-        return actual or predicted or {}
-    if is_stopped_early(run) or actual["epochs"] == predicted["epochs"]:
+    actual: dict[str, Any] = entry["actual"] or {}
+    predicted = entry["pred"] or {}
+    if actual and (entry["early_stop"] or actual["epochs"] == predicted.get("epochs")):
         return actual
-    return predicted
-
-
-def _amount(value: float, unit: str) -> str:
-    if math.isnan(value):
-        return "an unknown amount"
-    return f"{value:.6g} {unit}"
+    return predicted or actual
 
 
 def _readable(path: PathText) -> Sequence[Run]:
@@ -139,7 +125,8 @@ def predicted_of(run: Run) -> dict[str, Any] | None:
     summary = run.summary
     log = _logged(run)
     if log and log.predicted:
-        return _amounts(summary.epochs_planned, *log.predicted)
+        predicted = log.predicted
+        return _amounts(summary.epochs_planned, predicted["time"], predicted["energy"], predicted["grams"])
     if Flag.PREDICTED in summary.flags:
         return _totals(summary, summary.epochs_planned)
     return _forecast(run)
@@ -168,30 +155,24 @@ def is_stopped_early(run: Run) -> bool:
     planned = run.summary.epochs_planned
     if planned is None:
         return False
-    monitored = run.amount("monitor_epochs")
-    if monitored is None:
-        monitored = planned
-    return run.summary.epochs_done < min(planned, monitored)
+    return run.summary.epochs_done < min(planned, run.amount("monitor_epochs") or planned)
 
 
 def _logged(run: Run) -> ForeignLog | None:
     """Return what carbontracker logged; None of any other run."""
-    if isinstance(run, ForeignRun) and run.log.powers_w:
+    if isinstance(run, ForeignRun) and run.log.components:
         return run.log
     return None
 
 
 def _totals(summary: RunSummary, epochs: int | None) -> dict[str, Any]:
-    grams = None
-    if summary.emissions_kgco2e is not None:
-        grams = summary.emissions_kgco2e * GRAMS_PER_KG
-    return _amounts(epochs, summary.duration_s, summary.energy_kwh, grams)
+    return _amounts(epochs, summary.duration_s, summary.energy_kwh, times(summary.emissions_kgco2e, GRAMS_PER_KG))
 
 
 def _amounts(epochs: int | None, duration_s: float, energy_kwh: float | None, grams: float | None) -> dict[str, Any]:
     as_much = None
     if grams is not None:
-        as_much = {_CAR: _car_km(grams)}
+        as_much = {_CAR: _car_km(grams / GRAMS_PER_KG)}
     return {
         "epochs": epochs,
         "duration (s)": duration_s,
@@ -201,36 +182,29 @@ def _amounts(epochs: int | None, duration_s: float, energy_kwh: float | None, gr
     }
 
 
-def _car_km(grams: float) -> float:
+def _car_km(kilograms: float) -> float:
     """Return how far a car goes for so much CO2e."""
     car = next(e for e in equivalents() if e.key == "car_eu_new_2024_km")
-    return grams / GRAMS_PER_KG / car.kgco2e_per_unit
+    return kilograms / car.kgco2e_per_unit
 
 
 def _components(run: Run) -> dict[str, dict[str, Any]]:
     log = _logged(run)
     if log:
         durations = [row.duration_s for row in log.rows if row.epoch is not None]
-        return {c: _arrays(log.powers_w[c], durations, devices) for c, devices in log.devices.items() if devices}
+        return {c: _arrays(powers, durations, devices) for c, (devices, powers) in log.components.items() if devices}
     found = {}
     durations = [epoch.duration_s for epoch in run.epochs]
-    for component, name in (("gpu", "gpu_models"), ("cpu", "cpu_model")):
-        powers = [(_power_w(epoch, component),) for epoch in run.epochs]
-        device = run.text(name)
-        if device:
-            found[component] = _arrays(powers, durations, [device])
-        elif any(power_w is not None for (power_w,) in powers):
-            found[component] = _arrays(powers, durations, [])
+    energies = [epoch.energy for epoch in run.epochs]
+    for component, name, kwh in (
+        ("gpu", "gpu_models", [energy.gpu_kwh for energy in energies]),
+        ("cpu", "cpu_model", [sum_known((energy.cpu_kwh, energy.ram_kwh)) for energy in energies]),
+    ):
+        devices = list(filter(None, [run.text(name)]))
+        powers = [None if e is None else w_from_kwh_s(e, s) for e, s in zip(kwh, durations, strict=True)]
+        if devices or any(power_w is not None for power_w in powers):
+            found[component] = _arrays([[power_w] for power_w in powers], durations, devices)
     return found
-
-
-def _power_w(epoch: EpochRecord, component: str) -> float | None:
-    energy_kwh = epoch.energy.gpu_kwh
-    if component == "cpu":
-        energy_kwh = replace(epoch.energy, gpu_kwh=None).total_kwh
-    if energy_kwh is None:
-        return None
-    return w_from_kwh_s(energy_kwh, epoch.duration_s)
 
 
 def _arrays(

@@ -130,7 +130,7 @@ class CarbonTracker:
                 run.write_fields([Field("monitor_epochs", str(self._monitored))])
 
     def epoch_start(self) -> None:
-        """Begin an epoch; where one is still open, as after ``continue`` in the loop, that one ends first."""
+        """Begin an epoch; end an open one first, such as after ``continue`` in the loop."""
         if self._is_open:
             self.epoch_end()
         if not self._is_over:
@@ -138,10 +138,10 @@ class CarbonTracker:
             self._is_open = True
 
     def epoch_end(self) -> None:
-        """End the epoch; after the last one that is monitored, the run is closed.
+        """End the epoch; after the last monitored one, close the run.
 
         Raises:
-            SystemExit: with ``stop_and_confirm``, where the answer is no.
+            SystemExit: with ``stop_and_confirm``, if the answer is no.
         """
         if not self._is_open or self._is_over:
             return
@@ -163,7 +163,7 @@ class CarbonTracker:
             self.stop()
 
     def stop(self) -> None:
-        """Close the run, early or not: what was measured is kept; it may be called again."""
+        """Close the run, early or not, and keep what was measured. Further calls do nothing."""
         self._close(RunStatus.FINISHED)
 
     def _close(self, status: RunStatus) -> None:
@@ -195,7 +195,7 @@ def _components(names: str) -> str | None:
     """Return our names of carbontracker's components; None for all.
 
     Raises:
-        UsageError: where it has no such component.
+        UsageError: if it has no such component.
     """
     chosen = [name.strip().lower() for name in names.split(",")]
     if chosen == ["all"]:
@@ -223,7 +223,7 @@ def _counted(run: Run) -> str:
 
 
 def _predicted(forecast: Forecast) -> str:
-    """Write time, energy and CO2e of the whole training, and the carbon intensity that they count with."""
+    """Write the time, energy and CO2e of the whole training, and the carbon intensity used."""
     parts = []
     for quantity in ("duration_s", "energy_kwh", "emissions_kgco2e"):
         estimate = getattr(forecast, quantity)

@@ -1,6 +1,6 @@
 """The names of green-love 0.2.2 over the parts of this package: change the import, keep the script.
 
-The parameters, and what is different here, are described in ``docs/coming-from-green-love.md``.
+``docs/coming-from-green-love.md`` describes the parameters and the differences.
 """
 
 from greenlove_tracker.compat.green_love.estimator import (

@@ -47,19 +47,18 @@ _SCHEDULE_DEFAULTS = {
 
 
 class GreenLoveEstimator:
-    """The original's estimator: its parameters, its results, its question at the end; our exploration and forecast.
+    """The original's estimator: its parameters, results and final question; our exploration and forecast.
 
     The first 27 parameters are the original's, in its order and with its defaults.
 
     Args:
-        on_no_terminal: the answer where there is nobody to ask whether to train on.
-        **ours: what else ``greenlove_tracker.Estimator`` takes by name, such as ``budget_s``, ``also_restore``,
-            ``log_dir``.
+        on_no_terminal: the answer to the final question if there is no terminal.
+        **ours: other keywords of ``greenlove_tracker.Estimator``, such as ``budget_s``, ``also_restore``, ``log_dir``.
 
     Attributes:
         results: None before ``estimate()``.
-        estimation: what ``greenlove_tracker.Estimator`` found, with its forecast; None before ``estimate()``.
-        user_chose_continue: True to train here now: as answered on the terminal; without one, as ``on_no_terminal``
+        estimation: the result of ``greenlove_tracker.Estimator``, with its forecast; None before ``estimate()``.
+        user_chose_continue: True to train here now, as answered on the terminal; without one, as ``on_no_terminal``
             says.
 
     Raises:
@@ -191,8 +190,8 @@ class GreenLoveEstimator:
         """Explore, forecast, show the screen, write the report, and ask whether to train on.
 
         Raises:
-            UsageError: where the training cannot be explored, with what to do.
-            OSError: where the report cannot be written.
+            UsageError: if the training cannot be explored, with what to do.
+            OSError: if the report cannot be written.
         """
         self._report_dir.mkdir(parents=True, exist_ok=True)  # before the exploration, and not in vain after it
         estimation = self.estimation = self._estimator.estimate()
@@ -217,7 +216,7 @@ class GreenLoveEstimator:
         return self.results
 
     def cleanup(self) -> None:
-        """Do nothing: nothing is left open after ``estimate()``; here for scripts that call it."""
+        """Do nothing: ``estimate()`` leaves nothing open. Scripts of the original call it."""
 
     def _results_of(self, estimation: Estimation) -> BenchmarkResults:
         forecast = estimation.forecast
@@ -243,17 +242,17 @@ CrusoeEstimator = GreenLoveEstimator
 
 
 def _loss_of_first_two(model: Any, batch: Any, criterion: Any) -> Any:
-    """Return the loss of the original, which takes no more of a batch than inputs and targets."""
+    """Return the original's loss, which uses only inputs and targets of a batch."""
     if isinstance(batch, list | tuple):
         batch = batch[:2]
     return loss_of_pair(model, batch, criterion)
 
 
 def sample_dataset(dataset: Dataset[Any], sample_pct: float = 10.0, seed: int = 42) -> Subset[Any]:
-    """Draw a random sample of a data set, in the order of the whole; the same for the same seed.
+    """Draw a random sample of a data set, in its order; the same seed gives the same sample.
 
     Raises:
-        UsageError: where the percentage is not above 0 and at most 100.
+        UsageError: if the percentage is not above 0 and at most 100.
     """
     if not 0 < sample_pct <= 100:
         raise UsageError(f"sample_pct is a percentage above 0 and at most 100, not {sample_pct!r}")
@@ -265,7 +264,7 @@ def sample_dataset(dataset: Dataset[Any], sample_pct: float = 10.0, seed: int = 
 def sample_dataloader(
     dataloader: DataLoader[Any], sample_pct: float = 10.0, seed: int = 42, batch_size: int | None = None
 ) -> DataLoader[Any]:
-    """Return a loader of a random sample, otherwise as the given one; shuffled where that one is."""
+    """Return a loader of a random sample with the settings of the given one, shuffled if that one is."""
     names = (
         "num_workers",
         "collate_fn",

@@ -1,4 +1,4 @@
-"""The original's results, filled from our estimation; None is not known."""
+"""The original's results, filled from our estimation; None for what is unknown."""
 
 from __future__ import annotations
 
@@ -35,33 +35,33 @@ _log = logging.getLogger("greenlove_tracker")
 
 
 class CO2Equivalence(SimpleNamespace):
-    """An amount of CO2e as something else that emits or absorbs as much: ``icon label value unit description``."""
+    """An amount of CO2e as an everyday amount that emits or absorbs as much: ``icon label value unit description``."""
 
 
 class CrusoeGPUEstimate(SimpleNamespace):
-    """The training on one GPU of Crusoe Cloud, or on the smallest instance that has it; None is not known.
+    """The training on one GPU of Crusoe Cloud, or on the smallest instance with it; None for what is unknown.
 
     Attributes:
-        speedup: local time / time there: that of one GPU × ``scale_factor``, unless its kernels' launches take longer.
-        est_time_lower_s: of a range that holds the error of the speedup too, at 90%.
-        on_demand_cost: what one pays: of a machine that is only reserved, its minimum term at least.
-        on_demand_rate: in USD/h of all GPUs that are paid for.
-        est_co2_kg: location-based, of the site's grid.
-        cloud_power_w: of the whole machine, PUE included.
+        speedup: local time / time there: that of one GPU × ``scale_factor``, unless launching its kernels takes longer.
+        est_time_lower_s: the lower end of a 90% range that includes the error of the speedup.
+        on_demand_cost: what one pays; for a machine that is only reserved, at least its minimum term.
+        on_demand_rate: in USD/h for all GPUs that are paid for.
+        est_co2_kg: location-based, for the site's grid.
+        cloud_power_w: the power of the whole machine, PUE included.
         benchmark_key: the GPU by our name.
-        scale_factor: what the GPUs that are paid for beyond those here make faster.
-        scale_note: where the speedup is from, and what was assumed.
-        value_score: cost in USD / hours saved; infinite where none are.
-        is_best_value: the lowest of them, whether or not ranges overlap; likewise ``is_fastest``.
+        scale_factor: the gain from GPUs that are paid for beyond those here.
+        scale_note: the source of the speedup, and its assumptions.
+        value_score: cost in USD / hours saved; infinite if none are.
+        is_best_value: the lowest of them, even if ranges overlap; likewise ``is_fastest``.
     """
 
 
 class BenchmarkResults(SimpleNamespace):
-    """The results under the original's names; None is not known. Energies are of CPU, memory and all our GPUs."""
+    """The results by the original's names; None for what is unknown. Energies cover CPU, memory and our GPUs."""
 
 
 def samples(trials: Sequence[Trial], full_size: int) -> dict[str, Any]:
-    """Return the fields about the samples that were timed, and each of their epochs."""
+    """Return the fields about the timed samples and their epochs."""
     by_size: dict[int, list[float]] = {}
     for trial in sorted(trials, key=lambda t: t.sample_size):
         by_size.setdefault(min(trial.sample_size, full_size), []).extend(trial.epoch_durations_s)
@@ -75,11 +75,11 @@ def samples(trials: Sequence[Trial], full_size: int) -> dict[str, Any]:
 
 
 def times(forecast: Forecast, trials: Sequence[Trial]) -> dict[str, Any]:
-    """Return the fields about the times of the whole and of an epoch.
+    """Return the fields about the times of the whole training and of an epoch.
 
     Args:
-        forecast: of the whole.
-        trials: that it was made from.
+        forecast: the forecast of the whole training.
+        trials: the trials that it was made from.
     """
     total = forecast.duration_s
     rest_s = forecast.one_off_s.point
@@ -125,7 +125,7 @@ def times(forecast: Forecast, trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def _warm_at_full_size(forecast: Forecast, trials: Sequence[Trial], epoch_s: float) -> list[float]:
-    """Scale every warm epoch to the size of the whole along the fitted line; nothing without one."""
+    """Scale every warm epoch to the full size along the fitted line; return nothing without a line."""
     plan = forecast.plan
     per_batch = forecast.per_batch_s
     if plan is None or per_batch is None:
@@ -141,7 +141,7 @@ def _warm_at_full_size(forecast: Forecast, trials: Sequence[Trial], epoch_s: flo
 
 
 def _spearman_rho(trials: Sequence[Trial]) -> float | None:
-    """Correlate sizes and median epochs by rank; None for one size, 0 where all took the same."""
+    """Return the rank correlation of sizes and median epochs; None for one size, 0 if all took the same."""
     sizes = [t.sample_size for t in trials]
     medians_s = [statistics.median(t.epoch_durations_s) for t in trials]
     if len(set(sizes)) < 2:
@@ -152,7 +152,7 @@ def _spearman_rho(trials: Sequence[Trial]) -> float | None:
 
 
 def amounts(forecast: Forecast, trials: Sequence[Trial], pue: float) -> dict[str, Any]:
-    """Return the fields about energy and what follows; powers are the machine's, without the ``pue`` in the energy."""
+    """Return the fields about energy, CO2e and cost; powers are the machine's, without the ``pue`` in the energy."""
     energy_kwh = _point(forecast.energy_kwh)
     mean_w = None
     if energy_kwh is not None:
@@ -186,7 +186,7 @@ def factors(run: Run) -> dict[str, Any]:
 
 
 def comparison_fields(rows: Sequence[Projection], local_s: float) -> dict[str, Any]:
-    """Return the results' fields about other GPUs; empty ones and a warning where they cannot be compared."""
+    """Return the fields about other GPUs; empty and with a warning if they cannot be compared."""
     if not rows:
         _log.warning("greenlove: no comparison with Crusoe's GPUs: the exploration's screen says why (verbose=1)")
         return {"gpu_benchmark_key": None, "co2_savings_kg": None, "crusoe_estimates": [], "co2_equivalences": []}
@@ -211,7 +211,7 @@ def comparison_fields(rows: Sequence[Projection], local_s: float) -> dict[str, A
 
 
 def _estimate(row: Projection, local_s: float) -> CrusoeGPUEstimate | None:
-    """Return a row under the original's names; None for what stands beside the comparison, or has no price."""
+    """Return a row by the original's names; None if it is not compared, or has no price."""
     time = row.duration_s
     cost = row.cost_usd
     gpu = row.gpu
@@ -253,7 +253,7 @@ def _estimate(row: Projection, local_s: float) -> CrusoeGPUEstimate | None:
 
 
 def _flag(estimates: Sequence[CrusoeGPUEstimate]) -> None:
-    """Mark the estimate of the best value and the fastest one."""
+    """Mark the estimate with the best value and the fastest one."""
     best = min((e for e in estimates if e.value_score < math.inf), key=lambda e: e.value_score, default=None)
     fastest = min(estimates, key=lambda e: e.est_time_s, default=None)
     for e in estimates:
@@ -262,7 +262,7 @@ def _flag(estimates: Sequence[CrusoeGPUEstimate]) -> None:
 
 
 def _equivalences(saved_kg: float | None) -> list[CO2Equivalence]:
-    """Return everyday amounts of what is saved; none where nothing is."""
+    """Return everyday amounts of the savings; none if nothing is saved."""
     if saved_kg is None or saved_kg <= 0:
         return []
     return [

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 from greenlove_tracker.logs.csvio import Line, ProblemLog
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_fields import factor_fields
 from greenlove_tracker.logs.totals import Ending
 from greenlove_tracker.text.format import escape_formula
-from greenlove_tracker.vocabulary.records import COMPONENTS, Factor, Field, Row, RunSummary
+from greenlove_tracker.vocabulary.records import Row, RunSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,27 +22,23 @@ class ForeignLog:
 
     Attributes:
         texts: fields of ``run.csv`` by name; what is empty is not there.
-        factors: that it was counted with.
         rows: its epochs, or its one row.
         ending: how and when it ended.
-        stated: totals that it gives itself, by their names in ``RunSummary``: they count before those of the rows.
+        stated: totals by their names in ``RunSummary``: they count before those of the rows.
         output: of carbontracker alone, its output log; empty where there is none.
-        devices: of carbontracker alone, by component.
-        powers_w: of carbontracker alone, by component: of each epoch the power of each device; nothing was measured
-            where there is none.
-        predicted: of carbontracker alone, what it predicted for all epochs: duration in s, energy in kWh and CO2e in g,
-            with PUE; None without a prediction, and where that does not count each device.
+        components: of carbontracker alone, by ``cpu`` and ``gpu``: the devices, and of each epoch the power of each of
+            them, where it was measured.
+        predicted: of carbontracker alone, what it predicted for all epochs: ``time`` in s, ``energy`` in kWh and CO2e
+            in ``grams``, with PUE; nothing without a prediction, and where that does not count each device.
     """
 
     texts: Mapping[str, str]
-    factors: Sequence[Factor]
     rows: Sequence[Row]
     ending: Ending
-    stated: Mapping[str, float] = field(default_factory=dict)
+    stated: Mapping[str, float | None]
     output: str = ""
-    devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    powers_w: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
-    predicted: tuple[float, float, float] | None = None
+    components: Mapping[str, tuple[Sequence[str], Sequence[Sequence[float]]]] = field(default_factory=dict)
+    predicted: Mapping[str, float] | None = None
 
 
 class ForeignRun(Run):
@@ -81,28 +75,21 @@ class ForeignRun(Run):
 
     @cached_property
     def own_lines(self) -> Mapping[str, Line]:
-        """The fields of ``run.csv``."""
-        texts = (Field(name, value) for name, value in self.log.texts.items() if value)
-        return {f.name: (f.value, f.unit) for f in chain(texts, *map(factor_fields, self.log.factors))}
+        units = {"carbon_intensity": "gCO2e/kWh"}
+        return {name: (text, units.get(name, "")) for name, text in self.log.texts.items() if text}
 
-    @cached_property
-    def rows(self) -> Mapping[int, Sequence[Row]]:
+    @property
+    def _row_streams(self) -> Iterator[tuple[int, Iterator[Row]]]:
         """The rows of its one rank."""
-        return {0: self.log.rows}
+        yield 0, iter(self.log.rows)
 
     @cached_property
     def ending(self) -> Ending:
-        """How it ended."""
         return self.log.ending
 
     @cached_property
     def metered_summary(self) -> RunSummary:
-        """The totals, added up from what was logged."""
-        summary = replace(self.added_up(), **self.log.stated)  # type: ignore[arg-type]
-        known = (c for c in COMPONENTS if summary.energy.component_kwh(c) is not None)
-        if not all(map(summary.energy.component_method, known)):
-            return replace(summary, measured_kwh=None)  # how much of it hardware measured is not known
-        return summary
+        return replace(self.added_up(), **self.log.stated)  # type: ignore[arg-type]
 
 
 # -- Text that other tools wrote, whatever it holds: nothing in it is believed --
@@ -112,14 +99,14 @@ _MAX_TEXT = 200  # characters of a name or a note
 
 def safe_text(text: str) -> str:
     """Return ``text`` as one short line that no spreadsheet takes for a formula."""
-    visible = "".join(c if c.isprintable() else " " for c in text[: 4 * _MAX_TEXT])
-    return escape_formula(" ".join(visible.split())[:_MAX_TEXT])
+    line = " ".join(text[: 4 * _MAX_TEXT].split())
+    return escape_formula("".join(filter(str.isprintable, line))[:_MAX_TEXT])
 
 
 def moment(text: str) -> datetime | None:
-    """Return a time as a log has it; None where it is none."""
+    """Return a time as a log has it, which has no zone; None where it is none."""
     try:
-        return datetime.fromisoformat(text)
+        return datetime.fromisoformat(text).replace(tzinfo=None)
     except ValueError:
         return None
 

@@ -6,14 +6,18 @@ What each release writes stands in ``docs/coming-from-carbontracker.md``.
 from __future__ import annotations
 
 import re
+import statistics
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from greenlove_tracker.logs.csvio import ProblemLog, read_lines
 from greenlove_tracker.text.format import plural
 
-Said = dict[str, str]  # what a part of a log says, by the names of the groups
+Said = dict[str, Any]  # what a part of a log says, by the names of the groups
 
 _HEAD = (
     r"(?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d+)?) - "
@@ -69,60 +73,107 @@ _KNOWN = [
     (kind, re.compile(head + pattern, re.ASCII)) for (kind, head), patterns in _PATTERNS.items() for pattern in patterns
 ]
 _BREAK = re.compile(r"(?<=[\d.n])\n[ \t]+(?=[\d.e+ na-]*\]?$)", re.MULTILINE)  # in long arrays of numpy
-WHOLE_CONSUMPTION = {"which", "time", "energy", "grams"}
 
 
-def read_parts(standard: Path, output: Path, notes: ProblemLog) -> dict[str, list[Said]]:
-    """Return what the two logs of a run say.
+def _seconds(text: str) -> float:
+    """Return a duration such as ``0:01:02.50`` or ``2 days, 0:01:02``."""
+    numbers = map(float, reversed(re.findall(r"[\d.]+", text)))
+    return sum(number * unit_s for number, unit_s in zip(numbers, (1, 60, 3600, 86_400), strict=False))
 
-    Returns:
-        By kind (``run``, ``epochs``, ``consumptions``) what each of them says, with the times of its first and last
-        line as ``from`` and ``to``. The first of each kind has what no other begins: that of the run is the run.
+
+def _mean_powers(text: str) -> list[float]:
+    """Return the mean power of each device, nothing where none was measured.
+
+    To 1.0.6 a log has every reading of every device. 0 W is of hardware that could not be read: what draws nothing does
+    not run.
     """
-    parts: dict[str, list[Said]] = {kind: [{}] for kind, _ in _PATTERNS}
-    _read_log(standard, parts, notes)
-    if output.exists():
-        _read_log(output, parts, notes)
-    if any(said and not said.keys() >= WHOLE_CONSUMPTION for said in parts["consumptions"]):
-        notes.add(output, "lacks lines of a consumption: what they said is left out")
-    return parts
+    plain = re.sub(r"np\.float64\(|None|nan", "0", text)
+    readings = re.findall(r"\[([^\[\]]+)\]", plain) or [plain]
+    of_devices = zip(*(re.findall(r"\d[\d.e+-]*", reading) for reading in readings), strict=False)
+    means = [statistics.fmean(map(float, of_one)) for of_one in of_devices]
+    return means if any(means) else []
 
 
-def _read_log(file: Path, parts: dict[str, list[Said]], notes: ProblemLog) -> None:
-    """Add what each line says to the last part of its kind; what else stands between them costs nothing.
+_READERS: dict[str, Callable[[str], Any]] = {  # of what is no text, by the names of the groups
+    "at": datetime.fromisoformat,
+    "number": int,
+    "planned": int,
+    "duration": _seconds,
+    "time": _seconds,
+    "cpu_w": _mean_powers,
+    "gpu_w": _mean_powers,
+    "pue": float,
+    "intensity": float,
+    "mean_intensity": float,
+    "energy": float,
+    "grams": float,
+}
+
+
+def read_parts(files: Iterable[Path], notes: ProblemLog) -> tuple[Said, list[Said], dict[str, Said]]:
+    """Return what the logs of a run say.
 
     In one process, 1.x also writes what a tracker says into the logs of those before it. To 1.1.2, that is the same log
     where they began in one minute, with each line once for each of them.
+
+    Returns:
+        What they say of the run, and of each epoch, with the times of the first and last line as ``from`` and ``to``;
+        and the last whole consumption of each kind, with its ``intensity``.
     """
-    (run,) = parts["run"]
-    text = "".join(f"{line.rstrip()}\n" for line in read_lines(str(file), partial(notes.add, file)))
-    left_out = []
-    for line, _ in groupby(_BREAK.sub(" ", text).split("\n")):
-        kind, said = _understood(line)
-        time = said.pop("at", "")
-        if "version" in said and "version" in run:
-            notes.add(file, f"from {time} on of another tracker, and left out: 1.x gives it a log of its own, too")
-            run["until"] = time
-            break
-        if time > run.get("until", "9"):
-            break
-        if said.keys() & {"number", "which"}:
-            parts[kind].append({})
-        part = parts.get(kind, [{}])[-1]
-        if time:
-            part.setdefault("from", time)
-            part["to"] = max(time, part.get("to", ""))
-        if kind == "run":
-            part.update(said)
-        elif not kind or any(part.setdefault(name, text) != text for name, text in said.items()):
-            left_out.append(line)
-    if left_out:
-        notes.add(file, f"{plural(len(left_out), 'line')} not understood: left out; the first: {left_out[0][:80]!r}")
+    run: Said = {}
+    epochs: list[Said] = [{}]  # the first, of these and of the next, has what stands before the others
+    consumptions: list[Said] = [{}]
+    parts = {"run": [run], "epochs": epochs, "consumptions": consumptions}
+    for file in files:
+        text = "".join(f"{line.rstrip()}\n" for line in read_lines(str(file), partial(notes.add, file)))
+        left_out = []
+        for line, _ in groupby(_BREAK.sub(" ", text).split("\n")):
+            try:
+                kind, said = _understood(line)
+            except ValueError:  # what stands between the lines costs nothing
+                left_out.append(line)
+                continue
+            time = said.pop("at", None)
+            if "version" in said and "version" in run:
+                notes.add(file, f"from {time} on of another tracker, and left out: 1.x gives it a log of its own, too")
+                run["until"] = time
+                break
+            if time and time > run.get("until", time):
+                break
+            if said.keys() & {"number", "which"}:
+                parts[kind].append({})
+            part = parts[kind][-1]
+            if time:
+                part.setdefault("from", time)
+                part["to"] = time
+            if kind == "run":
+                part.update(said)
+            elif any(part.setdefault(name, value) != value for name, value in said.items()):
+                left_out.append(line)
+        if left_out:
+            told = f"{plural(len(left_out), 'line')} not understood: left out; the first: {left_out[0][:80]!r}"
+            notes.add(file, told)
+    consumed = {}
+    for said in consumptions:
+        if "planned" in said:
+            run.setdefault("planned", said["planned"])
+        if said.keys() >= {"which", "time", "energy", "grams"}:
+            consumed[said["which"]] = said
+            if said["energy"]:
+                said["intensity"] = said["grams"] / said["energy"]
+        elif said:
+            notes.add(file, "lacks lines of a consumption: what they said is left out")
+    return run, epochs[1:], consumed
 
 
 def _understood(line: str) -> tuple[str, Said]:
-    """Return the kind of the part that a line belongs to, and what it says; no kind where it fits no pattern."""
+    """Return the kind of the part that a line belongs to, and what it says.
+
+    Raises:
+        ValueError: where it fits no pattern.
+    """
     for kind, pattern in _KNOWN:
         if match := pattern.fullmatch(line):
-            return kind, {name: text for name, text in match.groupdict().items() if text is not None}
-    return "", {}
+            said = match.groupdict().items()
+            return kind, {name: _READERS.get(name, str)(text) for name, text in said if text is not None}
+    raise ValueError(line)

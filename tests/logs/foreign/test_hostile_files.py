@@ -70,7 +70,7 @@ def test_wrong_encodings(tmp_path, encoding):
     log = write_log(tmp_path, "CPU with device(s) Köln.", [("0:00:10.00", "cpu: 36.0")])
     log.write_bytes(log.read_text().encode(encoding))
     logs = read_logs(tmp_path)
-    of_codecarbon = not encoding.startswith("utf-32")
+    of_codecarbon = encoding not in ("utf-16-be", "utf-32-le")  # without a mark that says so
     of_carbontracker = not encoding.startswith(("utf-16", "utf-32"))
     assert len(list(logs.readable())) == of_codecarbon + of_carbontracker
     told_of = {p.path.name: p.message for p in logs.problems}

@@ -1,0 +1,39 @@
+"""Text in LaTeX."""
+
+from __future__ import annotations
+
+import re
+
+# What LaTeX takes for more than the character, or lacks.
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "×": r"$\times$",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "–": "--",
+    "…": r"\dots{}",
+    "·": r"$\cdot$",
+    "µ": r"$\mu$",
+    "†": r"\textdagger{}",
+    "‡": r"\textdaggerdbl{}",
+    "§": r"\S{}",
+    "¶": r"\P{}",
+    "◇": r"$\diamond$",
+    "≈": r"$\approx$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "→": r"$\rightarrow$",
+}
+_CO2 = re.compile(r"CO2(?=e|\b)")
+
+
+def in_latex(text: str) -> str:
+    """Escape text, from a log too, so that LaTeX shows it as it is, in one line; CO2 gets its subscript."""
+    line = "".join(_SPECIAL.get(c, c if c.isprintable() else " ") for c in " ".join(text.split()))
+    return _CO2.sub(r"CO\\textsubscript{2}", line)

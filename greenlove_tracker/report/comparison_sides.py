@@ -1,0 +1,178 @@
+"""The runs that a comparison sets side by side: what they took and learnt, and in what they differ."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import starmap
+
+from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
+from greenlove_tracker.logs.run_fields import names_by
+from greenlove_tracker.rendering.document import (
+    Blocks,
+    ChartRow,
+    Column,
+    Heading,
+    MarkChart,
+    MarkedPoint,
+    Table,
+    Texts,
+    columns,
+)
+from greenlove_tracker.report import wording
+from greenlove_tracker.report.metric_report import final_value, is_learning_rate, number_text, rank_of_metric
+from greenlove_tracker.text import format as fmt
+
+MOST_SAID = 3  # names in a sentence
+Runs = Sequence[Run]
+Groups = Sequence[tuple[str, Runs]]
+"""Runs by the name of their group; the first is the baseline."""
+_DASH = "–"
+_NAME_WIDTH = 40
+MOST_METRICS = 2
+_MOST_NAMED = 8  # points of a chart
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The runs of one name.
+
+    Attributes:
+        name: of them.
+        runs: trainings that came to their end.
+        left_out: the others.
+    """
+
+    name: str
+    runs: Runs
+    left_out: Runs = ()
+
+    def values(self, quantity: str) -> list[float | None]:
+        """Return a total of each run, by the name of its field."""
+        # the CO2e of a run is None where its carbon intensity is not known; that of its summary is not
+        return [getattr(run if quantity == "emissions_kgco2e" else run.summary, quantity) for run in self.runs]
+
+    def cells(self, metrics: Texts) -> Texts:
+        """Write how far the runs trained, the means of what they took, and what they learnt."""
+        each = dict.fromkeys(map(wording.progress, self.runs))
+        planned = {run.summary.epochs_planned for run in self.runs}
+        trained = "; ".join(each) or "did not finish"
+        if len(each) > 1 and len(planned) == 1 and None not in planned:  # each may have stopped early
+            done = [run.summary.epochs_done for run in self.runs]
+            trained = f"{min(done):,}–{max(done):,} of {planned.pop():,} epochs"
+        name = fmt.shortened(self.name, _NAME_WIDTH)
+        if len(self.runs) > 1:
+            name += f" ({len(self.runs)} runs)"
+        took = (_mean_text(self.values(quantity), text) for quantity, (_, text) in fmt.QUANTITIES.items())
+        return (name, trained, *took, *map(self.learnt, metrics))
+
+    def learnt(self, metric: str) -> str:
+        """Write the mean of the values that a metric had at last."""
+        return _mean_text([final_value(run, metric) for run in self.runs], number_text)
+
+
+Sides = Sequence[Side]
+
+
+def side_of(name: str, runs: Runs) -> Side:
+    """Return the runs of one name: trainings that came to their end, and apart from them the others."""
+    kept = [run for run in runs if _is_done(run)]
+    return Side(name, kept, [run for run in runs if not _is_done(run)])
+
+
+def _is_done(run: Run) -> bool:
+    return run.summary.status in GOOD_ENDINGS and not (run.summary.exit_code or run.is_exploration)
+
+
+def _mean_text(values: Sequence[float | None], text: fmt.Text) -> str:
+    """Write the mean; a dash where there is no value, or any is not known."""
+    known = [value for value in values if value is not None]
+    if known and len(known) == len(values):
+        return text(statistics.fmean(known))
+    return _DASH
+
+
+def shared_metrics(sides: Sides) -> list[str]:
+    """Return the metrics that the baseline and another side have, the one to compare by first."""
+    found = [{name: metric for run in side.runs for name, metric in run.metrics.items()} for side in sides]
+    baseline, *others = found or [{}]
+    shared = [metric for name, metric in baseline.items() if any(name in other for other in others)]
+    learnt = [m for m in shared if m.higher_is_better is not None and not is_learning_rate(m.name)]
+    return [metric.name for metric in sorted(learnt, key=rank_of_metric)]
+
+
+def took_by_runs(sides: Sides) -> Blocks:
+    """Return what the runs of each side took on average, and what they learnt."""
+    if not any(side.runs for side in sides):
+        return []
+    metrics = shared_metrics(sides)[:MOST_METRICS]
+    return [Table(side_columns(metrics), [side.cells(metrics) for side in sides])]
+
+
+def side_columns(metrics: Texts) -> list[Column]:
+    """Return the columns of ``Side.cells``."""
+    numbers = [*(name for name, _ in fmt.QUANTITIES.values()), *(f"final {fmt.shortened(m, 24)}" for m in metrics)]
+    return columns({"": 1.8, "trained": 1.2}, numbers, 1.2)
+
+
+def learnt_differences(groups: Groups) -> Mapping[str, str]:
+    """Return by group how what it learnt differs from the first one's, as a clause; none where it is the same."""
+    sides = list(starmap(side_of, groups))
+    metrics = shared_metrics(sides)
+    texts = {side.name: learnt_text(side, sides[0], metrics) for side in sides[1:]}
+    return {name: text for name, text in texts.items() if text}
+
+
+def learnt_text(side: Side, baseline: Side, metrics: Texts) -> str:
+    """Say how the first metric of a side differs from the baseline's; empty where it does not, or none is shared."""
+    if not metrics:
+        return ""
+    name = metrics[0]
+    own = side.learnt(name)
+    before = baseline.learnt(name)
+    if own == before or _DASH in (own, before):
+        return ""
+    return f"its final {name} is {own} instead of {before}"
+
+
+def metric_chart(sides: Sides) -> Blocks:
+    """Draw the first metric against the energy, a point a side with the ranges of its runs."""
+    metrics = shared_metrics(sides)
+    if not metrics:
+        return []
+    runs = [(side.name, run.summary.energy_kwh, final_value(run, metrics[0])) for side in sides for run in side.runs]
+    found = wording.grouped((name, (kwh, value)) for name, kwh, value in runs if kwh is not None and value is not None)
+    if len(found) < 2:
+        return []
+    scale = fmt.energy_scale(max(kwh for pairs in found.values() for kwh, _ in pairs))
+    marks: list[MarkedPoint] = []
+    for name, pairs in found.items():
+        energies = [scale.value(kwh) for kwh, _ in pairs]
+        values = [value for _, value in pairs]
+        point = (fmt.shortened(name, 24), statistics.fmean(energies), statistics.fmean(values))
+        ranges = ((min(energies), max(energies)), (min(values), max(values)))
+        marks.append(MarkedPoint(*point, *ranges, is_named=len(found) <= _MOST_NAMED, is_here=not marks))
+    name = f"final {fmt.shortened(metrics[0], 24)}"
+    return [ChartRow([MarkChart(f"{name} against energy", f"energy, {scale.unit}", name, marks, is_from_0=False)])]
+
+
+def unlike(sides: Sides) -> list[Texts]:
+    """Return the settings, versions and machines that were not the same, with the text of each side."""
+    with_runs = [side.runs for side in sides if side.runs]
+    names = names_by("difference")
+    rows = [(label, *(_settings_text(runs, name) for runs in with_runs)) for label, (name,) in names.items()]
+    return [row for row in rows if len(set(row[1:])) > 1]
+
+
+def _settings_text(runs: Runs, name: str) -> str:
+    return wording.joined(sorted({wording.field_text(run, name, 60) for run in runs}), MOST_SAID) or _DASH
+
+
+def difference_blocks(sides: Sides) -> Blocks:
+    rows = unlike(sides)
+    if not rows:
+        return []
+    names = [fmt.shortened(side.name, _NAME_WIDTH) for side in sides if side.runs]
+    heads = [Column("", 1.2), *(Column(name, 2.0) for name in names)]
+    return [Heading("What differed between the runs"), Table(heads, rows)]

@@ -1,0 +1,190 @@
+"""The page of an experiment: what its trainings took and learnt, compared by the matrix that they were made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import starmap
+
+from greenlove_tracker.extrapolation.run_comparison import compare_runs
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.rendering.document import Blocks, Column, Document, Heading, Paragraph, Table, Texts
+from greenlove_tracker.report import comparison, comparison_sides, wording
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.comparisons import Comparison, ComparisonRow
+from greenlove_tracker.vocabulary.forecasting import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentRecord:
+    """An experiment as far as it is done: its trainings, and why others are missing.
+
+    Attributes:
+        name: of the experiment.
+        sha256: of the file's bytes.
+        groups: trainings by the name of their group, the baseline's first; each one run (of several runs,
+            ``experiments.whole_training`` makes one). Trainings of a group differ in their seed alone.
+        not_run: name and reason of each training of which there is no run.
+        notes: on the whole: sentences without a full stop.
+        budget: what all trainings used and may use together, by the total's name in ``format.QUANTITIES``.
+    """
+
+    name: str
+    sha256: str
+    groups: comparison_sides.Groups
+    not_run: comparison.Facts = ()
+    notes: Texts = ()
+    budget: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> list[Run]:
+        """All trainings, those too that did not come to their end."""
+        return [run for _, runs in self.groups for run in runs]
+
+
+def experiment_document(record: ExperimentRecord) -> Document:
+    """Return the page of an experiment: what was saved and learnt, every training, and what was asked for."""
+    sides = list(starmap(comparison_sides.side_of, record.groups))
+    combinations = _combinations(sides)
+    comparisons = [combination.comparison for combination in combinations]
+    n_all = len(record.runs) + len(record.not_run)
+    parts = [f"{sum(len(side.runs) for side in sides):,} of {fmt.plural(n_all, 'training')} finished"]
+    if len(sides) > 1:
+        parts.append(fmt.plural(len(sides), "group"))
+    begun = min((run.started_at for run in record.runs if run.started_at), default="")
+    if begun:
+        parts.append(f"begun {begun[:16].replace('T', ' ')} UTC")
+    blocks = [*comparison.answer_blocks(comparisons, sides), *comparison.not_run_blocks(record.not_run)]
+    blocks += [Paragraph(f"! {note}.") for note in record.notes]
+    for quantity, (used, limit) in record.budget.items():
+        name, text = fmt.QUANTITIES[quantity]
+        if limit:
+            blocks.append(Paragraph(f"{text(used)} of the budget of {text(limit)} used."))
+        else:
+            blocks.append(Paragraph(f"Budget of {name}: {text(used)} used."))
+    blocks += _trainings(record, comparison_sides.shared_metrics(sides)[: comparison_sides.MOST_METRICS])
+    blocks += comparison.detail_blocks(comparisons, sides)
+    if comparisons:
+        blocks += comparison.method_blocks(comparisons[0])
+    return Document(
+        title=f"Experiment {record.name}",
+        subtitle=" · ".join(parts),
+        footer=wording.footer(fmt.shortened(record.name, 40), f"file {record.sha256[:12]}"),
+        verdict=_experiment_verdict(sides, combinations),
+        blocks=blocks,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Combination:
+    """The arms of one combination of the matrix, or of all of them together, compared.
+
+    Attributes:
+        name: of the combination, such as ``batch_size=16``; empty where there is only one.
+        sides: by the name of their row; the baseline's first.
+        comparison: of their totals.
+    """
+
+    name: str
+    sides: dict[str, comparison_sides.Side]
+    comparison: Comparison
+
+    def rows_of(self, arm: str) -> list[ComparisonRow]:
+        """Return the row of an arm; none where it has not finished here."""
+        return [row for row in self.comparison.rows if _arm(self.sides[row.name]) == arm]
+
+
+def _combinations(sides: comparison_sides.Sides) -> list[_Combination]:
+    """Compare the arms within each combination of the matrix by itself; with several, what holds over all is first.
+
+    A combination without a finished training of the baseline and of another arm is left out.
+    """
+    arms = [_arm(side) for side in sides]
+    by_name: dict[str, list[comparison_sides.Side]] = {}
+    for side, arm in zip(sides, arms, strict=True):
+        name = ""
+        if len(set(arms)) > 1:
+            name = side.name.removeprefix(arm).removeprefix(", ")
+        by_name.setdefault(name, []).append(side)
+    found = []
+    for name, own in by_name.items():
+        own.sort(key=lambda side: arms.index(_arm(side)))  # in each second combination the baseline was trained second
+        done = {side.name: side for side in own if side.runs}
+        if len(done) > 1 and own[0].runs and _arm(own[0]) == arms[0]:
+            groups = [(side.name, side.runs) for side in done.values()]
+            found.append(_Combination(name, done, compare_runs(groups, of_whole=True)))
+    if len(found) > 1:
+        return [_over_all(found), *found]
+    return found
+
+
+def _over_all(combinations: Sequence[_Combination]) -> _Combination:
+    """Compare each arm with the baseline of the same combination, over all combinations together."""
+    name = f"over all {len(combinations)} combinations"
+    runs: dict[str, list[Run]] = {}
+    block_of: dict[str, int] = {}
+    for number, combination in enumerate(combinations):
+        for side in combination.sides.values():
+            runs.setdefault(f"{_arm(side)} {name}", []).extend(side.runs)
+            block_of |= {run.run_id: number for run in side.runs}
+    compared = compare_runs(list(runs.items()), of_whole=True, block_of=lambda run: block_of[run.run_id])
+    sides = {arm: comparison_sides.Side(arm, own) for arm, own in runs.items()}
+    return _Combination(name, sides, replace(compared, notes=()))  # they are on what differs between combinations
+
+
+def _arm(side: comparison_sides.Side) -> str:
+    return next((run.text("arm") for run in (*side.runs, *side.left_out)), "") or side.name.partition(", ")[0]
+
+
+def _experiment_verdict(sides: comparison_sides.Sides, combinations: Sequence[_Combination]) -> str:
+    """Say what each arm saved, the best one first, and what it learnt for that."""
+    if not sides:
+        return "No training has been run."
+    missing = [side.name for side in sides if not side.runs]
+    if not combinations and missing:
+        names = wording.joined(missing, comparison_sides.MOST_SAID)
+        return f"Nothing can be compared: no training of {names} has finished."
+    if not combinations:
+        return "Nothing can be compared: there is one group of trainings."
+    answer, *cells = combinations
+    rows = answer.comparison.rows[: comparison_sides.MOST_SAID if cells else 1]
+    baseline = answer.sides[answer.comparison.baseline.name]
+    said = []
+    for row in rows:
+        side = answer.sides[row.name]
+        in_cells = [(cell.name, own) for cell in cells for own in cell.rows_of(_arm(side))]
+        learnt = comparison_sides.learnt_text(side, baseline, comparison_sides.shared_metrics(sides))
+        parts = [comparison.row_sentence(answer.comparison, row), _cells_text(in_cells), learnt]
+        said.append("; ".join(filter(None, parts)))
+    return f"{'. '.join(said)}."
+
+
+def _cells_text(rows: Sequence[tuple[str, ComparisonRow]]) -> str:
+    """Say from what to what an arm goes in the combinations, by their names; empty where no ratio is known."""
+    quantity = "energy_ratio" if all(row.energy_ratio for _, row in rows) else "time_ratio"
+    found: list[tuple[Estimate | None, str]] = [(getattr(row, quantity), name) for name, row in rows]
+    known = sorted((ratio.point, name) for ratio, name in found if ratio is not None)
+    if not known:
+        return ""
+    least, most = (f"{comparison.signed(point - 1, 0)}% at {name}" for point, name in (known[0], known[-1]))
+    return f"its {comparison.QUANTITIES[quantity]} from {least} to {most}"
+
+
+def _trainings(record: ExperimentRecord, metrics: Texts) -> Blocks:
+    """Return every training by itself."""
+    rows = []
+    for name, runs in record.groups:
+        for run in runs:
+            seed = run.text("seed")
+            own = name
+            if seed:
+                own += f", seed {seed}"
+            elif len(runs) > 1:
+                own += f", {run.run_id}"
+            status = fmt.shortened(run.summary.status, 20)
+            if len(run.parts) > 1:
+                status += f", {len(run.parts)} runs"
+            rows.append((*comparison_sides.Side(own, (run,)).cells(metrics), status))
+    if not rows:
+        return []
+    return [Heading("The trainings"), Table([*comparison_sides.side_columns(metrics), Column("status")], rows)]
