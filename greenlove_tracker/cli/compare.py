@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker.cli.base import (
-    CommandVerb,
-    answer,
-    cli,
+from greenlove_tracker.cli.base import CommandVerb, answer, cli, logs_of, names_in, needs_torch
+from greenlove_tracker.cli.options import (
     country_option,
     flag,
     group_option,
     json_option,
     log_dir_option,
-    logs_of,
-    names_in,
-    needs_torch,
     option,
     page_option,
     verbose_option,

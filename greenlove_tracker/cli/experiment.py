@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click import IntRange
 
-from greenlove_tracker.cli.base import Verb, cli, flag, option, show, wrote
+from greenlove_tracker.cli.base import Verb, cli, show, wrote
+from greenlove_tracker.cli.options import flag, option
 from greenlove_tracker.rendering.document import Block, Column, Document, Paragraph, Table
 from greenlove_tracker.text import console
 from greenlove_tracker.text import format as fmt

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker.cli.base import cli, logs_of, option, print_problems
+from greenlove_tracker.cli.base import cli, logs_of, print_problems
+from greenlove_tracker.cli.options import option
 from greenlove_tracker.text.format import plural
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.records import COMPONENTS

@@ -10,22 +10,15 @@ from typing import TYPE_CHECKING, Literal
 import click
 from click import Choice
 
-from greenlove_tracker.cli.base import (
+from greenlove_tracker.cli.base import CommandVerb, answer, become, check_command, cli, names_in, wait_first, wrote
+from greenlove_tracker.cli.options import (
     HOURS,
-    CommandVerb,
-    answer,
-    become,
-    check_command,
-    cli,
     json_option,
-    names_in,
     option,
     page_option,
     verbose_option,
-    wait_first,
     within_option,
     within_time,
-    wrote,
 )
 from greenlove_tracker.settings.config import Settings, load_settings
 from greenlove_tracker.text import console

@@ -10,15 +10,12 @@ from typing import Any
 import click
 from click import IntRange
 
-from greenlove_tracker.cli.base import (
+from greenlove_tracker.cli.base import answer, cli, names_in, needs_torch
+from greenlove_tracker.cli.options import (
     HOURS,
-    answer,
-    cli,
     csv_option,
     flag,
     json_option,
-    names_in,
-    needs_torch,
     option,
     page_option,
     verbose_option,

@@ -9,20 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click import Choice, FloatRange, IntRange
 
-from greenlove_tracker.cli.base import (
-    answer,
-    cli,
-    csv_option,
-    flag,
-    json_option,
-    logs_of,
-    names_in,
-    option,
-    print_problems,
-    show_json,
-    verbose_option,
-    wrote,
-)
+from greenlove_tracker.cli.base import answer, cli, logs_of, names_in, print_problems, show_json, wrote
+from greenlove_tracker.cli.options import csv_option, flag, json_option, option, verbose_option
 from greenlove_tracker.settings.config import PAGE_SIZES
 from greenlove_tracker.vocabulary.errors import UsageError
 

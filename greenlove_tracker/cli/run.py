@@ -15,17 +15,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click import Choice
 
-from greenlove_tracker.cli.base import (
-    Verb,
-    become,
-    check_command,
-    cli,
+from greenlove_tracker.cli.base import Verb, become, check_command, cli, wait_first
+from greenlove_tracker.cli.options import (
     country_option,
     flag,
     group_option,
     log_dir_option,
     option,
-    wait_first,
     within_option,
     within_s,
     within_time,
