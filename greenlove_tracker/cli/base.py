@@ -45,23 +45,23 @@ _GONE = {
 }
 
 
-class _NoSuchScript(click.ClickException):
-    exit_code = 2  # as Python's
-
-
 class Verb(click.Command):
     """A verb of the command; an error of the user's becomes one line on stderr, in the names of its own options.
 
     Args:
         options: further names of arguments, and the options that they are here.
+        error_code: exit code of an error.
 
     Attributes:
         option_names: by argument, the option.
     """
 
-    def __init__(self, *arguments: Any, options: Mapping[str, str] | None = None, **settings: Any) -> None:
+    def __init__(
+        self, *arguments: Any, options: Mapping[str, str] | None = None, error_code: int = 1, **settings: Any
+    ) -> None:
         settings["context_settings"] = HELP_NAMES | settings.get("context_settings", {})
         super().__init__(*arguments, **settings)
+        self._error_code = error_code
         own = [p for p in self.params if isinstance(p, click.Option)]
         self.option_names = {str(p.name): _option_of(p) for p in own} | dict(options or {})
         self.params.append(_help_all("show all options", is_hidden=len(own) <= _MOST_OPTIONS + 1))
@@ -73,11 +73,11 @@ class Verb(click.Command):
         try:
             _check_output(ctx.params)
             return super().invoke(ctx)
-        except UsageError as error:
-            kind = _NoSuchScript if isinstance(error, NoSuchScriptError) else click.ClickException
-            raise kind(printable(error.in_options(self.option_names))) from error
         except GreenloveError as error:
-            raise click.ClickException(printable(str(error))) from error
+            text = error.in_options(self.option_names) if isinstance(error, UsageError) else str(error)
+            told = click.ClickException(printable(text))
+            told.exit_code = 2 if isinstance(error, NoSuchScriptError) else self._error_code  # type: ignore[misc]
+            raise told from error
         except KeyboardInterrupt:  # click would call it aborted, with code 1
             raise SystemExit(BY_CTRL_C) from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click import IntRange
@@ -25,19 +25,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.vocabulary.forecasting import Estimate
 
 
-class _WrongUsage(click.ClickException):
-    exit_code = 2  # 1 says that a training failed
-
-
-class ExperimentVerb(Verb):
-    """A verb whose exit code 1 means something else than an error of usage."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb."""
-        try:
-            return super().invoke(ctx)
-        except click.ClickException as error:
-            raise _WrongUsage(error.message) if error.exit_code == 1 else error from error
+_WRONG_USAGE = 2  # 1 says that a training failed
 
 
 @cli.group(short_help="Run the trainings that a YAML file describes, and compare them.")
@@ -52,7 +40,9 @@ def experiment() -> None:
     """  # noqa: D301  # click wants the backspace itself
 
 
-@experiment.command(cls=ExperimentVerb, options={"budget_s": "--budget"}, short_help="Train the rest, and report.")
+@experiment.command(
+    cls=Verb, error_code=_WRONG_USAGE, options={"budget_s": "--budget"}, short_help="Train the rest, and report."
+)
 @click.argument("file", metavar="FILE")
 @flag("--dry-run", "forecast everything, and train nothing")
 @option("--budget", "budget_s", "with --dry-run: seconds to explore; default 60", type=float)
@@ -100,7 +90,7 @@ def train_and_report(described: Experiment, *, quiet: bool) -> int:
     return outcome.exit_code
 
 
-@experiment.command(cls=ExperimentVerb, short_help="Rehearse the resume of one training of each group.")
+@experiment.command(cls=Verb, error_code=_WRONG_USAGE, short_help="Rehearse the resume of one training of each group.")
 @click.argument("file", metavar="FILE")
 @option("--steps", "batches behind each resume", type=IntRange(min=1), default=20)
 @click.pass_context
@@ -126,7 +116,7 @@ def rehearse(ctx: click.Context, file: str, steps: int) -> None:
     ctx.exit(int(differs))
 
 
-@experiment.command(cls=ExperimentVerb, short_help="Write the report again, from the logs.")
+@experiment.command(cls=Verb, error_code=_WRONG_USAGE, short_help="Write the report again, from the logs.")
 @click.argument("file", metavar="FILE")
 def report(file: str) -> None:
     """Write the report of an experiment again from its logs, as far as it has got.

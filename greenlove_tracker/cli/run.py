@@ -161,10 +161,9 @@ def run(
         settings = load_settings(options)
         if is_command:
             outcome = runner.run_command(command, settings)
-        elif module:
-            outcome = runner.run_module(command[0], command[1:], settings, loops)
         else:
-            outcome = runner.run_script(command[0], command[1:], settings, loops)
+            start_script = runner.run_module if module else runner.run_script
+            outcome = start_script(command[0], command[1:], settings, loops)
     except UsageError as error:  # before anything was run
         if error.is_in([name for name, value in options.items() if value is not None]) or is_strict():
             raise
