@@ -728,7 +728,8 @@ class _Best:
 
     def note(self, name: str, value: float | None) -> None:
         """Compare a value with the best before."""
-        best = -math.inf if self.value is None else self._sign * self.value
-        if name == self.metric and value is not None and self._sign * value > best:
+        if name != self.metric or value is None or math.isnan(value):
+            return
+        if self.value is None or self._sign * (value - self.value) > 0:
             self.value = value
             self.is_pending = True
