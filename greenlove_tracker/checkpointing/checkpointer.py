@@ -193,6 +193,7 @@ class Checkpointer:
         self._is_stopped = False
         self._finished_after: int | None = -1  # epochs, as the final checkpoint says that was resumed
         self._resume: _Resume | None = None  # until the loop is where that was
+        self._reasons = list[str]()  # why a resume may go on otherwise: what differs from the training that was saved
         self._pass: PositionedBatches | None = None  # the first one of the epoch, or of the one before
         self._optimizer_steps = 0
         self._batches_of_step = 0
@@ -376,7 +377,7 @@ class Checkpointer:
         self.tracker.resume()
         if self.position.batches:  # what the loop did before its batches has changed it
             self._put_back(resume)
-        resume.reasons += self._pass.differs
+        self._reasons += self._pass.differs
         self._tell_restored(replay_s)
         return self._pass
 
@@ -631,7 +632,7 @@ class Checkpointer:
                 self._state.load_shards(directory, self._ranks)
         was = manifest.conditions
         others = conditions(self._ranks.world_size).items() - was.items()
-        reasons = sorted(f"{name} {now} instead of {was.get(name)}" for name, now in others)
+        self._reasons = sorted(f"{name} {now} instead of {was.get(name)}" for name, now in others)
         event = CheckpointEvent(
             CheckpointAction.RESTORED,
             "",
@@ -645,7 +646,7 @@ class Checkpointer:
             saved_at=manifest.saved_at,
             is_bit_identical=self._is_bit_identical,
         )
-        self._resume = _Resume(state, of_rank, reasons, event)
+        self._resume = _Resume(state, of_rank, event)
         self._put_back(self._resume, is_in_loop=False)
         if manifest.world_size != self._ranks.world_size:  # with another's random states the ranks would draw alike
             of_rank |= {"at_epoch_start": {}, "data": {"batches": manifest.position.batches}}
@@ -678,10 +679,10 @@ class Checkpointer:
         self._resume = None
         if resume is None or not self._is_first:
             return
-        if resume.reasons:
-            reasons = "; ".join(resume.reasons)
+        if self._reasons:
+            reasons = "; ".join(self._reasons)
             self._warn_once.warn("conditions", f"the training goes on under other conditions: {reasons}")
-        note = "; ".join([self._rehearsed, *resume.reasons])
+        note = "; ".join([self._rehearsed, *self._reasons])
         now = timestamp(self._clock.utc_s())
         self.tracker.log_checkpoint(replace(resume.event, at=now, replay_s=replay_s, note=note))
 
@@ -693,13 +694,11 @@ class _Resume:
     Attributes:
         state: content of ``model.pt``.
         of_rank: content of the file of this rank; of another's, where this one has none.
-        reasons: why it may go on otherwise: what differs from the training that wrote the checkpoint.
         event: for the log, once the training is where it was.
     """
 
     state: _Values
     of_rank: _Values
-    reasons: list[str]
     event: CheckpointEvent
 
 
