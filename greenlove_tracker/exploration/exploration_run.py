@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from greenlove_tracker.exploration.trial_session import TrialSession
-from greenlove_tracker.extrapolation.extrapolate import forecast_exploration, forecast_from_log
+from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
 from greenlove_tracker.extrapolation.time_fit import time_fit
 from greenlove_tracker.files.writing import write_report
 from greenlove_tracker.logs import trials as trials_log
@@ -164,22 +164,19 @@ class ExplorationRun(TrialSession):
         self.draw_status(progress_line(self.spent_s, self.budget_s, samples, relative_width))
 
     def forecast(self) -> Forecast:
-        """Forecast the training from its record, as ``forecast_from_log`` does from the log.
+        """Write the log, which the training is forecast from, now and later.
 
         Raises:
             UsageError: where the trials cannot give a forecast.
+            OSError: where the log cannot be written.
         """
-        state = self._session.state
-        return forecast_exploration(
-            self.record,
-            self.plan,
-            state.factors,
-            gpu_count=state.gpu_count,
-            node_factor=state.factors.node_factor(state.row_totals.node.metered),
-        )
+        self.record = replace(self.record, gpu_power_w=self._gpu_power_w())
+        self._write_record()
+        self._session.finish(RunStatus.FINISHED, 0)
+        return forecast_from_log(Run(self._session.run_dir), self.plan)
 
     def conclude(self, forecast: Forecast, advice: str | None = None) -> Estimation:
-        """Write log and page, show the screen, and ask whether to train on.
+        """Write the page, show the screen, and ask whether to train on.
 
         Args:
             forecast: of the training.
@@ -190,9 +187,7 @@ class ExplorationRun(TrialSession):
         """
         session = self._session
         options = self.options
-        self.record = record = replace(self.record, gpu_power_w=self._gpu_power_w())
-        self._write_record()
-        session.finish(RunStatus.FINISHED, 0)
+        record = self.record
         spent_s = self.spent_s
         now_utc_s = self._clock.utc_s()
         limit = time_limit(self.settings, now_utc_s)  # not of this Slurm job: the training may be another

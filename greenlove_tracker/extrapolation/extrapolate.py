@@ -36,7 +36,6 @@ from greenlove_tracker.extrapolation.regression import (
     power_law,
 )
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.text.format import plural
 from greenlove_tracker.vocabulary.errors import UsageError, is_whole
 from greenlove_tracker.vocabulary.forecasting import (
@@ -55,7 +54,7 @@ from greenlove_tracker.vocabulary.forecasting import (
     WarningCode,
 )
 from greenlove_tracker.vocabulary.phases import pauses_between, spans
-from greenlove_tracker.vocabulary.pricing import Rates, RunFactors
+from greenlove_tracker.vocabulary.pricing import Rates
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG
 
 # An assumption: the relative deviation of one evaluation or checkpoint from the mean of all, if only one was timed.
@@ -469,26 +468,22 @@ def _told_s(plan: TrainingPlan) -> float | None:
     return told_s
 
 
-def forecast_exploration(
-    exploration: ExplorationRecord,
-    plan: TrainingPlan,
-    factors: RunFactors,
-    *,
-    gpu_count: int,
-    node_factor: float = 1.0,
-) -> Forecast:
-    """Forecast a plan from an exploration; the energy includes the PUE, and the run's rates give CO2e and cost.
+def forecast_from_log(run: Run, plan: TrainingPlan | None = None) -> Forecast:
+    """Forecast a plan from the log of an exploration; nothing is run.
+
+    The energy includes the PUE, and the run's rates give CO2e and cost.
 
     Args:
-        exploration: the exploration, whose trials have their energy without PUE.
-        plan: the whole training, which may differ from the explored one.
-        factors: the factors of the exploration's run.
-        gpu_count: the GPUs that the machine's price is paid for.
-        node_factor: the energy of the node divided by that of the metered components.
+        run: the exploration.
+        plan: the whole training; by default the explored one.
 
     Raises:
-        UsageError: if the trials cannot give a forecast of this plan.
+        UsageError: if the run was no exploration, or its trials say nothing about the plan.
     """
+    exploration = exploration_of(run)
+    plan = plan or explored_plan(run)
+    factors = run.terms
+    node_factor = factors.node_factor(run.summary.energy)
     trials = []
     for trial in exploration.trials:
         if trial.energy_kwh is not None:
@@ -504,27 +499,7 @@ def forecast_exploration(
         eval_durations_s=eval_durations_s,
         cold_start_s=exploration.cold_start_s,
     )
-    return factors.rates.priced(forecast, gpu_count)
-
-
-def forecast_from_log(run: Run, plan: TrainingPlan | None = None) -> Forecast:
-    """Forecast a plan from the log of an exploration; nothing is run.
-
-    Args:
-        run: the exploration.
-        plan: the whole training; by default the explored one.
-
-    Raises:
-        UsageError: if the run was no exploration, or its trials say nothing about the plan.
-    """
-    terms = run.terms
-    return forecast_exploration(
-        exploration_of(run),
-        plan or explored_plan(run),
-        terms,
-        gpu_count=run.summary.gpu_count,
-        node_factor=terms.node_factor(run.summary.energy),
-    )
+    return factors.rates.priced(forecast, run.summary.gpu_count)
 
 
 _DRAWS = 50_000  # their 95% interval's ends are good to about 1% of its width
