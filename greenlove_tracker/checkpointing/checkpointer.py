@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum, auto
+from enum import IntEnum
 from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
@@ -86,12 +86,12 @@ class TrainingInterrupted(TerminatedExit):  # it is no error: the training goes 
 class _Phase(IntEnum):
     """Where a loop over the epochs is."""
 
-    IDLE = auto()  # it has not begun, or has come to its end
-    BETWEEN_EPOCHS = auto()  # or it was left before its end
-    EPOCH_ENDED = auto()  # in its body, and the tracker was told so
-    EPOCH = auto()  # in its body, before the first batch
-    BATCH = auto()  # in the body of a batch
-    BEHIND_BATCH = auto()  # in the body of an epoch, between two batches or behind the last
+    IDLE = 0  # it has not begun, or has come to its end
+    BETWEEN_EPOCHS = 1  # or it was left before its end
+    EPOCH_ENDED = 2  # in its body, and the tracker was told so
+    EPOCH = 3  # in its body, before the first batch
+    BATCH = 4  # in the body of a batch
+    BEHIND_BATCH = 5  # in the body of an epoch, between two batches or behind the last
 
 
 class Checkpointer:
@@ -193,6 +193,7 @@ class Checkpointer:
         self._is_stopped = False
         self._finished_after: int | None = -1  # epochs, as the final checkpoint says that was resumed
         self._resume: _Resume | None = None  # until the loop is where that was
+        self._reasons = list[str]()  # why a resume may go on otherwise: what differs from the training that was saved
         self._pass: PositionedBatches | None = None  # the first one of the epoch, or of the one before
         self._optimizer_steps = 0
         self._batches_of_step = 0
@@ -301,9 +302,7 @@ class Checkpointer:
                 self.tracker = tracker
             elif tracker is not False:
                 given = {} if tracker is True else dict(tracker)
-                if n is not None or "total_steps" in given:
-                    given = self.resumed | given
-                self.tracker = own.enter_context(Tracker(n, **given))
+                self.tracker = own.enter_context(Tracker(n, **self.resumed | given))
             self._counts_steps = self.tracker is not tracker  # one of the user's own is told by their loop
             try:
                 while not self._is_over:
@@ -378,7 +377,7 @@ class Checkpointer:
         self.tracker.resume()
         if self.position.batches:  # what the loop did before its batches has changed it
             self._put_back(resume)
-        resume.reasons += self._pass.differs
+        self._reasons += self._pass.differs
         self._tell_restored(replay_s)
         return self._pass
 
@@ -429,7 +428,7 @@ class Checkpointer:
             CheckpointEvent(CheckpointAction.NOTICED, now, position=self.position, note=number.name)
         )
         saved = self._save(CheckpointKind.EMERGENCY)
-        self._notices.is_answered = True
+        self._notices.notice = None  # it is answered
         self.tracker.stop(status=RunStatus.TERMINATED)
         error = TrainingInterrupted(128 + number, saved, number.name)
         if self._is_first:
@@ -632,8 +631,8 @@ class Checkpointer:
             if state.get("is_sharded"):
                 self._state.load_shards(directory, self._ranks)
         was = manifest.conditions
-        now = conditions(self._ranks.world_size)
-        reasons = [f"{name} {now[name]} instead of {was.get(name)}" for name in now if now[name] != was.get(name)]
+        others = conditions(self._ranks.world_size).items() - was.items()
+        self._reasons = sorted(f"{name} {now} instead of {was.get(name)}" for name, now in others)
         event = CheckpointEvent(
             CheckpointAction.RESTORED,
             "",
@@ -647,7 +646,7 @@ class Checkpointer:
             saved_at=manifest.saved_at,
             is_bit_identical=self._is_bit_identical,
         )
-        self._resume = _Resume(state, of_rank, reasons, event)
+        self._resume = _Resume(state, of_rank, event)
         self._put_back(self._resume, is_in_loop=False)
         if manifest.world_size != self._ranks.world_size:  # with another's random states the ranks would draw alike
             of_rank |= {"at_epoch_start": {}, "data": {"batches": manifest.position.batches}}
@@ -680,10 +679,10 @@ class Checkpointer:
         self._resume = None
         if resume is None or not self._is_first:
             return
-        if resume.reasons:
-            reasons = "; ".join(resume.reasons)
+        if self._reasons:
+            reasons = "; ".join(self._reasons)
             self._warn_once.warn("conditions", f"the training goes on under other conditions: {reasons}")
-        note = "; ".join([self._rehearsed, *resume.reasons])
+        note = "; ".join([self._rehearsed, *self._reasons])
         now = timestamp(self._clock.utc_s())
         self.tracker.log_checkpoint(replace(resume.event, at=now, replay_s=replay_s, note=note))
 
@@ -695,13 +694,11 @@ class _Resume:
     Attributes:
         state: content of ``model.pt``.
         of_rank: content of the file of this rank; of another's, where this one has none.
-        reasons: why it may go on otherwise: what differs from the training that wrote the checkpoint.
         event: for the log, once the training is where it was.
     """
 
     state: _Values
     of_rank: _Values
-    reasons: list[str]
     event: CheckpointEvent
 
 
@@ -730,7 +727,8 @@ class _Best:
 
     def note(self, name: str, value: float | None) -> None:
         """Compare a value with the best before."""
-        best = -math.inf if self.value is None else self._sign * self.value
-        if name == self.metric and value is not None and self._sign * value > best:
+        if name != self.metric or value is None or math.isnan(value):
+            return
+        if self.value is None or self._sign * (value - self.value) > 0:
             self.value = value
             self.is_pending = True

@@ -115,7 +115,7 @@ def conditions(ranks: int) -> dict[str, str]:
         "greenlove_tracker": __version__,
         "torch": str(torch.__version__),
         "python": platform.python_version(),
-        "script": _script_sha256(),
+        "script and arguments": _script_sha256(),
         "ranks": str(ranks),
         "threads": str(torch.get_num_threads()),
         "CPU": torch.backends.cpu.get_cpu_capability(),

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-Texts = Sequence[str]
-
-Point = tuple[float, float]
+Texts = Sequence[str]  # of a row, or of a column
+Point = tuple[float, float]  # x and y
 Points = Sequence[Point]
-"""Points of a chart: x and y."""
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
 _AMOUNT = r"(?<![\w.])\d[\d.,]* (?:d|h|min|m?s|[mkM]?Wh|k?W|m?g|kg|t)\b(?: \d+ (?:h|min|s)\b)*"

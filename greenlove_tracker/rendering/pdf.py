@@ -219,7 +219,6 @@ def _chart_row(block: doc.ChartRow, width_pt: float) -> Grid:
 
 
 def _share_pt(width_pt: float, n_cells: int, gap_pt: float) -> float:
-    """Return the width of each of several cells side by side."""
     return (width_pt - gap_pt * (n_cells - 1)) / n_cells
 
 

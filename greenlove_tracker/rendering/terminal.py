@@ -205,7 +205,6 @@ def table(
 
 
 def _cell(text: str, width: int, side: str) -> str:
-    """Cut or pad a cell to the width of its column."""
     length = width
     cut = text
     while display_width(cut) > width and length > 0:

@@ -171,7 +171,6 @@ def _cells_text(rows: Sequence[tuple[str, ComparisonRow]]) -> str:
 
 
 def _trainings(record: ExperimentRecord, metrics: Texts) -> Blocks:
-    """Return every training by itself."""
     rows = []
     for name, runs in record.groups:
         for run in runs:

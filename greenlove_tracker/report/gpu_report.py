@@ -204,7 +204,6 @@ def _memory_cells(row: MemoryRow) -> list[str]:
 
 
 def _size_text(row: MemoryRow) -> str:
-    """Write the memory of the smallest GPU that surely holds it."""
     size_gb = _least_memory_gb(row)
     return "none" if size_gb is None else f"{size_gb:g} GB"
 
@@ -228,12 +227,15 @@ def _holding(row: MemoryRow, answer: bool | None) -> list[GpuSpec]:
     if row.peak_bytes is None:
         return []
     peak_gb = row.peak_bytes / BYTES_PER_GB
-    known = [gpu for gpu in gpus().values() if gpu.memory_gb is not None]
-    return [gpu for gpu in known if gpu.holds(peak_gb, ESTIMATE_ERROR) is answer]
+    return [gpu for gpu in _of_known_memory() if gpu.holds(peak_gb, ESTIMATE_ERROR) is answer]
+
+
+def _of_known_memory(least_gb: float = 0.0) -> list[GpuSpec]:
+    return [gpu for gpu in gpus().values() if gpu.memory_gb is not None and gpu.memory_gb >= least_gb]
 
 
 def _named(least_gb: float) -> str:
-    found = [gpu for gpu in gpus().values() if gpu.memory_gb is not None and gpu.memory_gb >= least_gb]
+    found = _of_known_memory(least_gb)
     found = [gpu for gpu in found if gpu.segment == "datacentre"] or found
     found.sort(key=lambda gpu: (gpu.memory_gb, -gpu.year))
     return ", ".join(f"{gpu.name} ({gpu.memory_gb:g} GB)" for gpu in found[:_MOST_NAMED])

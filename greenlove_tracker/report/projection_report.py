@@ -202,7 +202,6 @@ def machines_table(rows: words.Rows, shown: words.Rows, *, is_brief: bool = True
 
 
 def _price(row: Projection) -> str:
-    """Return the price of one GPU for an hour."""
     if row.offer is None or row.offer.usd_per_gpu_hour is None:
         return "–"
     return f"{row.offer.usd_per_gpu_hour:.2f}"

@@ -119,7 +119,6 @@ def _tilde(run: Run) -> str:
 
 
 def _row(run: Run, progress: RunProgress, now_utc_s: float) -> Texts:
-    """Return the cells of a run that goes on."""
     left = progress.left
     done = wording.progress(run)
     if run.is_comparison:
