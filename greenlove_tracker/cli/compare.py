@@ -197,12 +197,11 @@ def techniques_text() -> str:
     """Return all techniques with what each does."""
     from greenlove_tracker.rendering.terminal import table
 
-    rows = [
-        (f"{name}{listed.value_hint or ''}", f"{listed.summary}{' (an NVIDIA GPU)' if listed.needs_gpu else ''}")
-        for name, listed in TECHNIQUES.items()
-    ]
-    lines = table(rows, "<<")
+    rows = []
+    for name, listed in TECHNIQUES.items():
+        needs = " (an NVIDIA GPU)" if listed.needs_gpu else ""
+        rows.append((f"{name}{listed.value_hint or ''}", f"{listed.summary}{needs}"))
     said = (
         "Several are joined by +, such as amp-bf16+compile. A technique that the model or the GPU cannot use says so."
     )
-    return "\n".join([*lines, "", said])
+    return "\n".join([*table(rows, "<<"), "", said])

@@ -21,13 +21,31 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
 
 COLUMNS = (
-    *("run_id", "project", "tags", "status", "host"),
-    *("rank", "epoch", "is_complete", "started_at", "duration_s", "gap_before_s"),
-    *("steps", "batches", "samples", "tokens"),
-    *("energy_kwh", *(f"{component}_kwh" for component in COMPONENTS)),
+    "run_id",
+    "project",
+    "tags",
+    "status",
+    "host",
+    "rank",
+    "epoch",
+    "is_complete",
+    "started_at",
+    "duration_s",
+    "gap_before_s",
+    "steps",
+    "batches",
+    "samples",
+    "tokens",
+    "energy_kwh",
+    *(f"{component}_kwh" for component in COMPONENTS),
     *(f"{component}_method" for component in COMPONENTS),
-    *("gap_before_kwh", *(f"gap_before_{component}_kwh" for component in COMPONENTS)),
-    *("emissions_gco2e", "pue", "carbon_intensity_gco2e_per_kwh", "flags", "carbon_intensity_source"),
+    "gap_before_kwh",
+    *(f"gap_before_{component}_kwh" for component in COMPONENTS),
+    "emissions_gco2e",
+    "pue",
+    "carbon_intensity_gco2e_per_kwh",
+    "flags",
+    "carbon_intensity_source",
 )
 
 

@@ -180,10 +180,8 @@ def _limit(within: str, options: Mapping[str, Any], *, is_waiting: bool) -> dict
     """Return the setting that ``--within`` gives: a time budget from now on; of a wait, the time that it must keep."""
     if not is_waiting and options["max_hours"] is None:
         return {"max_hours": within_s(within) / SECONDS_PER_HOUR}
-    deadline_utc = deadline_after_wait(os.environ)  # "tomorrow" was another day before the wait
-    if deadline_utc is None:
-        deadline_utc = within_time(within).isoformat()
-    return {"deadline_utc": deadline_utc}
+    # "tomorrow" was another day before the wait
+    return {"deadline_utc": deadline_after_wait(os.environ) or within_time(within).isoformat()}
 
 
 def _held(
