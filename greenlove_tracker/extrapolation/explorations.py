@@ -70,7 +70,7 @@ def exploration_of(run: Run) -> ExplorationRecord:
         UsageError: where its log is damaged.
     """
     try:
-        record = RECORD.record([run.text(name, _DEFAULTS.get(name, "")) for name in RECORD.columns])
+        record = RECORD.record([run.text(name) or _DEFAULTS.get(name, "") for name in RECORD.columns])
     except ValueError as error:
         raise UsageError(f"{run.path}: run.csv is damaged: {error}") from error
     return replace(record, trials=tuple(run.trials))
