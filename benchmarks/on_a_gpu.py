@@ -151,7 +151,7 @@ def check_sums(machine: Machine) -> Iterator[Result]:
             figure = f"{energies_j[index]:.1f} J, {truth_j:.1f} J by its counter"
             yield judged(f"energy of GPU {index}", figure, energies_j[index] / truth_j - 1, MOST_ENERGY_ERROR)
         else:
-            yield Result(f"energy of GPU {index}", "", "", f"failed: {run.text('gpu_note', 'run.csv has none')}")
+            yield Result(f"energy of GPU {index}", "", "", f"failed: {run.text('gpu_note') or 'run.csv has none'}")
     sum_j = sum(energies_j.values())
     total_j = (run.summary.energy.gpu_kwh or 0.0) * JOULES_PER_KWH
     figure = f"{sum_j:.1f} J of {len(energies_j)} GPUs, {total_j:.1f} J of the run"

@@ -292,7 +292,7 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
     facts = _shared(_facts_of(run))
     summary = run.summary
     of_whole = summary if whole is None else whole.summary
-    is_known = facts.carbon_intensity is not None and summary.emissions_kgco2e is not None
+    has_emissions = run.emissions_kgco2e is not None
     totals = {name: getattr(summary, name) for name in RunSummary.__slots__}
     totals["emissions_kgco2e"] = run.emissions_kgco2e
     totals["metrics"] = of_whole.metrics if run.cut.has_end else ()
@@ -307,13 +307,13 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         known_gpu_hours=summary.gpu_hours if run.knows_gpu_count else None,
         market_kgco2e=kgco2e_by(facts.market_intensity, summary.energy_kwh),
         gpu_energies=run.gpu_energies,
-        coverage=facts.carbon_intensity.coverage if facts.carbon_intensity and is_known else "",
+        coverage=run.carbon_intensity.coverage if has_emissions else "",
         whole_kwh=of_whole.energy_kwh,
         n_simulated=bool(facts.simulated),
         n_calibrated=run.calibration is not None,
         n_predicted=Flag.PREDICTED in summary.flags,
         n_partial=run.lacks_energy_of_gpu,
-        n_mock_intensity=is_known and is_mock(run.intensity_sources),
+        n_mock_intensity=has_emissions and is_mock(run.intensity_sources),
         deviations={} if summary.energy_kwh is None else run_deviations(run),
         parts={},
         factors=tuple(map(_shared, factors_of(run))) if has_details else (),
