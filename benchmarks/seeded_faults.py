@@ -301,7 +301,7 @@ FAULTS = (
     Fault(
         "exploration",
         "exploration/snapshot.py",
-        '*(("values", partial(_put_values_back, storage, of_it)) for storage, of_it in self._copies),',
+        'self._undos += [("values", _storage_undo(storage)) for storage in copied.values()]',
         "",
         "the training begins with the weights of its exploration",
         golden("explore"),

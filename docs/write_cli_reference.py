@@ -20,7 +20,8 @@ that is no verb is a script: `greenlove train.py` and `python -m greenlove_track
 train.py`.
 
 **Logs** are a log directory, one run by its path or its id, `last` for the latest run, or a log of carbontracker or
-CodeCarbon. Without it the setting `log_dir` counts, by default `greenlove_logs`; `report` then takes the latest run.
+CodeCarbon; a directory called `last` is `./last`. Without it the setting `log_dir` counts, by default
+`greenlove_logs`; `report` then takes the latest run.
 
 **Exit codes**: 0; 1 for an error, which stderr explains; 2 for an unknown option or a bad choice. `run` and `plan
 --threshold` end as the command ends. `config check` gives 1 where it finds something, `checkpoints` where none is
@@ -28,6 +29,8 @@ whole, `doctor` where nothing can be measured. `experiment` gives 1 if a trainin
 budget is used. Ctrl-C gives 130.
 
 Settings without an option are variables `GREENLOVE_<NAME>` or lines in `greenlove.toml`: [all of them](settings.md).
+What is wrong in a file or a variable is told by where it stands; what is found only later, such as a place that there
+is none of, is told by the option that it has, wherever it was set.
 """
 
 

@@ -47,7 +47,7 @@ def log_reference() -> str:
         "CodeCarbon takes no new sample within 50 ms of the last, so a gap shorter than that reads as zero energy, and",
         "what it took falls to its neighbour. Sums are not touched by this.",
         *_run_fields(),
-        *_table("epochs-<rank>.csv", "column", _meanings(EPOCHS, EPOCHS.columns_with(()))),
+        *_table("epochs-<rank>.csv", "column", _meanings(EPOCHS, EPOCHS.without(RATES).columns)),
         *_table(
             "epochs-<rank>.csv, after the others: only with `intensity` or `electricity_tariff`",
             "column",

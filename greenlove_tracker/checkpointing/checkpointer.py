@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum, auto
+from enum import IntEnum
 from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
@@ -86,12 +86,12 @@ class TrainingInterrupted(TerminatedExit):  # it is no error: the training goes 
 class _Phase(IntEnum):
     """Where a loop over the epochs is."""
 
-    IDLE = auto()  # it has not begun, or has come to its end
-    BETWEEN_EPOCHS = auto()  # or it was left before its end
-    EPOCH_ENDED = auto()  # in its body, and the tracker was told so
-    EPOCH = auto()  # in its body, before the first batch
-    BATCH = auto()  # in the body of a batch
-    BEHIND_BATCH = auto()  # in the body of an epoch, between two batches or behind the last
+    IDLE = 0  # it has not begun, or has come to its end
+    BETWEEN_EPOCHS = 1  # or it was left before its end
+    EPOCH_ENDED = 2  # in its body, and the tracker was told so
+    EPOCH = 3  # in its body, before the first batch
+    BATCH = 4  # in the body of a batch
+    BEHIND_BATCH = 5  # in the body of an epoch, between two batches or behind the last
 
 
 class Checkpointer:
@@ -301,9 +301,7 @@ class Checkpointer:
                 self.tracker = tracker
             elif tracker is not False:
                 given = {} if tracker is True else dict(tracker)
-                if n is not None or "total_steps" in given:
-                    given = self.resumed | given
-                self.tracker = own.enter_context(Tracker(n, **given))
+                self.tracker = own.enter_context(Tracker(n, **self.resumed | given))
             self._counts_steps = self.tracker is not tracker  # one of the user's own is told by their loop
             try:
                 while not self._is_over:
@@ -430,7 +428,7 @@ class Checkpointer:
             CheckpointEvent(CheckpointAction.NOTICED, now, position=self.position, note=number.name)
         )
         saved = self._save(CheckpointKind.EMERGENCY)
-        self._notices.is_answered = True
+        self._notices.notice = None  # it is answered
         self.tracker.stop(status=RunStatus.TERMINATED)
         error = TrainingInterrupted(128 + number, saved, number.name)
         if self._is_first:
@@ -633,8 +631,8 @@ class Checkpointer:
             if state.get("is_sharded"):
                 self._state.load_shards(directory, self._ranks)
         was = manifest.conditions
-        now = conditions(self._ranks.world_size)
-        reasons = [f"{name} {now[name]} instead of {was.get(name)}" for name in now if now[name] != was.get(name)]
+        others = conditions(self._ranks.world_size).items() - was.items()
+        reasons = sorted(f"{name} {now} instead of {was.get(name)}" for name, now in others)
         event = CheckpointEvent(
             CheckpointAction.RESTORED,
             "",

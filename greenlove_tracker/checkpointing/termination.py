@@ -23,8 +23,7 @@ class TerminationNotices:
         names: of the signals; those that this system lacks are passed over.
 
     Attributes:
-        notice: the newest that came.
-        is_answered: the emergency checkpoint is whole.
+        notice: the newest that came; None once it was answered.
 
     Raises:
         UsageError: for what is no name of a signal.
@@ -36,7 +35,6 @@ class TerminationNotices:
                 raise UsageError(f"signals are named as SIGTERM is, not {name!r}")
         self._numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
         self._before: dict[int, Any] = {}
-        self.is_answered = False
         self.notice: signal.Signals | None = None
 
     def __enter__(self) -> Self:
@@ -56,7 +54,7 @@ class TerminationNotices:
         with contextlib.suppress(ValueError):
             for number, before in self._before.items():
                 signal.signal(number, before)
-        if self.notice == signal.SIGTERM and not self.is_answered:
+        if self.notice == signal.SIGTERM:
             os.kill(os.getpid(), signal.SIGTERM)  # no saving point comes any more: it ends the process after all
 
     def received(self, number: int) -> bool:

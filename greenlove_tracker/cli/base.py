@@ -7,21 +7,18 @@ import difflib
 import glob
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-from click import FloatRange
 
 import greenlove_tracker
-from greenlove_tracker.settings.config import DEFAULT_LOG_DIR, load_settings, setting_names
+from greenlove_tracker.settings.config import DEFAULT_LOG_DIR, load_settings
 from greenlove_tracker.text import console
 from greenlove_tracker.text.format import plural, printable
 from greenlove_tracker.vocabulary.errors import GreenloveError, NoSuchScriptError, UsageError
@@ -48,23 +45,23 @@ _GONE = {
 }
 
 
-class _NoSuchScript(click.ClickException):
-    exit_code = 2  # as Python's
-
-
 class Verb(click.Command):
     """A verb of the command; an error of the user's becomes one line on stderr, in the names of its own options.
 
     Args:
         options: further names of arguments, and the options that they are here.
+        error_code: exit code of an error.
 
     Attributes:
         option_names: by argument, the option.
     """
 
-    def __init__(self, *arguments: Any, options: Mapping[str, str] | None = None, **settings: Any) -> None:
+    def __init__(
+        self, *arguments: Any, options: Mapping[str, str] | None = None, error_code: int = 1, **settings: Any
+    ) -> None:
         settings["context_settings"] = HELP_NAMES | settings.get("context_settings", {})
         super().__init__(*arguments, **settings)
+        self._error_code = error_code
         own = [p for p in self.params if isinstance(p, click.Option)]
         self.option_names = {str(p.name): _option_of(p) for p in own} | dict(options or {})
         self.params.append(_help_all("show all options", is_hidden=len(own) <= _MOST_OPTIONS + 1))
@@ -76,11 +73,11 @@ class Verb(click.Command):
         try:
             _check_output(ctx.params)
             return super().invoke(ctx)
-        except UsageError as error:
-            kind = _NoSuchScript if isinstance(error, NoSuchScriptError) else click.ClickException
-            raise kind(printable(self.message(error, ctx.params))) from error
         except GreenloveError as error:
-            raise click.ClickException(printable(str(error))) from error
+            text = error.in_options(self.option_names) if isinstance(error, UsageError) else str(error)
+            told = click.ClickException(printable(text))
+            told.exit_code = 2 if isinstance(error, NoSuchScriptError) else self._error_code  # type: ignore[misc]
+            raise told from error
         except KeyboardInterrupt:  # click would call it aborted, with code 1
             raise SystemExit(BY_CTRL_C) from None
 
@@ -92,14 +89,6 @@ class Verb(click.Command):
         if shown:
             with formatter.section("Options"):
                 formatter.write_dl(list(filter(None, (p.get_help_record(ctx) for p in shown))))
-
-    def message(self, error: UsageError, given: Mapping[str, Any]) -> str:
-        """Return the message of an error; an argument that no option gave keeps its name, as settings have it."""
-        if error.is_of_value and error.arguments[0] in setting_names():
-            of_options = {_option_of(p) for p in self.params if given.get(str(p.name)) is not None}
-            if self.option_names.get(error.arguments[0]) not in of_options:  # it stands in a variable or a file
-                return str(error)
-        return error.in_options(self.option_names)
 
 
 class CommandVerb(Verb):
@@ -128,8 +117,15 @@ def _help_all(text: str, *, is_hidden: bool = False) -> click.Option:
             click.echo(ctx.get_help())
             ctx.exit()
 
-    of_help: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "hidden": is_hidden}
-    return click.Option(["--help-all"], callback=show_all, help=text, **of_help)
+    return click.Option(
+        ["--help-all"],
+        callback=show_all,
+        help=text,
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        hidden=is_hidden,
+    )
 
 
 class _Verbs(click.Group):
@@ -173,78 +169,6 @@ def cli() -> None:
 
 
 cli.params.append(_help_all("show all commands"))
-
-
-# -- Options --
-
-
-def option(*words: str, **settings: Any) -> Callable[..., Any]:
-    """Return an option of a verb.
-
-    Args:
-        words: its names, the last of them with what it takes, ``--since DATE``, and its help.
-        settings: further ones, as of ``click.option``.
-    """
-    *names, text = words
-    declared = [name.partition(" ") for name in names]
-    takes = "".join(form for _, _, form in declared)
-    return click.option(*(name for name, _, _ in declared), metavar=takes or None, help=text, **settings)
-
-
-def flag(*words: str) -> Callable[..., Any]:
-    """Return an option that takes nothing."""
-    return option(*words, is_flag=True)
-
-
-def with_options(*options: Callable[..., Any]) -> Callable[..., Any]:
-    """Add options to a verb, in their order."""
-
-    def add(verb: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            verb = option(verb)
-        return verb
-
-    return add
-
-
-json_option = flag("--json", "as_json", "as JSON, on stdout")
-csv_option = flag("--csv", "as_csv", "as CSV, on stdout")
-verbose_option = flag("-v", "--verbose", "is_verbose", "all: the method and sources too")
-page_option = option("-o", "--output FILE", "page", "also write to this .html, .pdf or .md")
-log_dir_option = option("--log-dir DIR", "where to write logs; default greenlove_logs")
-group_option = option("--group", "--project NAME", "project", "name to group runs by")
-within_option = option("--within TIME", 'longest time, 48h, or when it must be done: "friday 18:00"')
-country_option = option("--country", "where it runs: DE, Germany, US-CA, us-east-1; default: the world")
-
-
-HOURS = FloatRange(min=0, min_open=True, max=1e7)  # a thousand years at most
-
-
-def within_time(text: str, now: datetime | None = None) -> datetime:
-    """Return the time in UTC that is ``48h`` from now, or ``friday 18:00``.
-
-    Raises:
-        UsageError: where it is neither, or has passed.
-    """
-    from greenlove_tracker.scheduling.times import SPAN_FORMS, WHEN_FORMS, parse_when
-
-    now = now or datetime.now(UTC)
-    is_span = re.match(r"[\d.\s]+[a-z]", text.strip().lower()) is not None
-    try:
-        when = parse_when(f"+{text.strip()}" if is_span else text, now)
-    except UsageError as error:
-        raise UsageError(
-            f"--within is a length of time ({SPAN_FORMS}) or a time ({WHEN_FORMS}), not {text!r}"
-        ) from error
-    if when <= now:
-        raise UsageError(f"--within {text!r} has passed")
-    return when
-
-
-def within_s(text: str) -> float:
-    """Return the seconds from now that ``--within`` leaves."""
-    now = datetime.now(UTC)
-    return (within_time(text, now) - now).total_seconds()
 
 
 # -- One way to give a result --

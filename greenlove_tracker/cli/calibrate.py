@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 from click import FloatRange
 
-from greenlove_tracker.cli.base import cli, logs_of, option, show_screen
+from greenlove_tracker.cli.base import cli, logs_of, show_screen
+from greenlove_tracker.cli.options import option
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import UsageError
 

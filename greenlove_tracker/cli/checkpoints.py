@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker.cli.base import CommandVerb, answer, cli, json_option, needs_torch, verbose_option
+from greenlove_tracker.cli.base import CommandVerb, answer, cli, needs_torch
+from greenlove_tracker.cli.options import json_option, verbose_option
 from greenlove_tracker.rendering.document import Document, Paragraph, Table, columns
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import UsageError

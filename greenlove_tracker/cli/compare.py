@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker.cli.base import (
-    CommandVerb,
-    answer,
-    cli,
+from greenlove_tracker.cli.base import CommandVerb, answer, cli, logs_of, names_in, needs_torch
+from greenlove_tracker.cli.options import (
     country_option,
     flag,
     group_option,
     json_option,
     log_dir_option,
-    logs_of,
-    names_in,
-    needs_torch,
     option,
     page_option,
     verbose_option,
@@ -182,8 +177,8 @@ def _compare_logs(targets: Sequence[str]) -> tuple[Comparison, Groups]:
 
     found = compare_runs(groups)
     learnt = learnt_differences(groups)
-    rows = (replace(row, learns_otherwise=learnt.get(row.name, "")) for row in found.rows)
-    return replace(found, rows=tuple(rows)), groups
+    rows = tuple(replace(row, learns_otherwise=learnt.get(row.name, "")) for row in found.rows)
+    return replace(found, rows=rows), groups
 
 
 def _runs_of(target: str) -> list[Run]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from greenlove_tracker.cli.base import Verb, cli, json_option, show_json, show_screen
+from greenlove_tracker.cli.base import Verb, cli, show_json, show_screen
+from greenlove_tracker.cli.options import json_option
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.settings.config import load_settings, setting_names
 from greenlove_tracker.text.warn_once import WarnOnce

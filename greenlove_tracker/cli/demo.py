@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from greenlove_tracker.cli.base import cli, country_option, log_dir_option, option
+from greenlove_tracker.cli.base import cli
+from greenlove_tracker.cli.options import country_option, log_dir_option, option
 from greenlove_tracker.vocabulary.errors import MissingExtraError
 
 

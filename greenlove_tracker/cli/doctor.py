@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from greenlove_tracker.cli.base import cli, flag, json_option, option, show_json
+from greenlove_tracker.cli.base import cli, show_json
+from greenlove_tracker.cli.options import flag, json_option, option
 from greenlove_tracker.settings.config import load_settings
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click import IntRange
 
-from greenlove_tracker.cli.base import Verb, cli, flag, option, show, wrote
+from greenlove_tracker.cli.base import Verb, cli, show, wrote
+from greenlove_tracker.cli.options import flag, option
 from greenlove_tracker.rendering.document import Block, Column, Document, Paragraph, Table
 from greenlove_tracker.text import console
 from greenlove_tracker.text import format as fmt
@@ -24,19 +25,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.vocabulary.forecasting import Estimate
 
 
-class _WrongUsage(click.ClickException):
-    exit_code = 2  # 1 says that a training failed
-
-
-class ExperimentVerb(Verb):
-    """A verb whose exit code 1 means something else than an error of usage."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb."""
-        try:
-            return super().invoke(ctx)
-        except click.ClickException as error:
-            raise _WrongUsage(error.message) if error.exit_code == 1 else error from error
+_WRONG_USAGE = 2  # 1 says that a training failed
 
 
 @cli.group(short_help="Run the trainings that a YAML file describes, and compare them.")
@@ -51,7 +40,9 @@ def experiment() -> None:
     """  # noqa: D301  # click wants the backspace itself
 
 
-@experiment.command(cls=ExperimentVerb, options={"budget_s": "--budget"}, short_help="Train the rest, and report.")
+@experiment.command(
+    cls=Verb, error_code=_WRONG_USAGE, options={"budget_s": "--budget"}, short_help="Train the rest, and report."
+)
 @click.argument("file", metavar="FILE")
 @flag("--dry-run", "forecast everything, and train nothing")
 @option("--budget", "budget_s", "with --dry-run: seconds to explore; default 60", type=float)
@@ -99,7 +90,7 @@ def train_and_report(described: Experiment, *, quiet: bool) -> int:
     return outcome.exit_code
 
 
-@experiment.command(cls=ExperimentVerb, short_help="Rehearse the resume of one training of each group.")
+@experiment.command(cls=Verb, error_code=_WRONG_USAGE, short_help="Rehearse the resume of one training of each group.")
 @click.argument("file", metavar="FILE")
 @option("--steps", "batches behind each resume", type=IntRange(min=1), default=20)
 @click.pass_context
@@ -125,7 +116,7 @@ def rehearse(ctx: click.Context, file: str, steps: int) -> None:
     ctx.exit(int(differs))
 
 
-@experiment.command(cls=ExperimentVerb, short_help="Write the report again, from the logs.")
+@experiment.command(cls=Verb, error_code=_WRONG_USAGE, short_help="Write the report again, from the logs.")
 @click.argument("file", metavar="FILE")
 def report(file: str) -> None:
     """Write the report of an experiment again from its logs, as far as it has got.
@@ -205,9 +196,9 @@ def forecast_document(forecast: ExperimentForecast) -> Document:
     lines = [_limit_text(forecast, quantity, limit) for quantity, limit in limits.items()]
     blocks: list[Block] = []
     if progress.left:
-        columns = [Column("one training"), Column("left", is_number=True)]
-        columns += [Column(fmt.QUANTITIES[quantity][0], is_number=True) for quantity in _IN_TABLE]
-        blocks.append(Table(tuple(columns), tuple(map(_group_row, forecast.groups))))
+        titles = ["one training", "left", *(fmt.QUANTITIES[quantity][0] for quantity in _IN_TABLE)]
+        columns = tuple(Column(title, is_number=title != titles[0]) for title in titles)
+        blocks.append(Table(columns, tuple(map(_group_row, forecast.groups))))
         verdict += f": {', '.join(_totals(forecast))}"
         lines += _beside(forecast)
     lines += [f"* {note}" for note in progress.notes]
@@ -238,11 +229,11 @@ _IN_TABLE = ("duration_s", "energy_kwh", "emissions_kgco2e")
 def _beside(forecast: ExperimentForecast) -> list[str]:
     """Return what comes to the time of the trainings: starting their processes, and waiting before them."""
     start = forecast.experiment.start
-    n_left = len(forecast.progress.left)
     found = [f"beside these times, starting the processes takes about {fmt.duration(forecast.start_up_s)}"]
     if start.below_gco2e_per_kwh is not None:
         grid = f"a grid at or below {start.below_gco2e_per_kwh:g} gCO2e/kWh"
-        found.append(f"before a training it waits for {grid}, at most {start.max_wait} for each of the {n_left}")
+        each = f"at most {start.max_wait} for each of the {len(forecast.progress.left)}"
+        found.append(f"before a training it waits for {grid}, {each}")
     return found
 
 

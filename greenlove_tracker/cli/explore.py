@@ -7,17 +7,13 @@ from typing import Any
 
 import click
 
-from greenlove_tracker.cli.base import (
-    cli,
+from greenlove_tracker.cli.base import cli, logs_of, needs_torch, show, show_json
+from greenlove_tracker.cli.options import (
     country_option,
     group_option,
     json_option,
     log_dir_option,
-    logs_of,
-    needs_torch,
     option,
-    show,
-    show_json,
     within_option,
     within_s,
 )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker.cli.base import cli, logs_of, option, print_problems
+from greenlove_tracker.cli.base import cli, logs_of, print_problems
+from greenlove_tracker.cli.options import option
 from greenlove_tracker.text.format import plural
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.records import COMPONENTS
@@ -90,11 +92,10 @@ def epoch_rows(run: Run) -> list[dict[str, Any]]:
 
 def _metrics_by_epoch(run: Run, rank: int) -> Mapping[int, Mapping[str, float | None]]:
     """Return the last value of each metric that a rank logged in each epoch, or behind it; None where it was NaN."""
-    found: dict[int, dict[str, float | None]] = {}
+    found: dict[int, dict[str, float | None]] = defaultdict(dict)
     for value in run.metric_values.get(rank, ()):
         if value.epoch is not None:
-            number = value.value if math.isfinite(value.value) else None
-            found.setdefault(value.epoch, {})[value.name] = number
+            found[value.epoch][value.name] = value.value if math.isfinite(value.value) else None
     return found
 
 

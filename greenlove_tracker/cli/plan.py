@@ -10,28 +10,21 @@ from typing import TYPE_CHECKING, Literal
 import click
 from click import Choice
 
-from greenlove_tracker.cli.base import (
+from greenlove_tracker.cli.base import CommandVerb, answer, become, check_command, cli, names_in, wait_first, wrote
+from greenlove_tracker.cli.options import (
     HOURS,
-    CommandVerb,
-    answer,
-    become,
-    check_command,
-    cli,
     json_option,
-    names_in,
     option,
     page_option,
     verbose_option,
-    wait_first,
     within_option,
     within_time,
-    wrote,
 )
 from greenlove_tracker.settings.config import Settings, load_settings
 from greenlove_tracker.text import console
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import UsageError
-from greenlove_tracker.vocabulary.forecasting import P99, Estimate, Forecast
+from greenlove_tracker.vocabulary.forecasting import P99, Forecast
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
@@ -201,17 +194,10 @@ def _job(log_dir: str | None, hours: float | None, kwh: float | None, settings: 
     from greenlove_tracker.scheduling.run_start import logged_length
 
     run, forecast, basis = logged_length(log_dir or settings.log_dir)
-    energy_kwh: Estimate | None = forecast.energy_kwh
-    if kwh is not None:
-        energy = fmt.energy(kwh)
-    else:
-        energy = fmt.energy(energy_kwh.point if energy_kwh else None)
+    expected = forecast.energy_kwh.point if forecast.energy_kwh else None
     takes = forecast.duration_s
-    if takes.has_interval:
-        duration = fmt.interval(takes, fmt.duration)
-    else:
-        duration = fmt.duration(takes.point)
-    about = f"{run.title(40)}: {duration}, {energy}, {basis}"
+    duration = fmt.interval(takes, fmt.duration) if takes.has_interval else fmt.duration(takes.point)
+    about = f"{run.title(40)}: {duration}, {fmt.energy(expected if kwh is None else kwh)}, {basis}"
     return _PlannedRun(forecast, kwh, about, run)
 
 

@@ -10,19 +10,15 @@ from typing import Any
 import click
 from click import IntRange
 
-from greenlove_tracker.cli.base import (
+from greenlove_tracker.cli.base import answer, cli, names_in, needs_torch
+from greenlove_tracker.cli.options import (
     HOURS,
-    answer,
-    cli,
     csv_option,
     flag,
     json_option,
-    names_in,
-    needs_torch,
     option,
     page_option,
     verbose_option,
-    with_options,
     within_s,
 )
 from greenlove_tracker.projection.options import CustomSpeedup, ProjectionOptions, option_names
@@ -35,8 +31,14 @@ _SPOT_TERMS = option_names(SpotTerms)
 
 def _options_of(kind: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the options that the fields of a dataclass say."""
-    said = [one for one in fields(kind) if one.metadata.get("flag")]
-    return with_options(*(click.option(one.metadata["flag"], one.name, **one.metadata["of_click"]) for one in said))
+
+    def add(verb: Callable[..., None]) -> Callable[..., None]:
+        for one in reversed(fields(kind)):
+            if one.metadata.get("flag"):
+                verb = click.option(one.metadata["flag"], one.name, **one.metadata["of_click"])(verb)
+        return verb
+
+    return add
 
 
 @cli.command(

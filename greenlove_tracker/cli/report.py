@@ -9,21 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click import Choice, FloatRange, IntRange
 
-from greenlove_tracker.cli.base import (
-    answer,
-    cli,
-    csv_option,
-    flag,
-    json_option,
-    logs_of,
-    names_in,
-    option,
-    print_problems,
-    show_json,
-    verbose_option,
-    with_options,
-    wrote,
-)
+from greenlove_tracker.cli.base import answer, cli, logs_of, names_in, print_problems, show_json, wrote
+from greenlove_tracker.cli.options import csv_option, flag, json_option, option, verbose_option
 from greenlove_tracker.settings.config import PAGE_SIZES
 from greenlove_tracker.vocabulary.errors import UsageError
 
@@ -38,26 +25,6 @@ _FORMAT_OF = {"page_size": "page", "unit": "sci", "embodied": "sci"}  # of optio
 _PRINTED = ("sums", "runs", "forecasts", "ledger", "metrics")
 
 
-_selection_options = with_options(
-    option(
-        "--since DATE",
-        'count what was done from this date on (UTC): 2026-11-01, today, "last month"; 2026-11: that month',
-    ),
-    option("--until DATE", "count only what was done before this date (UTC)"),
-    option("--group", "--project NAME", "project", "only this group of runs", multiple=True),
-    option("--user NAME", "only runs of this user", multiple=True),
-    option("--job ID", "only runs of this job", multiple=True),
-    option("--host NAME", "only runs on this machine", multiple=True),
-    option(
-        "--include-simulated",
-        "simulated",
-        "count simulated runs in; they are left out if there are others",
-        is_flag=True,
-        default=None,
-    ),
-)
-
-
 @cli.command(short_help="Report a run, a month or a whole directory.")
 @click.argument("logs", metavar="[RUN_ID|DIR|last]", required=False)
 @option("-o", "--output FILE", "file to write: .pdf, .html or .md; default report.pdf, or stdout for text")
@@ -70,7 +37,22 @@ _selection_options = with_options(
     "text for a paper or a model card; forecasts beside outcomes; an auditor's ledger (CSV); the best metrics",
     type=Choice(["page", "cite", "latex", "model-card", "sci", "forecasts", "ledger", "metrics"]),
 )
-@_selection_options
+@option(
+    "--since DATE",
+    'count what was done from this date on (UTC): 2026-11-01, today, "last month"; 2026-11: that month',
+)
+@option("--until DATE", "count only what was done before this date (UTC)")
+@option("--group", "--project NAME", "project", "only this group of runs", multiple=True)
+@option("--user NAME", "only runs of this user", multiple=True)
+@option("--job ID", "only runs of this job", multiple=True)
+@option("--host NAME", "only runs on this machine", multiple=True)
+@option(
+    "--include-simulated",
+    "simulated",
+    "count simulated runs in; they are left out if there are others",
+    is_flag=True,
+    default=None,
+)
 @json_option
 @csv_option
 @verbose_option
@@ -237,7 +219,7 @@ def _show_sweep(logs: Logs, n_runs: int, groups: Sequence[str]) -> None:
     from greenlove_tracker.report.forecast_report import sweep_document
 
     of_group = " or ".join(groups) or None
-    finished = [run.summary for run in logs.readable() if run.is_complete]
+    finished = (run.summary for run in logs.readable() if run.is_complete)
     done = [summary for summary in finished if not groups or summary.project in groups]
     if not done:
         which = "" if of_group is None else f" of the group {of_group}"

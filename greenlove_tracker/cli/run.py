@@ -15,18 +15,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click import Choice
 
-from greenlove_tracker.cli.base import (
-    Verb,
-    become,
-    check_command,
-    cli,
+from greenlove_tracker.cli.base import Verb, become, check_command, cli, wait_first
+from greenlove_tracker.cli.options import (
     country_option,
     flag,
     group_option,
     log_dir_option,
     option,
-    wait_first,
-    with_options,
     within_option,
     within_s,
     within_time,
@@ -52,64 +47,58 @@ class _Run(Verb):
         return rest
 
 
-# The options that are asked for first, before the others.
-_settings_options = with_options(
-    country_option,
-    group_option,
-    option("--epochs", "epochs the script trains; default: as its loop or its arguments say", type=int),
-    option(
-        "--price",
-        "price_usd_per_gpu_hour",
-        "machine price, USD per GPU and hour; replaces electricity as the cost",
-        type=float,
-    ),
-    within_option,
-    option("--max-cost", "max_cost_usd", "cost budget, USD", type=float),
-    option(
-        "--on-overrun",
-        "what an overrun budget does; stop ends the script between two batches or epochs; default warn",
-        type=Choice(["warn", "stop"]),
-    ),
-    option("--start best|TIME", "wait for the cleanest start that meets --within, or a time"),
-    option("--quiet", "verbose", "print only warnings", flag_value=0, type=int),
-    option("--verbose", "verbose", "say what the CO2e is as much as, too", flag_value=2, type=int),
-    option("--max-energy", "max_energy_kwh", "energy budget, kWh", type=float),
-    option("--max-co2e", "max_kgco2e", "emissions budget, kg CO2e", type=float),
-    option("--hours", "max_hours", "with --start best: what it takes, if no log says it", type=float),
-    option("--max-wait SPAN", "with --start: begin anyway after this long, such as 12h"),
-    flag("--dry-run", "with --start: show when it would begin, and run nothing"),
-    option("--tags", "words to find the run by, comma-separated; tag a paper's runs 'final'"),
-    log_dir_option,
-    option("--pue", "power usage effectiveness of the site; default 1.0", type=float),
-    option(
-        "--carbon-intensity",
-        "carbon_intensity_gco2e_per_kwh",
-        "of the electricity here, gCO2e/kWh; default: the country's",
-        type=float,
-    ),
-    option(
-        "--intensity NAME|FILE",
-        "carbon intensity while it runs: live, neso, eia, …, or a CSV file; default: a table, no network",
-    ),
-    option(
-        "--electricity-price",
-        "electricity_price_usd_per_kwh",
-        "USD per kWh; default: the country's household price",
-        type=float,
-    ),
-    option("--continues RUN_ID", "run that this one resumes; both count as one training"),
-    option("--export NAMES", "mlflow, wandb, tensorboard, prometheus: also send rows, forecasts and the report there"),
-    flag("--no-auto", "do not detect epochs in a script that marks none"),
-    flag("-m", "module", "run a module, as in python -m"),
-)
-
-
 @cli.command(
     cls=_Run,
     short_help="Run and track a script or any command.",
     context_settings={"allow_interspersed_args": False},
 )
-@_settings_options
+@country_option
+@group_option
+@option("--epochs", "epochs the script trains; default: as its loop or its arguments say", type=int)
+@option(
+    "--price",
+    "price_usd_per_gpu_hour",
+    "machine price, USD per GPU and hour; replaces electricity as the cost",
+    type=float,
+)
+@within_option
+@option("--max-cost", "max_cost_usd", "cost budget, USD", type=float)
+@option(
+    "--on-overrun",
+    "what an overrun budget does; stop ends the script between two batches or epochs; default warn",
+    type=Choice(["warn", "stop"]),
+)
+@option("--start best|TIME", "wait for the cleanest start that meets --within, or a time")
+@option("--quiet", "verbose", "print only warnings", flag_value=0, type=int)
+@option("--verbose", "verbose", "say what the CO2e is as much as, too", flag_value=2, type=int)
+@option("--max-energy", "max_energy_kwh", "energy budget, kWh", type=float)
+@option("--max-co2e", "max_kgco2e", "emissions budget, kg CO2e", type=float)
+@option("--hours", "max_hours", "with --start best: what it takes, if no log says it", type=float)
+@option("--max-wait SPAN", "with --start: begin anyway after this long, such as 12h")
+@flag("--dry-run", "with --start: show when it would begin, and run nothing")
+@option("--tags", "words to find the run by, comma-separated; tag a paper's runs 'final'")
+@log_dir_option
+@option("--pue", "power usage effectiveness of the site; default 1.0", type=float)
+@option(
+    "--carbon-intensity",
+    "carbon_intensity_gco2e_per_kwh",
+    "of the electricity here, gCO2e/kWh; default: the country's",
+    type=float,
+)
+@option(
+    "--intensity NAME|FILE",
+    "carbon intensity while it runs: live, neso, eia, …, or a CSV file; default: a table, no network",
+)
+@option(
+    "--electricity-price",
+    "electricity_price_usd_per_kwh",
+    "USD per kWh; default: the country's household price",
+    type=float,
+)
+@option("--continues RUN_ID", "run that this one resumes; both count as one training")
+@option("--export NAMES", "mlflow, wandb, tensorboard, prometheus: also send rows, forecasts and the report there")
+@flag("--no-auto", "do not detect epochs in a script that marks none")
+@flag("-m", "module", "run a module, as in python -m")
 @click.argument(
     "command",
     nargs=-1,
@@ -172,10 +161,9 @@ def run(
         settings = load_settings(options)
         if is_command:
             outcome = runner.run_command(command, settings)
-        elif module:
-            outcome = runner.run_module(command[0], command[1:], settings, loops)
         else:
-            outcome = runner.run_script(command[0], command[1:], settings, loops)
+            start_script = runner.run_module if module else runner.run_script
+            outcome = start_script(command[0], command[1:], settings, loops)
     except UsageError as error:  # before anything was run
         if error.is_in([name for name, value in options.items() if value is not None]) or is_strict():
             raise

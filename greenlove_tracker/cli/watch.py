@@ -7,7 +7,8 @@ import time
 
 import click
 
-from greenlove_tracker.cli.base import cli, flag, show
+from greenlove_tracker.cli.base import cli, show
+from greenlove_tracker.cli.options import flag
 from greenlove_tracker.settings.config import DEFAULT_LOG_DIR, load_settings
 from greenlove_tracker.vocabulary.errors import UsageError
 

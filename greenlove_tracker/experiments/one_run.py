@@ -139,8 +139,8 @@ def _explored(planned: PlannedRun, budget_s: float, log_dir: Path) -> dict[str, 
     from greenlove_tracker.techniques.arm import arm_of, parts_of
     from greenlove_tracker.techniques.full_training import with_length
 
-    length = (planned.epochs, planned.steps, planned.batch_size)
-    parts = with_length(parts_of(_task(planned), planned.seed), *length)
+    found = parts_of(_task(planned), planned.seed)
+    parts = with_length(found, planned.epochs, planned.steps, planned.batch_size)
     if parts.get("eval_fn") is not None and parts.get("total_steps") and not parts.get("eval_every"):
         parts["eval_every"] = parts["total_steps"]  # as it is trained: evaluated at its end alone
     arm = arm_of(parts, technique_of(planned.techniques))

@@ -148,11 +148,11 @@ class _Call:
         for number, run in enumerate(progress.runs):
             if run.state is PlannedRunState.FINISHED:
                 continue
-            rest = self._budget_rest(progress.use)
+            self._check_budget(progress.use)
             if self.limit:
                 break
             wait_to_start(self.experiment, run.planned, quiet=self.is_quiet)
-            answer = self._train(run.planned, rest)
+            answer = self._train(run.planned, progress.use)
             progress = ExperimentProgress.of(self.experiment)
             self._tell_end(f"{number + 1} of {len(progress.runs)}  {run.planned.name}", progress.runs[number], answer)
             if self.signal is not None or self.limit:
@@ -172,16 +172,13 @@ class _Call:
         if not self.is_quiet:
             say(f"greenlove  {text}")
 
-    def _budget_rest(self, use: Mapping[str, float]) -> dict[str, float]:
-        """Return what is left of each limit by its quantity, and take note of one that is reached."""
-        rest = {}
+    def _check_budget(self, use: Mapping[str, float]) -> None:
+        """Take note of a limit that is reached."""
         for quantity, limit in self.experiment.budget.limits.items():
-            rest[quantity] = limit - use[quantity]
-            if rest[quantity] <= 0:
+            if use[quantity] >= limit:
                 name, text = fmt.QUANTITIES[quantity]
                 self.limit = f"the budget is used: {name} is at {text(use[quantity])} of {text(limit)}"
-                break
-        return rest
+                return
 
     def _tell_end(self, place: str, run: PlannedRunProgress, answer: Mapping[str, str]) -> None:
         """Take note of how a training ended."""
@@ -200,9 +197,9 @@ class _Call:
             self.not_run[run.planned.name] = reason
             self._tell(f"{place} did not finish: {reason}")
 
-    def _train(self, planned: PlannedRun, rest: Mapping[str, float]) -> Mapping[str, str]:
+    def _train(self, planned: PlannedRun, use: Mapping[str, float]) -> Mapping[str, str]:
         """Run the process of one training to its end, pass signals on to it, and return what it answered."""
-        environment = dict(os.environ) | limit_variables(planned, rest)
+        environment = dict(os.environ) | limit_variables(self.experiment, planned, use)
         os.environ.pop(WAIT_VARIABLE, None)  # it is of this training alone
         if self.is_quiet:
             environment.setdefault("GREENLOVE_VERBOSE", "0")
@@ -217,14 +214,17 @@ class _Call:
         return found
 
 
-def limit_variables(planned: PlannedRun, rest: Mapping[str, float]) -> dict[str, str]:
-    """Return the settings by which a training stops itself where the rest of the budget, by quantity, is used."""
+def limit_variables(experiment: Experiment, planned: PlannedRun, use: Mapping[str, float]) -> dict[str, str]:
+    """Return the settings by which a training stops itself where the rest of the budget is used."""
     own = load_settings(planned.settings)
-    variables = {"GREENLOVE_ON_OVERRUN": "stop"} if rest else {}
-    for quantity, amount in rest.items():
-        limit = amount / SECONDS_PER_HOUR if quantity == "duration_s" else amount
+    variables = {}
+    for quantity, limit in experiment.budget.limits.items():
+        rest = limit - use[quantity]
+        if quantity == "duration_s":
+            rest /= SECONDS_PER_HOUR
         name = _LIMITS[quantity]
-        variables[f"GREENLOVE_{name.upper()}"] = repr(min(limit, getattr(own, name) or math.inf))
+        variables["GREENLOVE_ON_OVERRUN"] = "stop"
+        variables[f"GREENLOVE_{name.upper()}"] = repr(min(rest, getattr(own, name) or math.inf))
     return variables
 
 

@@ -75,7 +75,7 @@ def explore_callable(
     options = EstimateOptions(budget_s, auto_open_report, asks, on_no_terminal, clock, meter)
     with ExplorationRun(load_settings(settings), plan, options) as run:
         run.record = ExplorationRecord(method="power")
-        cold_start_s = _time_fits(fit, sizes, run, budget_s, seed)
+        cold_start_s = _time_fits(fit, sizes, run, seed)
         run.record = replace(run.record, cold_start_s=cold_start_s)
         forecast = run.forecast()
     return run.conclude(forecast)
@@ -86,10 +86,8 @@ def _is_without_cuda() -> bool:
 
     Every CUDA context holds the driver's memory manager open, which asking a GPU for its power does not.
     """
-    try:
-        return _CUDA_DEVICES.isdisjoint(os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir())
-    except OSError:  # not Linux
-        return False
+    opened = [*Path("/proc/self/fd").glob("*")]  # none where it is not Linux
+    return bool(opened) and _CUDA_DEVICES.isdisjoint(map(os.path.realpath, opened))
 
 
 def _checked(sizes: Sequence[int] | None, samples: int) -> list[int]:
@@ -108,9 +106,7 @@ def _checked(sizes: Sequence[int] | None, samples: int) -> list[int]:
     return wanted
 
 
-def _time_fits(
-    fit: Callable[[int], object], sizes: Sequence[int], run: ExplorationRun, budget_s: float, seed: int
-) -> float:
+def _time_fits(fit: Callable[[int], object], sizes: Sequence[int], run: ExplorationRun, seed: int) -> float:
     """Fit each size once, from the smallest; then all again in random order, and those left out, while there is time.
 
     Returns:
@@ -135,7 +131,7 @@ def _time_fits(
     for _ in range(_REPLICATES):
         for size in [*order.sample(sorted(times_s), len(times_s)), *(s for s in sizes if s not in times_s)]:
             share = _SINGLE_SHARE if len(times_s) >= _LEAST_SIZES else 1.0
-            if _expected_s(times_s, size) <= min(budget_s - run.spent_s, budget_s * share):
+            if _expected_s(times_s, size) <= min(run.budget_s - run.spent_s, run.budget_s * share):
                 trial = timed(size)
                 times_s[size] = min(trial.total_s, times_s.get(size, math.inf))
                 run.record = replace(
@@ -145,9 +141,9 @@ def _time_fits(
                     used_gpus=0 if _is_without_cuda() else None,
                 )
     if len(times_s) < _LEAST_SIZES:
+        n_sizes = len(times_s)
         raise UsageError(
-            f"{budget_s:g} s held {len(times_s)} of the sizes, and three are needed: give smaller sizes or a larger "
-            "budget_s"
+            f"{run.budget_s:g} s held {n_sizes} sizes, and three are needed: give smaller sizes or a larger budget_s"
         )
     return max(0.0, cold_s - run.record.trials[0].total_s)
 

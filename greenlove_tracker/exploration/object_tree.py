@@ -29,7 +29,6 @@ _MOST_BYTES = 64 * 1024**2  # of a tensor or an array whose content is compared
 # What tells people of a training changes with each step, and changes no training.
 _REPORTERS = {"greenlove_tracker", "mlflow", "rich", "tensorboard", "tensorboardX", "tqdm", "wandb"}
 _NO_TRAINING = sys.stdlib_module_names | _REPORTERS
-_INNER = ("torch._", "torch.utils.tensorboard")
 
 Named = Iterable[tuple[str, Any]]
 
@@ -118,7 +117,7 @@ def slots_of(thing: Any) -> dict[str, Any]:
 def is_of_training(kind: type) -> bool:
     """Return True of a type whose attributes may matter to a training: most of Python's, and what reports, do not."""
     module = kind.__module__
-    is_other = module.partition(".")[0] in _NO_TRAINING or module.startswith(_INNER)
+    is_other = module.partition(".")[0] in _NO_TRAINING or module.startswith("torch._")
     return issubclass(kind, CONTAINERS + TRAINS) or module in ("types", "argparse") or not is_other
 
 
@@ -148,15 +147,15 @@ def _variables(function: FunctionType) -> dict[str, Any]:
     return {**found, **vars(function), "defaults": (function.__defaults__, function.__kwdefaults__)}
 
 
-def values_of(things: Named, kept: Collection[int]) -> dict[str, Any]:
-    """Return what tells whether objects have changed, by their names; that of a container has all of its items.
+def values_within(roots: Named, kept: Collection[int]) -> dict[str, Any]:
+    """Return what tells whether something that hangs on these has changed, by name; a container has all of its items.
 
     Args:
-        things: names and objects.
+        roots: names and objects.
         kept: identities of those that are put back.
     """
     values = defaultdict[str, list[Any]](list)
-    for name, thing in things:
+    for name, thing in objects_within(roots):
         values[name.partition("[")[0]].append(None if id(thing) in kept else _value(thing))
     return values
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -51,8 +50,7 @@ _FUNCTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SavedState:
+class SavedState(NamedTuple):
     """A state that a pair of functions saves and puts back, by name."""
 
     name: str
@@ -141,15 +139,15 @@ def _switch(name: str, name_of_setter: str | None = None) -> SavedState:
     def value() -> Any:  # None where this torch lacks the switch, or refuses it since its newer form was used
         with contextlib.suppress(AttributeError, RuntimeError):
             found = attrgetter(name)(torch)
-            return found if name_of_setter is None else found()
+            return found() if name_of_setter else found
 
     def put_back(was: Any) -> None:
         if was is None or value() == was:  # setting one of them may set others
             return
-        if name_of_setter is None:
-            setattr(attrgetter(owner)(torch), attribute, was)
-        else:
+        if name_of_setter:
             attrgetter(name_of_setter)(torch)(was)
+        else:
+            setattr(attrgetter(owner)(torch), attribute, was)
 
     return SavedState(name, value, put_back)
 

@@ -36,7 +36,7 @@ from greenlove_tracker.exploration.object_tree import (
     objects_within,
     parts_of,
     slots_of,
-    values_of,
+    values_within,
     walk,
 )
 from greenlove_tracker.exploration.peak_memory import storages_of
@@ -95,8 +95,7 @@ class Snapshot:
         self._kept: dict[int, Any] = {}  # held, so that no other object gets the id meanwhile
         self._undos: list[tuple[str, Callable[[], object]]] = []
         named = [(f"also_restore[{index}]", thing) for index, thing in enumerate(others)]
-        named += [("a model", model) for model in each_of(models)]
-        named += [("an optimizer", optimizer) for optimizer in each_of(optimizers)]
+        named += [("a model", m) for m in each_of(models)] + [("an optimizer", o) for o in each_of(optimizers)]
         for name, thing in walk(named, lambda thing: parts_of(thing) if id(thing) in self._kept else ()):
             undo = _undo_of(name, thing)
             if undo is not None:
@@ -118,7 +117,7 @@ class Snapshot:
             states.append(saved_generator(name, thing))
         self._undos += [(state.name, state.undo()) for state in states if state is not None]
         self._undos.append(("random states", put_process_back))
-        self._before = self._values()
+        self._before = values_within(self._watched.items(), self._kept)
         for loader in loaders:
             if getattr(loader, "_iterator", None) is not None:
                 loader._iterator = None  # the user's workers are set aside: the exploration starts others
@@ -133,7 +132,8 @@ class Snapshot:
             RestoreError: something could not be put back; all else was.
         """
         self.restore()
-        self.left_changed = changed_names(self._before, self._values())
+        now = values_within(self._watched.items(), self._kept)
+        self.left_changed = changed_names(self._before, now)
         if self.left_changed:
             names = self.left_changed[:_MOST_NAMES]
             if len(self.left_changed) > _MOST_NAMES:
@@ -165,9 +165,6 @@ class Snapshot:
                 "Training on would differ from a run that never explored: build the model and what trains it anew"
             ) from failures[0][1]
 
-    def _values(self) -> dict[str, Any]:
-        return values_of(objects_within(self._watched.items()), self._kept)
-
 
 def _undo_of(name: str, thing: Any) -> Callable[[], object] | None:
     """Return what puts a thing back; None of one that is only compared.
@@ -197,7 +194,7 @@ def _own_state(name: str, thing: Any) -> SavedState:
     is_pair = isinstance(thing, tuple | list) and len(thing) == 2
     if is_pair and all(callable(part) and not isinstance(part, nn.Module) for part in thing):
         return SavedState(name, *thing)
-    if all(callable(getattr(thing, method, None)) for method in ("state_dict", "load_state_dict")):
+    if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
         return SavedState(
             name,  # copied in both directions: many a state_dict is the object's own state
             lambda: copy.deepcopy(thing.state_dict()),
@@ -232,11 +229,9 @@ def _storage_undo(storage: torch.UntypedStorage) -> Callable[[], None]:
     copied = torch.UntypedStorage(storage.nbytes()).copy_(storage)
 
     def undo() -> None:
-        if storage.device.type == "cpu":
-            now, before = (torch.empty(0, dtype=torch.uint8).set_(one) for one in (storage, copied))
-            if torch.equal(now, before):
-                return  # a file that is mapped into memory may be read-only
-        storage.copy_(copied)
+        now, before = (torch.empty(0, dtype=torch.uint8).set_(one) for one in (storage.cpu(), copied))
+        if not torch.equal(now, before):  # else a file that is mapped into memory may be read-only
+            storage.copy_(copied)
 
     return undo
 

@@ -12,7 +12,7 @@ from symtable import symtable
 from types import ModuleType
 from typing import Any
 
-from greenlove_tracker.files.reading import read_text
+from greenlove_tracker.files.reading import read_bytes
 from greenlove_tracker.vocabulary.errors import UsageError
 
 _RETURNS = "The function returns model, optimizer, criterion and train_dataset: docs/guides/explore.md"
@@ -35,8 +35,11 @@ def load_task_function(target: str, arguments: Sequence[str] = ()) -> Callable[[
     path = Path(file)
     if not path.is_file():
         raise UsageError(f"no such file: {file}")
-    if not _names(path, name):  # before it is run: a plain script would train
-        raise UsageError(f"{file} has no function {name}(). {_RETURNS}")
+    unnamed = UsageError(f"{file} has no function {name}(). {_RETURNS}")
+    content = read_bytes(path)
+    names = symtable(content, file, "exec").get_identifiers()  # type: ignore[arg-type]
+    if name not in names and b"import *" not in content:  # asked before it is run: a plain script would train
+        raise unnamed
     is_taken = path.stem in sys.modules or ("." not in path.stem and find_spec(path.stem) is not None)
     module_name = f"greenlove_task_{path.stem}" if is_taken else path.stem  # a library must stay what it is
     module = ModuleType(module_name)
@@ -47,18 +50,9 @@ def load_task_function(target: str, arguments: Sequence[str] = ()) -> Callable[[
         SourceFileLoader(module_name, module.__file__).exec_module(module)
     function = getattr(module, name, None)
     if not callable(function):
-        raise UsageError(f"{file} has no function {name}(). {_RETURNS}")
+        raise unnamed
     called: Callable[[], Any] = _argv(file, arguments)(function)
     return called
-
-
-def _names(path: Path, name: str) -> bool:
-    """Return True where a file names something so at all; where it cannot be parsed, running it says why."""
-    try:
-        content = read_text(path)
-        return "import *" in content or name in symtable(content, str(path), "exec").get_identifiers()
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return True
 
 
 @contextmanager
@@ -92,8 +86,9 @@ def pieces_of(found: Any, target: str, takes: Collection[str]) -> dict[str, Any]
         )
     unknown = [str(name) for name in found if name not in takes]
     if unknown:
-        known = "Estimator takes no such argument (help(greenlove_tracker.Estimator))"
-        raise UsageError(f"{target} gives {', '.join(unknown)}: {known}")
+        raise UsageError(
+            f"{target} gives {', '.join(unknown)}: Estimator takes no such argument (help(greenlove_tracker.Estimator))"
+        )
     if hasattr(found.get("loss"), "forward"):
         raise UsageError(f"{target} gives a loss that is a module: name it criterion; loss is of (model, batch)")
     given = {"criterion": None, **found} if "loss" in found else dict(found)

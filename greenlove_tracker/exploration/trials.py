@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -190,8 +189,23 @@ def samples_of(batch: Any) -> list[int]:
     return sizes
 
 
-class BatchSource(ABC):
-    """The batches of a trial: the user's own loader, data set or stream, stopped early.
+def _repeated(stream: Iterable[Any]) -> Iterator[Any]:
+    """Yield the batches of a stream over and over, as a training in steps does; nothing of an empty one."""
+    is_empty = False
+    while not is_empty:
+        is_empty = True
+        for batch in stream:
+            is_empty = False
+            yield batch
+
+
+class BatchSource:
+    """The batches of a trial: the user's own, of anything that can be iterated anew, stopped early.
+
+    Args:
+        stream: the user's: a loader of an iterable data set, one of the user's own kind, a list.
+        batch_size: of its batches, where it does not say.
+        batches_per_epoch: None where it has no length.
 
     Attributes:
         batch_size: of the training.
@@ -199,19 +213,29 @@ class BatchSource(ABC):
         samples_per_epoch: the last batch may hold fewer than the others.
     """
 
-    batch_size: int
-    batches_per_epoch: int | None
-    samples_per_epoch: int | None
+    def __init__(self, stream: Iterable[Any], batch_size: int, batches_per_epoch: int | None) -> None:
+        if hasattr(stream, "__next__"):
+            raise UsageError(
+                "a generator or other one-shot iterator would be used up by the exploration: give what makes it anew, "
+                "such as the DataLoader itself or a list"
+            )
+        if batches_per_epoch == 0:
+            raise UsageError("the training data are empty: there is nothing to explore")
+        self.batch_size = batch_size
+        self.batches_per_epoch = batches_per_epoch
+        self.samples_per_epoch = None if batches_per_epoch is None else batches_per_epoch * batch_size
+        self._stream = stream
 
-    @abstractmethod
     def first(self, batches: int) -> Iterator[Any]:
-        """Begin a new epoch that ends after so many batches."""
+        """Begin a new epoch that ends after so many batches; the stream is let go of with what is returned."""
+        stream = _repeated(self._stream) if self.batches_per_epoch is None else self._stream
+        return map(lambda _, batch: batch, range(batches), stream)  # holds its stream after the last batch, too
 
     def __iter__(self) -> Iterator[Any]:
         """Begin a new epoch, of all its batches; it has no end where nobody knows how many there are."""
         return self.first(self.batches_per_epoch or sys.maxsize)
 
-    def close(self) -> None:  # noqa: B027  # most have none
+    def close(self) -> None:
         """Let go of workers."""
 
 
@@ -261,12 +285,12 @@ class LoaderSource(BatchSource):
             )
         samples = _length(loader.sampler if loader.batch_size else loader.dataset)
         mean = -(-(samples or batches) // batches)  # of a bucket sampler, whose batches differ
-        self.batches_per_epoch = batches
-        self.batch_size = int(loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or mean)
-        is_known = samples is not None and -(-samples // self.batch_size) == batches  # else it repeats or skips
-        self.samples_per_epoch = samples if is_known else batches * self.batch_size
+        batch_size = int(loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or mean)
         self._sampler = _FirstBatches(loader.batch_sampler, batches)
         self._loader = copied_loader(loader, batch_sampler=self._sampler)
+        super().__init__(self._loader, batch_size, batches)
+        if samples is not None and -(-samples // batch_size) == batches:  # else the sampler repeats or skips some
+            self.samples_per_epoch = samples
 
     def first(self, batches: int) -> Iterator[Any]:
         """Begin a new epoch that ends after so many batches."""
@@ -276,44 +300,6 @@ class LoaderSource(BatchSource):
     def close(self) -> None:
         """Let go of persistent workers."""
         self._loader._iterator = None
-
-
-def _repeated(stream: Iterable[Any]) -> Iterator[Any]:
-    """Yield the batches of a stream over and over, as a training in steps does; nothing of an empty one."""
-    is_empty = False
-    while not is_empty:
-        is_empty = True
-        for batch in stream:
-            is_empty = False
-            yield batch
-
-
-class StreamSource(BatchSource):
-    """Anything that can be iterated anew: a loader of an iterable data set, one of the user's own kind, a list.
-
-    Args:
-        stream: the user's.
-        batch_size: of its batches, where it does not say.
-        batches_per_epoch: None where it has no length.
-    """
-
-    def __init__(self, stream: Iterable[Any], batch_size: int, batches_per_epoch: int | None) -> None:
-        if hasattr(stream, "__next__"):
-            raise UsageError(
-                "a generator or other one-shot iterator would be used up by the exploration: give what makes it anew, "
-                "such as the DataLoader itself or a list"
-            )
-        if batches_per_epoch == 0:
-            raise UsageError("the training data are empty: there is nothing to explore")
-        self.batch_size = batch_size
-        self.batches_per_epoch = batches_per_epoch
-        self.samples_per_epoch = None if batches_per_epoch is None else batches_per_epoch * batch_size
-        self._stream = stream
-
-    def first(self, batches: int) -> Iterator[Any]:
-        """Begin a new epoch that ends after so many batches; the stream is let go of with what is returned."""
-        stream = _repeated(self._stream) if self.batches_per_epoch is None else self._stream
-        return map(lambda _, batch: batch, range(batches), stream)  # holds its stream after the last batch, too
 
 
 def source_of(data: Any, batch_size: int = DEFAULT_BATCH_SIZE) -> BatchSource:
@@ -338,7 +324,7 @@ def source_of(data: Any, batch_size: int = DEFAULT_BATCH_SIZE) -> BatchSource:
         data = DataLoader(data, batch_size=batch_size)
     if isinstance(data, DataLoader):
         if isinstance(data.dataset, IterableDataset) or type(data) is not DataLoader:
-            return StreamSource(data, int(data.batch_size or batch_size), _length(data))
+            return BatchSource(data, int(data.batch_size or batch_size), _length(data))
         return LoaderSource(data)
     if (
         hasattr(data, "__getitem__")
@@ -348,7 +334,7 @@ def source_of(data: Any, batch_size: int = DEFAULT_BATCH_SIZE) -> BatchSource:
         return LoaderSource(DataLoader(data, batch_size=batch_size, shuffle=length > 0))
     if not isinstance(data, Iterable):
         raise UsageError(f"train_dataset must be a data set, a DataLoader or an iterable of batches, not {data!r}")
-    return StreamSource(data, batch_size, length)
+    return BatchSource(data, batch_size, length)
 
 
 def _holds_batches(data: Sequence[Any]) -> bool:

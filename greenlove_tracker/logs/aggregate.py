@@ -43,32 +43,19 @@ class _Column(cached_property[Value]):
         self.is_flat = is_flat
 
 
-class _Sum(_Column[float | None]):
-    """The sum of what is known of a number, which rows have under this name; None where nothing is."""
-
-    def __init__(self, name: str, *, is_flat: bool = True) -> None:
-        super().__init__(lambda totals: sum_known(totals.column(name)), is_flat=is_flat)
+def _sum(name: str, *, is_flat: bool = True) -> _Column[float | None]:
+    """Return the sum of what is known of a number, which rows have under this name; None where nothing is."""
+    return _Column(lambda totals: sum_known(totals.column(name)), is_flat=is_flat)
 
 
-class _Count(_Column[int]):
-    """The number of runs that something holds of, which their rows say under this name."""
-
-    def __init__(self, name: str, *, is_flat: bool = True) -> None:
-        super().__init__(lambda totals: totals.column(name).count(True), is_flat=is_flat)
+def _count(name: str, value: bool | None = True, *, is_flat: bool = True) -> _Column[int]:
+    """Return the number of runs whose rows have this value under this name: None where it is not known."""
+    return _Column(lambda totals: totals.column(name).count(value), is_flat=is_flat)
 
 
-class _Unknown(_Column[int]):
-    """The number of runs of which something is not known."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(lambda totals: totals.column(name).count(None))
-
-
-class _Bound(_Column[float | None]):
-    """An end of the interval of a sum."""
-
-    def __init__(self, quantity: str, end: str) -> None:
-        super().__init__(lambda totals: getattr(totals.intervals.get(quantity), end, None))
+def _bound(quantity: str, end: str) -> _Column[float | None]:
+    """Return an end of the interval of a sum."""
+    return _Column(lambda totals: getattr(totals.intervals.get(quantity), end, None))
 
 
 class Totals:
@@ -102,45 +89,45 @@ class Totals:
         self.rows = rows
 
     n_runs = _Column[int](lambda totals: len(totals.rows))
-    duration_s = _Sum("duration_s")
-    gpu_hours = _Sum("known_gpu_hours")
-    energy_kwh = _Sum("energy_kwh")
-    cpu_kwh = _Sum("energy.cpu_kwh")
-    gpu_kwh = _Sum("energy.gpu_kwh")
-    ram_kwh = _Sum("energy.ram_kwh")
-    measured_kwh = _Sum("measured_kwh")
-    emissions_kgco2e = _Sum("emissions_kgco2e")
-    cost_usd = _Sum("cost_usd")
-    energy_kwh_lower = _Bound("energy_kwh", "lower")
-    energy_kwh_upper = _Bound("energy_kwh", "upper")
-    emissions_kgco2e_lower = _Bound("emissions_kgco2e", "lower")
-    emissions_kgco2e_upper = _Bound("emissions_kgco2e", "upper")
-    cost_usd_lower = _Bound("cost_usd", "lower")
-    cost_usd_upper = _Bound("cost_usd", "upper")
-    n_unknown_error = _Unknown("deviations")
-    market_kgco2e = _Sum("market_kgco2e")
-    n_unknown_market = _Unknown("market_kgco2e")
-    n_simulated = _Count("n_simulated")
-    n_calibrated = _Count("n_calibrated")
-    n_unknown_gpu_hours = _Unknown("known_gpu_hours")
-    n_unknown_energy = _Unknown("energy_kwh")
+    duration_s = _sum("duration_s")
+    gpu_hours = _sum("known_gpu_hours")
+    energy_kwh = _sum("energy_kwh")
+    cpu_kwh = _sum("energy.cpu_kwh")
+    gpu_kwh = _sum("energy.gpu_kwh")
+    ram_kwh = _sum("energy.ram_kwh")
+    measured_kwh = _sum("measured_kwh")
+    emissions_kgco2e = _sum("emissions_kgco2e")
+    cost_usd = _sum("cost_usd")
+    energy_kwh_lower = _bound("energy_kwh", "lower")
+    energy_kwh_upper = _bound("energy_kwh", "upper")
+    emissions_kgco2e_lower = _bound("emissions_kgco2e", "lower")
+    emissions_kgco2e_upper = _bound("emissions_kgco2e", "upper")
+    cost_usd_lower = _bound("cost_usd", "lower")
+    cost_usd_upper = _bound("cost_usd", "upper")
+    n_unknown_error = _count("deviations", None)
+    market_kgco2e = _sum("market_kgco2e")
+    n_unknown_market = _count("market_kgco2e", None)
+    n_simulated = _count("n_simulated")
+    n_calibrated = _count("n_calibrated")
+    n_unknown_gpu_hours = _count("known_gpu_hours", None)
+    n_unknown_energy = _count("energy_kwh", None)
     n_unknown_measured = _Column[int](
         lambda totals: sum(row.energy_kwh is not None and row.measured_kwh is None for row in totals.rows)
     )
-    n_unknown_emissions = _Unknown("emissions_kgco2e")
-    n_unknown_cost = _Unknown("cost_usd")
+    n_unknown_emissions = _count("emissions_kgco2e", None)
+    n_unknown_cost = _count("cost_usd", None)
     intensity_coverage = _Column[str](lambda totals: "+".join(sorted({row.coverage for row in totals.rows} - {""})))
-    n_predicted = _Count("n_predicted")
-    n_mock_intensity = _Count("n_mock_intensity")
-    n_cut = _Count("n_cut")
-    n_split = _Count("n_split")
+    n_predicted = _count("n_predicted")
+    n_mock_intensity = _count("n_mock_intensity")
+    n_cut = _count("cut.is_part")
+    n_split = _count("cut.splits_a_row")
 
     counted_twice_kwh = _Column[float | None](lambda totals: sum_known(twice_kwh(totals.rows)))
 
-    n_rented = _Count("facts.is_rented", is_flat=False)
-    n_partial = _Count("n_partial", is_flat=False)
-    unmetered_estimate_kwh = _Sum("unmetered_estimate_kwh", is_flat=False)
-    node_assumed_kwh = _Sum("node_assumed_kwh", is_flat=False)
+    n_rented = _count("facts.is_rented", is_flat=False)
+    n_partial = _count("n_partial", is_flat=False)
+    unmetered_estimate_kwh = _sum("unmetered_estimate_kwh", is_flat=False)
+    node_assumed_kwh = _sum("node_assumed_kwh", is_flat=False)
 
     @property
     def measured_share(self) -> float | None:

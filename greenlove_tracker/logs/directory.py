@@ -153,11 +153,12 @@ def runs_and_problems(path: LogPath) -> Found:
             elif not standard.exists():
                 notes.add(file, "is not a run: its standard log is missing, which holds the epochs")
         elif _TABLE_NAME.match(file.name) and not file.is_dir():
-            is_read = emissions.read(file, notes, count)
-            if not is_read and (file.name.startswith("emissions") or file == path):
+            if emissions.read(file, notes, count):
+                used.append(file)
+            elif file.name.startswith("emissions") or file == path:
                 notes.add(file, "is not a run: it has no header of CodeCarbon's")
                 count["files_left_out"] += 1
-            elif is_read or file.suffix == ".csv":  # a table of something else
+            elif file.suffix == ".csv":  # a table of something else
                 used.append(file)
     by_id = dict[str, Run]()
     for run in [*ours, *theirs, *emissions.runs(notes)]:
@@ -168,7 +169,7 @@ def runs_and_problems(path: LogPath) -> Found:
             foreign[run.path.parent]["runs"] += 1
     _tell_of_the_rest(path, listed, used, notes)
     runs = sorted(by_id.values(), key=lambda run: run.run_id)
-    return Found(runs, notes.problems, {place: count for place, count in foreign.items() if any(count.values())})
+    return Found(runs, notes.problems, {place: count for place, count in foreign.items() if count})
 
 
 def _search(root: LogPath, notes: ProblemLog) -> tuple[list[Run], list[LogPath]]:

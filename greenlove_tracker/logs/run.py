@@ -1,9 +1,8 @@
-"""One run of a log directory, read when asked for; what cannot be read is reported by name, and the rest is kept."""
+"""One run of a log directory, read when asked for: its fields, rows and totals; its files are in ``run_files``."""
 
 from __future__ import annotations
 
 import math
-import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from greenlove_tracker.logs import schema, totals, trials
 from greenlove_tracker.logs.calibration import Calibration, calibrated, calibration_of, measurements_in
 from greenlove_tracker.logs.comparisons import COMPARED
-from greenlove_tracker.logs.csvio import Line, Problem, ProblemLog, read_fields, read_small
+from greenlove_tracker.logs.csvio import Line
 from greenlove_tracker.logs.intensity_sources import (
     IntensitySource,
     is_mock,
@@ -25,8 +24,9 @@ from greenlove_tracker.logs.intensity_sources import (
 )
 from greenlove_tracker.logs.metrics import summarise_metrics
 from greenlove_tracker.logs.run_fields import FIELDS, declared, factor_in, value_of
+from greenlove_tracker.logs.run_files import RunFiles
 from greenlove_tracker.logs.schema import LogTable, R
-from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names
+from greenlove_tracker.logs.storage import LogPath
 from greenlove_tracker.logs.tables import (
     CHECKPOINTS,
     FORECASTS,
@@ -59,81 +59,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Value = TypeVar("Value")
-
-
-class RunFiles:
-    """The files of a directory that may hold a run.
-
-    Args:
-        path: the directory.
-        held: files by name, in place of those of the directory: of a run whose disk did not take them.
-        **known: what is known of it already, and not read.
-    """
-
-    def __init__(self, path: LogPath, held: Mapping[str, bytes] | None = None, **known: Any) -> None:
-        self.path = path
-        self._held = held or {}
-        self._problem_log = ProblemLog()
-        vars(self).update(known)
-
-    @property
-    def problems(self) -> list[Problem]:
-        """Everything that could not be read, of what was asked for so far."""
-        return self._problem_log.problems
-
-    @property
-    def is_run(self) -> bool:
-        """True where the directory holds a run at all."""
-        return schema.holds_run(self.file_names)
-
-    def check_is_run(self) -> None:
-        """Raise LogError where the directory holds no run."""
-        if not self.is_run:
-            raise LogError(self.problems[0].message if self.problems else "is not a run: no run.csv")
-
-    def refuse(self, error: Exception) -> None:
-        """Note why the run, or a part of it, cannot be read."""
-        self._add_problem("", str(error).removeprefix(f"{self.path}: "))
-
-    @cached_property
-    def file_names(self) -> list[str]:
-        """The names of the files; listing them once costs less than asking for each."""
-        try:
-            found = names(self.path)
-        except OSError as error:
-            self._add_problem("", f"cannot be read: {error.strerror or error}")
-            found = []
-        return sorted({*found, *self._held}) if self._held else found
-
-    def _numbered(self, kind: str) -> Mapping[int, str]:
-        """Return the files ``<kind>-<n>.csv`` by their number, the least first."""
-        prefix = f"{kind}-"  # which few have: the pattern is dear
-        matches = (re.fullmatch(rf"{prefix}([0-9]{{1,9}})\.csv", n) for n in self.file_names if n.startswith(prefix))
-        return dict(sorted((int(match[1]), match[0]) for match in matches if match))
-
-    def _file(self, name: str) -> LogFile | bytes:
-        if name in self._held:
-            return self._held[name]
-        return file_in(self.path, name)
-
-    def _read_fields(self, name: str) -> Mapping[str, Line]:
-        on_problem = partial(self._add_problem, name)
-        return read_fields(read_small(self._file(name), on_problem), on_problem)
-
-    def _read(self, name: str, table: LogTable[R]) -> Iterator[R]:
-        """Yield the records of a file; the unreadable become problems, and none where there is no such file."""
-        if name in self.file_names:
-            yield from table.read(self._file(name), partial(self._add_problem, name))
-
-    @property
-    def written_s(self) -> float:
-        """The time when any of the files was last written, in seconds since the Unix epoch."""
-        return max(
-            (modified_s(file_in(self.path, name)) for name in self.file_names if name.endswith(".csv")), default=0.0
-        )
-
-    def _add_problem(self, name: str, message: str) -> None:
-        self._problem_log.add(self.path / name if name else self.path, message)
 
 
 SIMULATED_METERS = ("simulated", "replay")
@@ -170,12 +95,14 @@ class Cut:
     """How a part of a run's time was cut out.
 
     Attributes:
+        is_part: it was cut at all.
         has_end: the run ended within the part.
         splits_a_row: a row lay across an end of the part, and was split in proportion to time.
     """
 
-    has_end: bool
-    splits_a_row: bool
+    is_part: bool = False
+    has_end: bool = True
+    splits_a_row: bool = False
 
 
 class Run(RunFiles):
@@ -183,11 +110,11 @@ class Run(RunFiles):
 
     Attributes:
         parts: the runs that it was put together from, as ``whole_training`` does; nothing of any other.
-        cut: where it is a part of a run's time, how it was cut out.
+        cut: how it was cut out, where it is a part of a run's time.
     """
 
     parts: Sequence[Run] = ()
-    cut: Cut | None = None
+    cut: Cut = Cut()
 
     @property
     def place(self) -> str:
@@ -396,7 +323,7 @@ class Run(RunFiles):
             rank
             for rank, rows in self.rows.items()
             if rank and rank not in self.joined and all(row.kind is not RowKind.TAIL for row in rows)
-            if self.cut is None or self.cut.has_end
+            if self.cut.has_end
             if not _is_running(self.lines_by_stream.get(rank, {}), self.written_s)
         ]
 
@@ -493,10 +420,7 @@ class Run(RunFiles):
             LogError: where a newer version of this package wrote the run.
         """
         metered = self.metered_summary
-        calibration = self.calibration
-        if calibration is None:
-            return metered
-        return calibrated(metered, calibration)
+        return metered if self.calibration is None else calibrated(metered, self.calibration)
 
     @cached_property
     def stated(self) -> RunSummary | None:

@@ -22,7 +22,7 @@ from typing import TypeVar
 from greenlove_tracker.logs.csvio import Problem
 from greenlove_tracker.logs.forecasts import headline, scored_forecasts
 from greenlove_tracker.logs.intensity_sources import TABLE, is_mock
-from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run import Cut, Run
 from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_parts, job_id_of, job_of
 from greenlove_tracker.logs.uncertainty import run_deviations
 from greenlove_tracker.vocabulary.errors import LogError, MissingExtraError, UsageError
@@ -141,8 +141,7 @@ class RunRow(RunSummary):
     path: str
     job: str
     job_id: str
-    continues: str
-    has_end: bool
+    cut: Cut
     known_gpu_hours: float | None
     market_kgco2e: float | None
     gpu_energies: Sequence[LoggedGpuEnergy]
@@ -153,8 +152,6 @@ class RunRow(RunSummary):
     n_predicted: bool
     n_partial: bool
     n_mock_intensity: bool
-    n_cut: bool
-    n_split: bool
     deviations: Mapping[str, tuple[float, ...]] | None
     parts: dict[str, list[RunRow]]
     factors: Sequence[Factor]
@@ -292,15 +289,13 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
     Raises:
         LogError: where the run cannot be read.
     """
-    cut = run.cut
     facts = _shared(_facts_of(run))
     summary = run.summary
     of_whole = summary if whole is None else whole.summary
-    has_end = cut is None or cut.has_end
     is_known = facts.carbon_intensity is not None and summary.emissions_kgco2e is not None
     totals = {name: getattr(summary, name) for name in RunSummary.__slots__}
     totals["emissions_kgco2e"] = run.emissions_kgco2e
-    totals["metrics"] = of_whole.metrics if has_end else ()
+    totals["metrics"] = of_whole.metrics if run.cut.has_end else ()
     has_details = DETAILS in needs
     return RunRow(
         **totals,
@@ -308,8 +303,7 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         path=run.place,
         job=job_of(run),
         job_id=job_id_of(run),
-        continues=run.text("continues"),
-        has_end=has_end,
+        cut=run.cut,
         known_gpu_hours=summary.gpu_hours if run.knows_gpu_count else None,
         market_kgco2e=kgco2e_by(facts.market_intensity, summary.energy_kwh),
         gpu_energies=run.gpu_energies,
@@ -320,12 +314,10 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         n_predicted=Flag.PREDICTED in summary.flags,
         n_partial=run.lacks_energy_of_gpu,
         n_mock_intensity=is_known and is_mock(run.intensity_sources),
-        n_cut=cut is not None,
-        n_split=cut is not None and cut.splits_a_row,
         deviations={} if summary.energy_kwh is None else run_deviations(run),
         parts={},
         factors=tuple(map(_shared, factors_of(run))) if has_details else (),
-        forecast=_scored(whole or run) if has_details and has_end else None,
+        forecast=_scored(whole or run) if has_details and run.cut.has_end else None,
     )
 
 

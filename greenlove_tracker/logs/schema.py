@@ -21,12 +21,25 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from enum import StrEnum
 from functools import cache, lru_cache, partial
+from itertools import islice
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    NamedTuple,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from greenlove_tracker.files.reading import parsed_json
 from greenlove_tracker.logs.csvio import RUN_COLUMNS as RUN_COLUMNS
@@ -279,13 +292,6 @@ class LogTable(Generic[R]):
         for column in self.described[n_first:]:
             if not (column.may_be_empty or column.read in _MAY_BE_EMPTY):
                 raise TypeError(f"{column.name}: older files lack it, so that it must be one that may be empty")
-        self._makers: list[tuple[slice, Callable[..., Any]]] = []  # the last first
-        end = len(self.columns)
-        for part in reversed(self._parts.values()):
-            begin = end - len(part.columns)
-            if part.make is not None:
-                self._makers.append((slice(begin, end), part.make))
-            end = begin
 
     @property
     def title(self) -> str:
@@ -298,9 +304,13 @@ class LogTable(Generic[R]):
             return self._name.format(stream)
         return self._name.replace(".csv", f"-{stream}.csv")
 
-    def columns_with(self, groups: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns of a file that has these groups."""
-        return tuple(column.name for column in self.described if not column.group or column.group in groups)
+    def without(self, group: str) -> Self:
+        """Return the table of a file that lacks this group."""
+        table = copy(self)
+        table._parts = {field: part for field, part in self._parts.items() if part.columns[0].group != group}
+        table.described = [column for column in self.described if column.group != group]
+        table.columns = tuple(column.name for column in table.described)
+        return table
 
     def _flat(self, record: R) -> list[Any]:
         found: list[Any] = []
@@ -333,9 +343,9 @@ class LogTable(Generic[R]):
                 values.append(column.read(text) if text or not column.may_be_empty else None)  # its length says where
         except ValueError as error:
             raise ValueError(f"{self.columns[len(values)]}: {error}") from error
-        for at, make in self._makers:
-            values[at] = [make(*values[at])]
-        return self._check(self._record(*values))
+        rest = iter(values)
+        made = [p.make(*islice(rest, len(p.columns))) if p.make else next(rest) for p in self._parts.values()]
+        return self._check(self._record(*made))
 
     def read(self, file: LogFile | Path | bytes, on_problem: OnProblem) -> Iterator[R]:
         """Yield the records of a file; ``on_problem`` takes a sentence on each part that cannot be read."""

@@ -22,7 +22,16 @@ from greenlove_tracker.logs.schema import COMMAND_STREAM
 from greenlove_tracker.logs.totals import TIMESTAMP_S, utc, utc_s
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.vocabulary.errors import LogError, UsageError
-from greenlove_tracker.vocabulary.records import Counts, Flag, Row, RowKind, RunSummary, part_of_energy, times
+from greenlove_tracker.vocabulary.records import (
+    Counts,
+    Flag,
+    Row,
+    RowKind,
+    RunSummary,
+    part_of_energy,
+    sum_known,
+    times,
+)
 
 _NAMES = ("project", "user", "job", "host")
 DAY = "day"
@@ -186,11 +195,9 @@ def job_of(run: Run) -> str:
 
 def job_id_of(run: Run) -> str:
     """Return the scheduler's number of a run's job as Slurm writes it: ``81``, of an array ``81_3``."""
-    if not (number := run.text("job_id")):
-        return ""
     array = run.text("array_job_id")
     task = run.text("array_task_id")
-    return f"{array}_{task}" if array and task else number
+    return f"{array}_{task}" if array and task else run.text("job_id")
 
 
 def calendar_parts(run: Run, unit: str, period: Period) -> Iterator[Run]:
@@ -271,11 +278,10 @@ def parts_of(run: Run, bounds_utc_s: Sequence[float]) -> Iterator[Run]:
     """
     began_s, ended_s = _times_s(run)
     stretches = list(pairwise(bounds_utc_s))
-    is_outside = began_s >= bounds_utc_s[-1] or (began_s < bounds_utc_s[0] and ended_s <= bounds_utc_s[0])
     is_within = any(from_s <= began_s < to_s and ended_s <= to_s for from_s, to_s in stretches)
     if is_within:
         yield run
-    if is_outside or is_within:
+    if is_within or not any(began_s < to_s and (from_s <= began_s or from_s < ended_s) for from_s, to_s in stretches):
         return  # its rows are not read
     timed = _timed_streams(run)
     if not timed and any(from_s < ended_s <= to_s for from_s, to_s in stretches):
@@ -355,13 +361,8 @@ def _part(run: Run, timed: Mapping[int | str, Sequence[_Timed]], from_s: float, 
         for start_s, _, end_s, _ in chain.from_iterable(timed.values())
         for at_s in (from_s, to_s)
     )
-    if from_s == -math.inf:
-        started_at = run.started_at
-    else:
-        started_at = timestamp(from_s)
-    ending = run.ending
-    if to_s < math.inf:
-        ending = replace(ending, ended_at=timestamp(to_s))
+    started_at = run.started_at if from_s == -math.inf else timestamp(from_s)
+    ending = run.ending if to_s == math.inf else replace(run.ending, ended_at=timestamp(to_s))
     part = run.replace(
         lines={**run.lines, "started_at": (started_at, "")},
         command_rows=rows.pop(COMMAND_STREAM) or None,
@@ -370,7 +371,7 @@ def _part(run: Run, timed: Mapping[int | str, Sequence[_Timed]], from_s: float, 
         terms=replace(run.terms, started_at=started_at),
         stated=None,
         ending=ending,
-        cut=Cut(to_s == math.inf, splits),
+        cut=Cut(True, to_s == math.inf, splits),
     )
     return part.replace(metered_summary=_estimated(part.added_up(), run.metered_summary))
 
@@ -388,8 +389,9 @@ def _estimated(part: RunSummary, whole: RunSummary) -> RunSummary:
     names = ["node_assumed_kwh", "energy_kwh", "emissions_kgco2e"]
     if whole.cost_basis != "machine":
         names.append("cost_usd")
-    known = [(name, amount) for name in names if (amount := getattr(whole, name)) is not None]
-    changed = {name: (getattr(part, name) or 0.0) + amount * more for name, amount in known}
+    changed: dict[str, Any] = {
+        name: sum_known((getattr(part, name), times(getattr(whole, name), more))) for name in names
+    }
     return replace(part, unmetered_estimate_kwh=estimate_kwh, **changed)
 
 

@@ -77,7 +77,7 @@ def names(path: LogPath) -> list[str]:
         OSError: where it cannot be read.
     """
     if isinstance(path, Path):
-        return sorted(os.listdir(path))  # noqa: PTH208  # pathlib would make a Path of each
+        return os.listdir(path)  # noqa: PTH208  # pathlib would make a Path of each
     return [entry.name for entry in entries(path)]
 
 

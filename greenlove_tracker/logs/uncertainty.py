@@ -87,16 +87,12 @@ def run_deviations(run: Run) -> Mapping[str, tuple[float, ...]] | None:
     if of_energy is None or not energy_kwh:
         return None if of_energy is None else {}
     co2e = (run.emissions_kgco2e or 0.0) / energy_kwh
+    cost = 0.0
     if totals.cost_basis == "electricity":
         cost = (totals.cost_usd or 0.0) / energy_kwh
-    else:
-        cost = 0.0
     found = {}
     for name, (below, above) in of_energy.items():
-        if cost >= 0:
-            of_cost = (below * cost, above * cost)
-        else:
-            of_cost = (above * -cost, below * -cost)
+        of_cost = (below * cost, above * cost) if cost >= 0 else (above * -cost, below * -cost)
         found[name] = (below, above, below * co2e, above * co2e, *of_cost)
     return found
 

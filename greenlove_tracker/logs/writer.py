@@ -168,17 +168,16 @@ class RunWriter:
         self._summary: Mapping[str, bytes] = {}
         self.fields: dict[str, Field] = {}
         self._rank = rank = _free_stream(run_dir, rank)
-        self._columns = schema.EPOCHS.columns_with((RATES,) if has_rates else ())
+        self._rows = schema.EPOCHS if has_rates else schema.EPOCHS.without(RATES)
         self._info = _info_name(run_dir, rank)
         self._epochs = schema.epochs_file(rank)
         self._files: dict[str, AppendFile] = {}
         self.write_fields(fields)
-        self._append(self._epochs, self._columns, [])
+        self._append(self._epochs, self._rows.columns, [])
 
     def write_row(self, row: Row) -> None:
         """Append a row; once, where it is given again because a handler of the training's raised meanwhile."""
-        cells = dict(zip(schema.EPOCHS.columns, schema.EPOCHS.cells(row), strict=True))
-        self._append(self._epochs, self._columns, [[cells[column] for column in self._columns]], row)
+        self.write(self._rows, row)
 
     def write_fields(self, fields: Iterable[Field]) -> None:
         """Append what is new, without secrets; of several lines of one field the last counts.

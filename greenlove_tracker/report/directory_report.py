@@ -24,9 +24,9 @@ from greenlove_tracker.vocabulary.records import RunStatus
 NEEDS = (DAY, MONTH, DETAILS)  # what a report asks of the rows
 _GROUPED = (MONTH, "user", "device", "kind")  # beside the project; a key that all runs share has no table
 _MAX_GROUPS = 12
-_MAX_LINES = 10  # of problems, and of directories of other tools
+_MAX_LINES = 10  # of problems
 _MAX_FACTORS = 12
-_MOST_DAYS = 62  # of a chart by day
+_MOST_DAYS = 63  # of a chart by day
 _MOST_LAYERS = 4  # projects in a chart
 _N_TOP = 10
 
@@ -132,7 +132,9 @@ def _notes(aggregate: Aggregate) -> doc.Blocks:
     problems = aggregate.problems
     first = {problem.path: problem for problem in reversed(problems)}
     problems.sort(key=lambda problem: problem is not first[problem.path])  # no file hides another's
-    texts += _first([f"! {fmt.shortened(str(problem), 400)}" for problem in problems], "! and {:,} more problems")
+    texts += [f"! {fmt.shortened(str(problem), 400)}" for problem in problems[:_MAX_LINES]]
+    if len(problems) > _MAX_LINES:
+        texts.append(f"! and {len(problems) - _MAX_LINES:,} more problems")
     return list(map(doc.Paragraph, texts))
 
 
@@ -148,13 +150,7 @@ def _foreign_lines(aggregate: Aggregate) -> list[str]:
         seen = ", ".join(map(fmt.plural, read.values(), read))
         unseen = ", ".join(fmt.plural(n, noun) for noun, n in left.items() if n) or "none"
         lines.append(f"Other tools' logs in {fmt.shortened(str(directory), 60)}: {seen} read; {unseen} left out.")
-    return _first(lines, "And {:,} more directories with such logs.")
-
-
-def _first(lines: list[str], more: str) -> list[str]:
-    """Return the first lines, and how many more there are."""
-    n_more = len(lines) - _MAX_LINES
-    return [*lines[:_MAX_LINES], more.format(n_more)] if n_more > 0 else lines
+    return lines
 
 
 def _scope(aggregate: Aggregate) -> str:
@@ -247,29 +243,29 @@ def _cells(totals: Totals) -> doc.Texts:
 
 def _trend(aggregate: Aggregate) -> doc.Blocks:
     """Draw CO2e by day, or by month of a longer time, stacked by project."""
-    days = sorted({row.day for row in aggregate.total.rows} - {""})
+    unit = DAY
+    found = aggregate.by(DAY, "project")
     try:
-        first, last = (date.fromisoformat(day) for day in (days[0], days[-1]))
-    except (IndexError, ValueError):  # no run, or one of a damaged log
+        days = [date.fromisoformat(day) for day, _ in found if day]
+    except ValueError:  # a damaged log
         return []
-    unit = DAY if (last - first).days <= _MOST_DAYS else MONTH
-    by_project = {name: totals.emissions_kgco2e or 0.0 for (name,), totals in aggregate.by("project").items()}
-    ranked = sorted(by_project, key=lambda name: -by_project[name])
-    found = {values: totals.emissions_kgco2e or 0.0 for values, totals in aggregate.by(unit, "project").items()}
-    last = max([last, *(date.fromisoformat(when) for when, _ in found if unit == DAY)])
-    every = [first + timedelta(days=i) for i in range((last - first).days + 1)]
-    labels = {f"{day:%Y-%m}": f"{day:%b %Y}" for day in every}
-    if unit == DAY:
-        labels = {f"{day}": f"{day.day} {day:%b}" for day in every}
+    every = [min(days) + timedelta(days=i) for i in range((max(days) - min(days)).days + 1)] if days else []
+    labels = {f"{day}": f"{day.day} {day:%b}" for day in every}
+    if len(labels) > _MOST_DAYS:
+        unit = MONTH
+        found = aggregate.by(MONTH, "project")
+        labels = {f"{day:%Y-%m}": f"{day:%b %Y}" for day in every}
     if len(labels) < 2:
         return []
 
     def heights(names: Sequence[str]) -> list[float]:
-        return [sum(found.get((when, name), 0.0) for name in names) for when in labels]
+        each = ([found.get((when, name)) for name in names] for when in labels)
+        return [sum(totals.emissions_kgco2e or 0.0 for totals in stack if totals) for stack in each]
 
-    n_named = _MOST_LAYERS
-    if len(ranked) == _MOST_LAYERS + 1:
-        n_named += 1
+    by_project = {name: totals.emissions_kgco2e or 0.0 for (name,), totals in aggregate.by("project").items()}
+    ranked = sorted(by_project, key=lambda name: -by_project[name])
+
+    n_named = len(ranked) if len(ranked) <= _MOST_LAYERS + 1 else _MOST_LAYERS
     layers = [(fmt.shortened(name, 24) or "(none)", heights([name])) for name in ranked[:n_named]]
     others = ranked[n_named:]
     if others:

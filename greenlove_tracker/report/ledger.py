@@ -32,6 +32,7 @@ def ledger_row(run: Run, at_once: Collection[str] = (), twice_kwh: float | None 
     """
     summary = run.summary
     factor = run.carbon_intensity if run.knows_carbon_intensity else None
+    price = run.electricity_price if summary.cost_basis == "electricity" else None
     scope = RENTED if run.text("is_rented") == "yes" else OWN_METER
     return {
         "run_id": run.run_id,
@@ -52,7 +53,25 @@ def ledger_row(run: Run, at_once: Collection[str] = (), twice_kwh: float | None 
         "market_kgco2e": kgco2e_by(run.market_intensity, summary.energy_kwh),
         "factor_year_differs": cell(_differs(factor, run.started_at)),
         "simulated": cell(run.is_simulated),
-        **_details(run),
+        "kind": kind_of(run),
+        "status": str(summary.status),
+        **{name: run.text(name) for name in _TEXTS},
+        "devices": run.text("gpu_models") or run.text("cpu_model"),
+        "gpu_count": summary.gpu_count if run.knows_gpu_count else None,
+        "duration_s": summary.duration_s,
+        "gpu_hours": summary.gpu_hours if run.knows_gpu_count else None,
+        **_interval_cells("energy_kwh", run),
+        **_interval_cells("location_kgco2e", run, "emissions_kgco2e"),
+        "calibration": run.calibration.text if run.calibration else "",
+        "calibration_factor": run.calibration.factor if run.calibration else None,
+        **flat_values(summary.energy),
+        "unmetered_estimate_kwh": summary.unmetered_estimate_kwh,
+        "node_assumed_kwh": summary.node_assumed_kwh,
+        "pue_source": run.text("pue.source"),
+        "cost_usd": summary.cost_usd,
+        "cost_basis": summary.cost_basis,
+        **_interval_cells("cost_usd", run),
+        **_factor_cells("price", price, _OF_PRICE),
         "overlaps_with": " ".join(sorted(at_once)),
         "counted_twice_kwh": twice_kwh,
     }
@@ -79,33 +98,6 @@ def _differs(factor: Factor | None, started_at: str) -> bool | None:
     if not years or not began:
         return None
     return not min(years) <= began[0] <= max(years)
-
-
-def _details(run: Run) -> dict[str, Any]:
-    """Return what else an auditor asks for: who, where, on what, for how long, by which meter, and how sure it is."""
-    summary = run.summary
-    price = run.electricity_price if summary.cost_basis == "electricity" else None
-    return {
-        "kind": kind_of(run),
-        "status": str(summary.status),
-        **{name: run.text(name) for name in _TEXTS},
-        "devices": run.text("gpu_models") or run.text("cpu_model"),
-        "gpu_count": summary.gpu_count if run.knows_gpu_count else None,
-        "duration_s": summary.duration_s,
-        "gpu_hours": summary.gpu_hours if run.knows_gpu_count else None,
-        **_interval_cells("energy_kwh", run),
-        **_interval_cells("location_kgco2e", run, "emissions_kgco2e"),
-        "calibration": run.calibration.text if run.calibration else "",
-        "calibration_factor": run.calibration.factor if run.calibration else None,
-        **flat_values(summary.energy),
-        "unmetered_estimate_kwh": summary.unmetered_estimate_kwh,
-        "node_assumed_kwh": summary.node_assumed_kwh,
-        "pue_source": run.text("pue.source"),
-        "cost_usd": summary.cost_usd,
-        "cost_basis": summary.cost_basis,
-        **_interval_cells("cost_usd", run),
-        **_factor_cells("price", price, _OF_PRICE),
-    }
 
 
 def _interval_cells(name: str, run: Run, quantity: str = "") -> dict[str, float | None]:

@@ -143,45 +143,30 @@ def when_text(when: datetime, now: datetime, zone: Zone = None) -> str:
 def saving_text(advice: StartAdvice) -> str:
     """Write a saving with its range: ``47% less CO2e (46% to 48%)``; what is given as known has none."""
     amount, blank, rest = advice.saved.partition(" ")
-    quantity = "CO2e"
-    if advice.by == "cost":
-        quantity = "cost"
-    return f"{amount} less {quantity}{blank}{rest}"
+    return f"{amount} less {'cost' if advice.by == 'cost' else 'CO2e'}{blank}{rest}"
 
 
 def intensity_text(value: float | None) -> str:
     """Write a carbon intensity in gCO2e/kWh."""
-    if value is None:
-        return fmt.UNKNOWN
-    return f"{fmt.significant(value)} g/kWh"
+    return fmt.UNKNOWN if value is None else f"{fmt.significant(value)} g/kWh"
 
 
-def figures(advice: StartAdvice, zone: Zone = None) -> list[tuple[str, str, str]]:
-    """Return what a run emits, costs and meets when started now, and then: label, now, then.
-
-    Where the start is now the third text is empty.
-    """
+def figures(advice: StartAdvice, zone: Zone) -> list[tuple[str, str, str]]:
+    """Return what a run emits, costs and meets when started now, and when started as advised: label, now, then."""
     now = _now(advice)
-    is_later = advice.wait_s > 0 or _is_elsewhere(advice)
+    intensity_now = intensity_text(advice.intensity_now_gco2e_per_kwh)
     rows = [
         ("CO2e", fmt.mass(advice.emissions_now_kgco2e), fmt.mass(advice.emissions_kgco2e)),
         ("cost", fmt.money(advice.cost_now_usd), fmt.money(advice.cost_usd)),
-        (
-            "intensity",
-            intensity_text(advice.intensity_now_gco2e_per_kwh),
-            intensity_text(advice.intensity_gco2e_per_kwh),
-        ),
+        ("intensity", intensity_now, intensity_text(advice.intensity_gco2e_per_kwh)),
     ]
     if advice.duration_s is not None:
         duration = timedelta(seconds=advice.duration_s)
         rows.append(("ends", when_text(now + duration, now, zone), when_text(advice.start_utc + duration, now, zone)))
-    known = [row for row in rows if row[1:] != (fmt.UNKNOWN, fmt.UNKNOWN)]
-    if is_later:
-        return known
-    return [(label, here, "") for label, here, _ in known]
+    return [row for row in rows if row[1:] != (fmt.UNKNOWN, fmt.UNKNOWN)]
 
 
-def start_title(advice: StartAdvice, zone: Zone = None) -> str:
+def start_title(advice: StartAdvice, zone: Zone) -> str:
     """Return the title of the figures of the start: ``at 03:00 tomorrow``; empty where it is now and here."""
     title = ""
     if advice.wait_s > 0:
@@ -194,18 +179,15 @@ def start_title(advice: StartAdvice, zone: Zone = None) -> str:
 def _waiting_text(advice: StartAdvice, now: datetime, zone: Zone) -> str:
     duration = timedelta(seconds=advice.duration_s or 0.0)
     end = advice.start_utc + duration
-    end_now = now + duration
-    text = f"It ends at {when_text(end, now, zone)} instead of {when_text(end_now, now, zone)}"
+    text = f"It ends at {when_text(end, now, zone)} instead of {when_text(now + duration, now, zone)}"
     if advice.deadline_utc is not None:
         left_s = (advice.deadline_utc - end).total_seconds()
-        if left_s < 60:
-            text += ", at the deadline"
-        else:
-            text += f", {fmt.brief_duration(left_s)} before the deadline"
+        spare = "at" if left_s < 60 else f"{fmt.brief_duration(left_s)} before"
+        text += f", {spare} the deadline"
     return f"{text}."
 
 
-def region_cells(row: StartAdvice, advice: StartAdvice, zone: Zone = None) -> Texts:
+def region_cells(row: StartAdvice, advice: StartAdvice, zone: Zone) -> Texts:
     """Return a region's row: its name, start, intensity, CO2e, cost and saving."""
     start = when_text(row.start_utc, _now(advice), zone)
     if row.problem:
@@ -222,7 +204,7 @@ def region_cells(row: StartAdvice, advice: StartAdvice, zone: Zone = None) -> Te
     )
 
 
-def source_text(source: IntensityBasis, *, is_left_out: bool = True) -> str:
+def source_text(source: IntensityBasis, *, is_left_out: bool) -> str:
     """Return where the figures of a region are from, how old the newest is, and who failed before.
 
     Args:
@@ -266,7 +248,7 @@ def _curve(advice: StartAdvice, zone: Zone) -> Blocks:
     known = _points(advice.hours, first)
     if not known:
         return [Paragraph("No hour is known.")]
-    begin = (advice.start_utc - first).total_seconds() / SECONDS_PER_HOUR
+    begin = (advice.start_utc - first) / timedelta(hours=1)
     end = begin + (advice.duration_s or 0.0) / SECONDS_PER_HOUR
     saved = ""
     if advice.saving is not None:

@@ -189,17 +189,13 @@ class PastChoices:
             scale: intensity now, in parts of that which the saving is told against: of a region that is not here.
             level: of the interval.
         """
-        promises = self.promised
-        if promises.size:
-            width = _NEAR_PROMISE * float(np.std(promises))
-        else:
-            width = 0.0
-        near = np.exp(-0.5 * ((promises - promised) / (width or 1.0)) ** 2) + 1e-6
-        excess = (self.saved - promises[:, None]).ravel()
-        weights = np.repeat(self.weights * near, self.saved.shape[1])
-        if promised == 0.0 or not excess.size:  # nothing is chosen, or all hours are as given
+        if promised == 0.0 or not self.saved.size:  # nothing is chosen, or all hours are as given
             point = 1.0 - scale * (1.0 - promised)
             return Estimate(point, point, point, level, "share"), float(point > 0)
+        width = _NEAR_PROMISE * float(np.std(self.promised)) or 1.0
+        near = np.exp(-0.5 * ((self.promised - promised) / width) ** 2) + 1e-6
+        excess = (self.saved - self.promised[:, None]).ravel()
+        weights = np.repeat(self.weights * near, self.saved.shape[1])
         weights = weights / weights.sum()
         saved = 1.0 - scale * (1.0 - promised - excess)
         point = min(1.0, float(weights @ saved))
@@ -228,10 +224,7 @@ class RunLength:
             UsageError: where it is none of these, or not positive.
         """
         estimate = duration.duration_s if isinstance(duration, Forecast) else duration
-        if isinstance(estimate, Estimate) and estimate.unit == "s":
-            in_s = estimate
-        else:
-            in_s = None
+        in_s = estimate if isinstance(estimate, Estimate) and estimate.unit == "s" else None
         hours = h_from_s(in_s.point) if in_s else estimate
         if isinstance(hours, bool) or not (isinstance(hours, int | float) and 0 < hours < math.inf):
             raise UsageError(f"duration is a Forecast, an Estimate in s, or hours, and positive, not {duration!r}")

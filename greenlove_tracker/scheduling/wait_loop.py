@@ -125,10 +125,11 @@ def latest_point(before: Outlook | None, answer: IntensityAnswer | None) -> Inte
     return answer.point
 
 
+@dataclass
 class Wait:
     """One wait, until its start has come or its maximum is over.
 
-    Args:
+    Attributes:
         next_start: says when to begin; asked each five minutes, on a thread.
         goal: what is waited for, in a few words.
         arrival: the reason and its explanation once the start has come.
@@ -139,28 +140,18 @@ class Wait:
         quiet: say nothing on standard error; else a line at each change.
     """
 
-    def __init__(
-        self,
-        next_start: NextStart,
-        goal: str,
-        arrival: tuple[WaitReason, str],
-        *,
-        unanswered: str = "",
-        start_utc_s: float | None = None,
-        max_wait_s: float | None = None,
-        clocks: WaitClocks | None = None,
-        quiet: bool = True,
-    ) -> None:
-        self._next_start = next_start
-        self._goal = goal
-        self._arrival = arrival
-        self._unanswered = unanswered
-        self._start_utc_s = start_utc_s
-        self._max_wait_s = max_wait_s
-        self._clocks = clocks or WaitClocks()
-        self._is_quiet = quiet
-        self._begun_s = self._clocks.steady_s()
-        self._begun_utc_s = self._clocks.utc_s()
+    next_start: NextStart
+    goal: str
+    arrival: tuple[WaitReason, str]
+    unanswered: str = ""
+    start_utc_s: float | None = None
+    max_wait_s: float | None = None
+    clocks: WaitClocks = WaitClocks()
+    quiet: bool = True
+
+    def __post_init__(self) -> None:
+        self._begun_s = self.clocks.steady_s()
+        self._begun_utc_s = self.clocks.utc_s()
         self._asked_s = -math.inf
         self._is_answered: threading.Event | None = None  # None: nothing is asked
         self._answers: list[Outlook | Exception] = []
@@ -204,7 +195,7 @@ class Wait:
     @property
     def _utc_s(self) -> float:
         """The time by the wall clock; where that was set by more than a day, as it would be had it not been."""
-        by_wall_s = self._clocks.utc_s()
+        by_wall_s = self.clocks.utc_s()
         by_steady_s = self._begun_utc_s + self._waited_s
         if abs(by_wall_s - by_steady_s) <= _MOST_CLOCK_CHANGE_S:
             return by_wall_s
@@ -212,17 +203,17 @@ class Wait:
 
     @property
     def _waited_s(self) -> float:
-        return self._clocks.steady_s() - self._begun_s
+        return self.clocks.steady_s() - self._begun_s
 
     @property
     def _since_asked_s(self) -> float:
-        return self._clocks.steady_s() - self._asked_s
+        return self.clocks.steady_s() - self._asked_s
 
     def _ask(self, now: datetime) -> None:
         """Ask on a thread, each five minutes."""
         if self._is_answered is not None or self._since_asked_s < _ASKED_EVERY_S:
             return
-        self._asked_s = self._clocks.steady_s()
+        self._asked_s = self.clocks.steady_s()
         before = self._outlook
         is_answered = threading.Event()
         answers = list[Outlook | Exception]()
@@ -231,7 +222,7 @@ class Wait:
 
         def work() -> None:
             try:
-                answers.append(self._next_start(now, before))
+                answers.append(self.next_start(now, before))
             except Exception as error:  # told of by the thread that waits
                 answers.append(error)
             finally:
@@ -259,10 +250,10 @@ class Wait:
             problem = f"no answer within {ANSWER_TIMEOUT_S:.0f} s"
         else:
             return
-        if self._outlook is not None or not self._unanswered:
-            self._outlook = replace(self._outlook or Outlook(start_utc_s=self._start_utc_s), problem=problem)
+        if self._outlook is not None or not self.unanswered:
+            self._outlook = replace(self._outlook or Outlook(start_utc_s=self.start_utc_s), problem=problem)
         else:
-            self._outlook = Outlook(now="no provider", explanation=f"{self._unanswered}: {problem}")
+            self._outlook = Outlook(now="no provider", explanation=f"{self.unanswered}: {problem}")
 
     def _ending(self) -> tuple[WaitReason, str] | None:
         """Return the reason to begin now, if there is one, and its explanation."""
@@ -271,43 +262,43 @@ class Wait:
         if outlook is not None and outlook.now is not None:
             return outlook.now, outlook.explanation
         if start_utc_s is not None and self._utc_s >= start_utc_s:
-            if outlook is None and self._unanswered:
-                return "no provider", f"{self._unanswered}: the latest possible start has come"
-            return self._arrival
-        if self._max_wait_s is not None and self._waited_s >= self._max_wait_s:
-            return "maximum wait", f"the maximum wait of {fmt.duration(self._max_wait_s)} is over"
+            if outlook is None and self.unanswered:
+                return "no provider", f"{self.unanswered}: the latest possible start has come"
+            return self.arrival
+        if self.max_wait_s is not None and self._waited_s >= self.max_wait_s:
+            return "maximum wait", f"the maximum wait of {fmt.duration(self.max_wait_s)} is over"
         return None
 
     @property
     def _next_utc_s(self) -> float | None:
         if self._outlook is None or self._outlook.start_utc_s is None:
-            return self._start_utc_s
+            return self.start_utc_s
         return self._outlook.start_utc_s
 
     def _sleep(self, now_utc_s: float) -> None:
         seconds = [LONGEST_SLEEP_S]
-        if self._max_wait_s is not None:
-            seconds.append(self._max_wait_s - self._waited_s)
+        if self.max_wait_s is not None:
+            seconds.append(self.max_wait_s - self._waited_s)
         start_utc_s = self._next_utc_s
         if start_utc_s is not None:
             seconds.append(start_utc_s - now_utc_s)
-        self._clocks.sleep(max(0.0, min(seconds)), self._is_answered)
+        self.clocks.sleep(max(0.0, min(seconds)), self._is_answered)
 
     def _say(self, text: str) -> None:
-        if not self._is_quiet:
+        if not self.quiet:
             say(f"greenlove: {text}")
 
     def _state_text(self, outlook: Outlook, now_utc_s: float) -> str:
         """Return where the wait stands."""
-        parts = [f"waiting {self._goal}"]
+        parts = [f"waiting {self.goal}"]
         point = outlook.point
         if outlook.start_utc_s is not None:
             # To the minute: the latest possible start, reckoned from two clocks, trembles.
             parts.append(f"starting {fmt.clock_time(60 * round(outlook.start_utc_s / 60), now_utc_s)}")
         if point is not None:
             parts.append(f"now {point.gco2e_per_kwh:.0f} gCO2e/kWh ({point.source})")
-        if self._max_wait_s is not None:
-            parts.append(f"at most until {fmt.clock_time(self._begun_utc_s + self._max_wait_s, now_utc_s)}")
+        if self.max_wait_s is not None:
+            parts.append(f"at most until {fmt.clock_time(self._begun_utc_s + self.max_wait_s, now_utc_s)}")
         if outlook.problem:
             parts.append(f"asked in vain: {outlook.problem}")
         return "; ".join(parts)
@@ -422,6 +413,6 @@ def wait_for_low_carbon(
         ("start time", "the time has come"),
         unanswered=UNKNOWN_INTENSITY,
         max_wait_s=max_wait_s,
-        clocks=clocks,
+        clocks=clocks or WaitClocks(),
         quiet=quiet,
     ).hold()

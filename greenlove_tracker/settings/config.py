@@ -283,8 +283,9 @@ def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, 
     """
     given = {name: value for name, value in (arguments or {}).items() if value is not None}
     merge = _Merge(env, _checked(given))  # an argument's error is told before a file's
-    if merge.problems or (merge.notes and merge.values.get("strict")):
-        raise SettingError("; ".join(merge.problems or merge.notes))
+    problems = merge.problems or (merge.values.get("strict") and merge.notes)
+    if problems:
+        raise SettingError("; ".join(problems))
     if "log_dir" in merge.values:
         merge.values["log_dir"] = _in_home(merge.values["log_dir"])
     try:
@@ -296,8 +297,7 @@ def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, 
 def is_strict(arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None) -> bool:
     """Return whether ``strict`` is set anywhere, as far as that can be read: what is asked where settings are bad."""
     given = (arguments or {}).get("strict")
-    merge = _Merge(env, {} if given is None else {"strict": given})
-    return bool(merge.values.get("strict"))
+    return bool(_Merge(env, {} if given is None else {"strict": given}).values.get("strict"))
 
 
 class _Merge:
@@ -349,7 +349,7 @@ class _Merge:
         is_inside = name == "log_dir" and (here / _in_home(value)).resolve().is_relative_to(here)
         if not declared["acts"] or is_inside:
             return ""
-        variable = f"{config_files.PREFIX}{name.upper()}"
+        variable = config_files.PREFIX + name.upper()
         return f"it {declared['acts']}: set it in {self._own_file}, as {variable} or by an argument"
 
 

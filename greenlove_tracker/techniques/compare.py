@@ -421,7 +421,8 @@ class _ComparisonRun(TrialSession):
     def _total(
         self, name: str, fit: RatioFit | None, value: Callable[[ArmTrial], float | None], samples: float, unit: str
     ) -> Estimate | None:
-        logs = [math.log(v / t.samples) for t in self._trials if t.arm == BASELINE and (v := value(t))]
+        taken = [(value(trial), trial.samples) for trial in self._trials if trial.arm == BASELINE]
+        logs = [math.log(amount / n) for amount, n in taken if amount]
         ratio = _ratio(fit, name)
         if len(logs) < 2 or (name != BASELINE and ratio is None):
             return None

@@ -118,7 +118,7 @@ def technique(
     Raises:
         UsageError: where a value cannot be.
     """
-    if value is not None and shape is not None and value != shape:
+    if value and shape and value != shape:
         raise UsageError(f"{name}={value} and shape: {shape} contradict each other: give one of them")
     chosen = value or shape or "cosine"
     _check(chosen, warmup, final)

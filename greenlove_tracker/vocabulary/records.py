@@ -340,12 +340,7 @@ def status_of(error: type[BaseException] | None, value: BaseException | None) ->
         return RunStatus.FINISHED, 0
     if issubclass(error, SystemExit):
         code = getattr(value, "code", None)
-        if code is None:
-            number = 0
-        elif isinstance(code, int):
-            number = code
-        else:
-            number = 1
+        number = code if isinstance(code, int) else int(code is not None)  # a text is told, and is a 1
         if issubclass(error, TerminatedExit):
             return RunStatus.TERMINATED, number
         return (RunStatus.FAILED if number else RunStatus.FINISHED), number

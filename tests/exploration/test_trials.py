@@ -12,7 +12,7 @@ from fakes import FakeClock  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset  # noqa: E402
 
 from greenlove_tracker.exploration.adaptive import TrialRequest  # noqa: E402
-from greenlove_tracker.exploration.trials import LoaderSource, StreamSource, map_tensors, run_trial, source_of  # noqa: E402
+from greenlove_tracker.exploration.trials import BatchSource, LoaderSource, map_tensors, run_trial, source_of  # noqa: E402
 from greenlove_tracker.vocabulary.errors import UsageError  # noqa: E402
 
 
@@ -34,7 +34,7 @@ DATA = TensorDataset(torch.arange(640.0)[:, None], torch.arange(640))
 
 def test_a_bare_iterable_data_set_is_batched_as_asked():
     source = source_of(Stream(100), 8)
-    assert isinstance(source, StreamSource) and source.batches_per_epoch is None
+    assert type(source) is BatchSource and source.batches_per_epoch is None
     assert [len(batch) for batch in source.first(3)] == [8, 8, 8]
     assert source_of(Sized(100), 8).batches_per_epoch == 13  # and torch's own complaint about shuffling is not raised
 
@@ -61,7 +61,7 @@ def test_a_loader_of_the_users_own_kind_is_iterated_as_it_is():
             return ({"x": x, "y": y} for x, y in super().__iter__())
 
     source = source_of(Dicts(DATA, 64), 8)
-    assert isinstance(source, StreamSource) and source.batches_per_epoch == 10
+    assert type(source) is BatchSource and source.batches_per_epoch == 10
     assert set(next(source.first(1))) == {"x", "y"}
 
 
@@ -125,7 +125,7 @@ def test_what_a_stream_loaded_ahead_is_thrown_away_outside_the_clock():
                 clock.pass_s(1.0)
 
     timed = run_trial(
-        StreamSource(Slow(), 1, 100),
+        BatchSource(Slow(), 1, 100),
         lambda batch: None,
         TrialRequest(5, 2, 1e9, "trial"),
         clock.perf_s,
@@ -153,7 +153,7 @@ def test_a_loss_is_looked_at_wherever_it_is(loss, is_finite):
         return loss
 
     timed = run_trial(
-        StreamSource([0] * 9, 1, 9),
+        BatchSource([0] * 9, 1, 9),
         step,
         TrialRequest(2, 1, 1e9, "trial"),
         clock.perf_s,

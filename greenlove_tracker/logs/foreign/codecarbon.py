@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from operator import itemgetter
@@ -81,10 +81,17 @@ _NO_TIME = "whose timestamp is not understood"
 
 
 class Header:
-    """The columns of a file, or of a part of one, and how its rows are read."""
+    """The columns of a file, or of a part of one, and how its rows are read.
 
-    def __init__(self, delimiter: str, names: list[str]) -> None:
-        self._delimiter = delimiter
+    Attributes:
+        is_known: the line is a header of CodeCarbon's.
+        places: of the columns in a row, by their names.
+    """
+
+    def __init__(self, line: str) -> None:
+        self._delimiter = max(",;\t", key=line.count)
+        names = [name.strip().lower() for name in split_line(line, self._delimiter)]
+        self.is_known = len(_OWN.intersection(names)) >= _LEAST_OWN
         self._n_cells = len(names)
         while names and not names[-1]:  # Excel fills lines up
             names.pop()
@@ -92,15 +99,6 @@ class Header:
         self._names = names
         self._numbers = itemgetter(*(self.places.get(name, _NOWHERE) for name in _AMOUNTS))
         self._missing = [name for name in _NEEDED if name not in names]
-
-    @classmethod
-    def of(cls, line: str) -> Header | None:
-        """Return the header that a line is; None where it is none of CodeCarbon's."""
-        delimiter = max(",;\t", key=line.count)
-        names = [name.strip().lower() for name in split_line(line, delimiter)]
-        if len(_OWN.intersection(names)) < _LEAST_OWN:
-            return None
-        return cls(delimiter, names)
 
     def tell(self, on_problem: OnProblem) -> None:
         """Tell what the columns lack, and which of them no version has: the PUE's, damaged, may be."""
@@ -135,12 +133,13 @@ class Header:
         if self._missing:
             raise ValueError
         cells[n_read:] = [""] * (n_columns + 1 - n_read)
-        duration_s, *amounts = [float(text) if _is_plain(text) else _amount(text) for text in self._numbers(cells)]
+        amounts = [float(text) if _is_plain(text) else _amount(text) for text in self._numbers(cells)]
+        duration_s, energy_kwh, *parts_kwh, emissions_kgco2e, pue = amounts
         if "\0" in line:  # blocks that a crash left unwritten
             raise ValueError("NUL bytes")
         if duration_s is None:
             raise ValueError("no duration")
-        return Reading(file, number, self, cells, lack, duration_s, *amounts)
+        return Reading(file, number, self, cells, lack, duration_s, energy_kwh, parts_kwh, emissions_kgco2e, pue)
 
 
 def _amount(text: str) -> float | None:
@@ -155,6 +154,7 @@ class Reading:
 
     Attributes:
         lack: what its cells are without, as said of lines; empty: nothing.
+        parts_kwh: of CPU, GPUs and memory.
         has_several: other readings of its run are there: the last may be of a flush.
     """
 
@@ -165,12 +165,10 @@ class Reading:
     lack: str
     duration_s: float
     energy_kwh: float | None
-    cpu_kwh: float | None
-    gpu_kwh: float | None
-    ram_kwh: float | None
+    parts_kwh: Sequence[float | None]
     emissions_kgco2e: float | None
     pue: float | None
-    has_several: bool = field(default=False, init=False)
+    has_several: bool = False
 
     def text(self, column: str) -> str:
         """Return what it says in a column; nothing where there is none."""
@@ -197,7 +195,7 @@ class Reading:
         """What it is without, as said of lines; empty: nothing."""
         if self.energy_kwh is None:
             return self.lack or _NO_TOTAL
-        summed_kwh = sum_known((self.cpu_kwh, self.gpu_kwh, self.ram_kwh))
+        summed_kwh = sum_known(self.parts_kwh)
         tolerance = 6e-3 if any(map(_is_rounded, map(self.text, _AMOUNTS[1:5]))) else 1e-3
         if summed_kwh and not math.isclose(summed_kwh, self.energy_kwh, rel_tol=tolerance, abs_tol=1e-12):
             return _NO_SUM
@@ -241,9 +239,9 @@ class Emissions:
             on_problem(f"cannot be read: {error.strerror or error}")
             return True
         encoding = encoding_of(head)
-        if not any(map(Header.of, head.decode(encoding, "replace").splitlines()[:_HEAD_LINES])):
+        if not any(Header(line).is_known for line in head.decode(encoding, "replace").splitlines()[:_HEAD_LINES]):
             return False
-        header = Header(",", [])
+        header = Header("")
         last: dict[str | int, Reading] = {}
         unnamed = 0
         n_rows = 0
@@ -252,8 +250,8 @@ class Emissions:
             try:
                 reading = header.reading(file, number, line)
             except ValueError as error:
-                next_header = Header.of(line)
-                if next_header is not None:
+                next_header = Header(line)
+                if next_header.is_known:
                     header = next_header
                     header.tell(on_problem)
                 elif line.strip(",;\t \r\n") and not line.startswith("sep="):  # which Excel writes first
@@ -308,7 +306,7 @@ def _read(last: Reading, tasks_s: float, notes: ProblemLog) -> ForeignLog:
     began_at = iso(ended_at and ended_at - timedelta(seconds=duration_s))
     pue = max(1.0, last.pue or 1.0)
     # 0 is none: what was there and read took some
-    cpu_kwh, gpu_kwh, ram_kwh = (kwh / pue if kwh else None for kwh in (last.cpu_kwh, last.gpu_kwh, last.ram_kwh))
+    cpu_kwh, gpu_kwh, ram_kwh = (kwh / pue if kwh else None for kwh in last.parts_kwh)
     energy = Energy(cpu_kwh, gpu_kwh, ram_kwh, None, None, None if ram_kwh is None else Method.CONSTANT)
     meter = safe_text(f"CodeCarbon {last.text('codecarbon_version')}")
     texts = {name: safe_text(last.text(column)) for column, name in _TEXTS.items()}
