@@ -96,11 +96,8 @@ class Checkpoint:
                 size_bytes = path.stat().st_size
                 if size_bytes != file.size_bytes:
                     return f"{file.name} holds {size_bytes:,} bytes instead of {file.size_bytes:,}"
-                if not by_size:
-                    with open_binary(path) as content:
-                        found = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
-                    if found != file.sha256:
-                        return f"{file.name} does not hold what was written (its SHA-256 differs)"
+                if not by_size and _sha256(path) != file.sha256:
+                    return f"{file.name} does not hold what was written (its SHA-256 differs)"
             except OSError as error:
                 return f"{file.name} cannot be read: {error}"
         return ""
@@ -149,11 +146,10 @@ class Draft:
             OSError: where it cannot be read or written.
         """
         with path.open("rb+") as content:  # some systems flush only what is open for writing
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
             os.fsync(content.fileno())
         if not isinstance(self._path, Path):
             self._path.fs.put_file(str(path), (self._path / path.name).path)
-        return CheckpointFile(path.name, path.stat().st_size, digest)
+        return CheckpointFile(path.name, path.stat().st_size, _sha256(path))
 
     def commit(self, manifest: Manifest) -> Checkpoint:
         """Make it a checkpoint: all of it is on the disk or in the store when this returns.
@@ -300,6 +296,11 @@ class CheckpointStore:
                 kept_kinds.add(kind)
             else:
                 kept_last += 1
+
+
+def _sha256(path: LogPath) -> str:
+    with open_binary(path) as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 def _content_sha256(content: object) -> str:

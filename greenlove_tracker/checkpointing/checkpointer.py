@@ -324,7 +324,8 @@ class Checkpointer:
 
     def _begin_epoch(self) -> None:
         if self._resume is not None:
-            self._put_back(self._resume)  # whatever the script did since
+            # Whatever the script did since; within an epoch its body is still to add groups to the optimizers.
+            self._put_back(self._resume, is_in_loop=self.position.batches == 0)
             put_back_random_state_values(self._resume.of_rank["at_epoch_start"])
         self._random_at_epoch_start = random_state_values()
         self.tracker.epoch_start()

@@ -37,7 +37,6 @@ _ARGUMENTS = {
 }
 ALL_KINDS = tuple(_ARGUMENTS)  # that a rehearsal looks at
 _NAMED_KINDS = (lr_scheduler.LRScheduler, torch.amp.GradScaler, AveragedModel)  # which a checkpoint names
-_NOBODYS = "parameter of no model "
 
 Pair = tuple[Callable[..., Any], Callable[..., object]]  # (save, restore)
 
@@ -77,19 +76,20 @@ class TrainingState:
         self._passed = (self._models, *optimizers.values(), *beside.values())
         self._beside = {name: _pair(name, thing) for name, thing in beside.items()}
         self._whole: dict[str, Pair] = {"model": (partial(_state_of, self._models), partial(_put_back, self._models))}
+        known = set(self._models.parameters())
         for name, optimizer in optimizers.items():
+            if not (has_others or known.issuperset(self._trained(optimizer).values())):
+                raise UsageError(
+                    f"{name} trains parameters of none of the models that are given, so they would not be saved: give "
+                    "their model too, or others=(save, restore) for them, and make an optimizer after its model is "
+                    "sharded"
+                )
             optimizer.register_step_post_hook(self._on_step)
             restore = partial(self._put_back_optimizer, optimizer)
             self._whole[name] = (partial(self._state_of_optimizer, optimizer), restore)
         self._whole |= self._beside
         attributes = _attributes(self._models).items()
         self._unchanged = {(place, value) for place, value in attributes if not place.endswith(".training")}
-        if not has_others and any(name.startswith(_NOBODYS) for name in self._names().values()):
-            raise UsageError(
-                f"{' or '.join(optimizers)} trains parameters of none of the models that are given, so they would not "
-                "be saved: give their model too, or others=(save, restore) for them, and make an optimizer after its "
-                "model is sharded"
-            )
 
     def _on_step(self, *_: object) -> None:
         self.has_stepped = True
@@ -102,15 +102,6 @@ class TrainingState:
     def has_growing_gradients(self) -> bool:
         """True where gradients wait for the first step of an optimizer."""
         return not self.has_stepped and any(one.grad is not None for one in self._models.parameters())
-
-    def _names(self) -> dict[torch.Tensor, str]:
-        """Return the name of each parameter; of one that no model has, a number."""
-        names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self._models.named_parameters()}
-        for optimizer in self._optimizers.values():
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    names.setdefault(parameter, f"{_NOBODYS}{len(names)}")
-        return names
 
     def capture(self) -> dict[str, Any]:
         """Return the state in plain values, with the training's own tensors in it."""
@@ -197,25 +188,26 @@ class TrainingState:
 
     # -- optimizers: by the names of their parameters, whose order may be another --
 
-    def _groups(self, optimizer: torch.optim.Optimizer) -> list[list[str]]:
-        """Return the names of each group's parameters."""
-        names = self._names()
-        return [[names[parameter] for parameter in group["params"]] for group in optimizer.param_groups]
+    def _trained(self, optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
+        """Return the parameters of an optimizer by name; those that no model has by number."""
+        names = {parameter: name for name, parameter in self._models.named_parameters()}
+        numbered = enumerate(parameter for group in optimizer.param_groups for parameter in group["params"])
+        return {names.get(parameter, f"parameter {number}"): parameter for number, parameter in numbered}
 
     def _state_of_optimizer(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        return {"own": optimizer.state_dict(), "parameters": self._groups(optimizer)}
+        return {"own": optimizer.state_dict(), "parameters": list(self._trained(optimizer))}
 
     def _put_back_optimizer(self, optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
         """Load the state after the optimizer has the groups of the saved, and these their parameters, in its order."""
-        parameters = {name: parameter for parameter, name in self._names().items()}
-        here = set(map(frozenset, self._groups(optimizer)))
-        there = set(map(frozenset, saved["parameters"]))
-        if not here <= there:
-            raise ValueError("it has other parameter groups")
-        if here == there or self._is_in_loop:  # add_param_group() may have been called while it trained
+        names = saved["parameters"]
+        here = self._trained(optimizer)
+        if not here.keys() <= set(names):
+            raise ValueError("it has other parameters")
+        if len(here) == len(names) or self._is_in_loop:  # add_param_group() may have been called while it trained
+            parameters = {**dict(self._models.named_parameters()), **here}
             optimizer.param_groups.clear()
-            for names, settings in zip(saved["parameters"], saved["own"]["param_groups"], strict=True):
-                optimizer.add_param_group(settings | {"params": [parameters[name] for name in names]})
+            for group in saved["own"]["param_groups"]:
+                optimizer.add_param_group(group | {"params": [parameters[names[at]] for at in group["params"]]})
             optimizer.load_state_dict(saved["own"])
 
     # -- shards: all ranks call these, between two steps --

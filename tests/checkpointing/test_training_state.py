@@ -16,7 +16,7 @@ from torch import nn
 
 from greenlove_tracker.checkpointing.distributed import RankAgreement
 from greenlove_tracker.checkpointing.plain_files import read_plain
-from greenlove_tracker.checkpointing.training_state import TrainingState, copied
+from greenlove_tracker.checkpointing.training_state import TrainingState, copied, named
 from greenlove_tracker.vocabulary.errors import UsageError
 
 
@@ -95,7 +95,9 @@ def test_values_of_numpy_and_pairs_of_functions() -> None:
     assert all(read[name] == held[name] for name in held if name != "counts")
 
     got: list[Any] = []
-    state = TrainingState({}, {}, {"other": (lambda: {"n": 3}, got.append)})
+    state = TrainingState({}, {}, named("other", (lambda: {"n": 3}, got.append)))
+    assert state.names == ("other",)
+    assert list(named("model", (nn.Linear(1, 1), nn.Linear(1, 1)))) == ["model-1", "model-2"]
     put_back(state, state)
     assert got == [{"n": 3}]
 
