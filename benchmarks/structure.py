@@ -36,7 +36,7 @@ LIMITS = {
     "conditional expressions in one another": 0,
     "displays used as a chain of ifs": 0,
     "names assigned within an assignment": 0,
-    "own imports, % of lines": 3.9,  # their share grows while lines go; 3.5 of the 82,000 lines of November
+    "own imports, % of lines": 4.0,  # their share grows while lines go; 3.5 of the 82,000 lines of November
     "modules under 80 lines with one importer": 10,
     "class names that exist twice": 0,
     "fmt: skip without a reason": 0,
