@@ -28,8 +28,8 @@ class ForeignLog:
         output: of carbontracker alone, its output log; empty where there is none.
         components: of carbontracker alone, by ``cpu`` and ``gpu``: the devices, and of each epoch the power of each of
             them, where it was measured.
-        predicted: of carbontracker alone, what it predicted for all epochs: ``time`` in s, ``energy`` in kWh and
-            ``grams`` of CO2e, with PUE; nothing without a prediction, and where that does not count each device.
+        predicted: of carbontracker alone, what it predicted for all epochs: ``time`` in s, ``energy`` in kWh and CO2e
+            in ``grams``, with PUE; nothing without a prediction, and where that does not count each device.
     """
 
     texts: Mapping[str, str]
