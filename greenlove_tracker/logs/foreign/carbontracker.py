@@ -180,9 +180,8 @@ def _read_parts(files: Iterable[Path], notes: ProblemLog) -> tuple[Said, list[Sa
         if "planned" in said:
             run.setdefault("planned", said["planned"])
         if said.keys() >= {"which", "time", "energy", "grams"}:
+            said["intensity"] = said["grams"] / said["energy"] if said["energy"] else None
             consumed[said["which"]] = said
-            if said["energy"]:
-                said["intensity"] = said["grams"] / said["energy"]
         elif said:
             notes.add(file, "lacks lines of a consumption: what they said is left out")
     return run, epochs[1:], consumed
