@@ -59,6 +59,9 @@ def log_reference() -> str:
         "After these each metric has six lines: `metric.<name>.last`, `.best` (empty where it is not known which is),",
         "`.lowest`, `.highest` (of the finite values), `.n_values` and `.higher_is_better`. Of one that several ranks",
         "logged, those of the first of them.",
+        "",
+        "A summary that cannot be read, or whose totals are not made of one another, counts as none: the run is added",
+        "up from its rows, and taken for interrupted.",
     ]
     values = {
         "`kind`": RowKind,
