@@ -11,7 +11,7 @@ from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.power import PowerDraw, draw_elsewhere, draw_of_machine, node_overhead, usual_draw
 from greenlove_tracker.projection.types import Caveat, Claim
 from greenlove_tracker.projection.uncertain import Uncertain
-from greenlove_tracker.tables.electricity import BUSINESS, CloudSite, pue, sites
+from greenlove_tracker.tables.electricity import BUSINESS, HOUSEHOLD, CloudSite, pue, sites
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.offers import Offer
 from greenlove_tracker.vocabulary.errors import UsageError
@@ -163,7 +163,7 @@ def _draw(
     return draw_of_machine(power_w / pue, gpu, (options.n_gpus or 1) * tdp_w)
 
 
-def price_caveat(electricity_price: Factor | None, country: str | None) -> Caveat | None:
+def price_caveat(electricity_price: Factor | None, country: str | None, gpu: GpuSpec | None = None) -> Caveat | None:
     """Return the caveat about the local price of electricity; None if there is none."""
     place = grid.resolve_place(country or "")
     if electricity_price is None:
@@ -173,6 +173,8 @@ def price_caveat(electricity_price: Factor | None, country: str | None) -> Cavea
         problem = f"the local price of electricity is one for businesses, of {electricity_price.year}"
     elif place is not None and place.region and electricity_price.source.startswith(f"{place.country}, "):
         problem = f"the price of electricity is that of all of the {place.country}"
+    elif gpu is not None and gpu.segment == "datacentre" and electricity_price.basis == HOUSEHOLD:
+        problem = f"the electricity here is at a household's price, {electricity_price.value:.3g} USD/kWh"
     else:
         return None
     return Caveat(f"{problem}: give {{argument}} in USD/kWh", ("electricity_price",))

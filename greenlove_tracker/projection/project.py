@@ -76,7 +76,7 @@ def project_forecast(forecast: Forecast, options: ProjectionOptions) -> Projecti
     rows, left_out = _target_rows(forecast, local, targets, options)
     price = None
     if options.price_usd_per_gpu_hour is None:
-        price = price_caveat(local.electricity_price, options.country)
+        price = price_caveat(local.electricity_price, options.country, local.gpu)
     caveats = (price, _kind_caveat(rows, local.gpu, options), left_out)
     first = local_row(forecast, local, options, tuple(caveat for caveat in caveats if caveat))
     return Projections([first, *sorted(rows, key=_order)])

@@ -121,8 +121,10 @@ def _faster(faster: Faster | None, chosen: Projection, time: Scale, here: Projec
         return ""
     row = faster.machine
     more = ""
+    name = "Faster"
     if chosen.cost_usd is not None and faster.more_usd < 0:
         more = f" for {fmt.money(-faster.more_usd)} less"
+        name = "Faster and cheaper"
     elif chosen.cost_usd is not None:
         more = f" for {fmt.money(faster.more_usd)} more"
         if faster.saved_s > SECONDS_PER_HOUR:
@@ -133,7 +135,9 @@ def _faster(faster: Faster | None, chosen: Projection, time: Scale, here: Projec
         likely = f" ({fmt.chance(faster.probability)} likely)"
     sooner = f"{fmt.significant(time.value(faster.saved_s), 2)} {time.unit} sooner"
     what = f"{time_text(row.duration_s, time)}, {fmt.money(cost_point(row))}{_memory_condition(row, here)}"
-    return f" Faster{likely}: {at(row)}, {what}: {sooner}{more}."
+    if row.billed_gpus > chosen.billed_gpus:
+        name += f" with {row.billed_gpus} GPUs"
+    return f" {name}{likely}: {at(row)}, {what}: {sooner}{more}."
 
 
 def _takes(row: Projection, time: Scale, here: Projection | None = None) -> str:
@@ -336,6 +340,20 @@ def prices(rows: Rows, today: date | None) -> str:
     if set(providers) == {DEFAULT_PROVIDER}:
         text += "; --provider all adds others"
     return f"{text}."
+
+
+def coverages(rows: Rows) -> Iterator[str]:
+    """Yield which CO2e is of lifecycle and which of direct emissions, if a table holds both."""
+    by_coverage = grouped(
+        (row.intensity.coverage, short_name(row))
+        for row in rows
+        if row.intensity and row.intensity.coverage and row.emissions_kgco2e
+    )
+    if len(by_coverage) > 1:
+        named = ", ".join(
+            f"{coverage} for {' and '.join(dict.fromkeys(by_coverage[coverage]))}" for coverage in by_coverage
+        )
+        yield f"CO2e is {named}: lifecycle adds some 10 to 50 g/kWh to direct."
 
 
 def beside(rows: Rows) -> list[str]:

@@ -273,8 +273,8 @@ def _curve(advice: StartAdvice, zone: Zone) -> Blocks:
     blocks: Blocks = [ChartRow([chart])]
     n_unknown = sum(hour.expected is None for hour in advice.hours)
     if n_unknown:
-        unknown = f"The last {fmt.plural(n_unknown, 'hour')} until the deadline are unknown"
-        blocks.append(Note(f"{unknown}: a week is forecast at most."))
+        unknown = f"{n_unknown} of the {len(advice.hours)} hours until the deadline are unknown"
+        blocks.append(Note(f"{unknown}; a forecast reaches a week at most."))
     return blocks
 
 

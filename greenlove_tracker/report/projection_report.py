@@ -114,11 +114,12 @@ def _blocks(
 ) -> tuple[Blocks, Blocks, Blocks]:
     """Return the answer, all that is compared, and what it rests on."""
     shown = words.compared(projections)
+    first = _first_look(shown, decision)
     answer = [
         *_chart(shown, decision),
         *map(Paragraph, words.advice_reasons(decision, projections)),
-        machines_table(_first_look(shown, decision), shown),
-        Paragraph(_told(shown, today, options, name)),
+        machines_table(first, shown),
+        Paragraph(" ".join([*_told(shown, today, options, name), *words.coverages(first)])),
     ]
     details: Blocks = [
         Heading(_TITLE),
@@ -135,16 +136,15 @@ def _blocks(
     return answer, details, basis
 
 
-def _told(shown: words.Rows, today: date | None, options: Mapping[str, str], name: str) -> str:
-    """Say what has to be known of the answer: of what it is, warnings of this machine, and the prices."""
-    told = [sentence(caveat.in_options(options)) for caveat in shown[0].caveats]
+def _told(shown: words.Rows, today: date | None, options: Mapping[str, str], name: str) -> Iterator[str]:
+    """Yield what has to be known of the answer: of what it is, warnings of this machine, and the prices."""
     if name:
-        told.insert(0, f"For {name}.")
-    told.append(words.prices(shown, today))
-    coverages = {row.intensity.coverage for row in shown if row.intensity and row.emissions_kgco2e} - {""}
-    if len(coverages) > 1:
-        told.append("Some CO2e is by direct and some by lifecycle intensities: compare it with care.")
-    return " ".join(filter(None, told))
+        yield f"For {name}."
+    for caveat in shown[0].caveats:
+        yield sentence(caveat.in_options(options))
+    prices = words.prices(shown, today)
+    if prices:
+        yield prices
 
 
 def _warnings_of_others(shown: words.Rows, options: Mapping[str, str]) -> Iterator[str]:
@@ -161,10 +161,12 @@ def _warnings_of_others(shown: words.Rows, options: Mapping[str, str]) -> Iterat
 
 def _first_look(shown: words.Rows, decision: Decision) -> list[Projection]:
     """Return the machine here and those to choose from: the recommended, the faster, and what comes next."""
-    wanted = [*words.machines_named(decision), *(chance.machine for chance in decision.alternatives)]
-    wanted += [row for row in _faster_than_here(shown) if row.is_for_rent_now]
-    by_name = grouped((one.name, one) for one in wanted if not one.is_local)
-    chosen = [own[0] for own in by_name.values()][:_MOST_BRIEF]
+    named = words.machines_named(decision)
+    late = [one.machine for one in decision.left_out]
+    others = [chance.machine for chance in decision.alternatives]
+    others += [row for row in _faster_than_here(shown) if row.is_for_rent_now and row not in late]
+    by_name = grouped((one.name, one) for one in (*named, *others) if not one.is_local)
+    chosen = [*named, *(own[0] for own in by_name.values() if own[0] not in named)][:_MOST_BRIEF]
     return [row for row in shown if row.is_local or any(row is one for one in chosen)]
 
 
