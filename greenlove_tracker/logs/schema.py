@@ -71,6 +71,7 @@ _is_number = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.A
 is_count = re.compile(r"0|[1-9]\d{,19}", re.ASCII).fullmatch  # more digits are noise
 _MOST = 1e100  # of any unit: no run comes to as much, and the sums of all are numbers still
 _ROUNDING = 1e-9  # of a sum, as a share of it: another order of its parts may round otherwise
+_LEAST = 1e-300  # of any unit: numbers below have fewer digits
 
 
 def epochs_file(rank: int | str) -> str:
@@ -218,7 +219,7 @@ def yes(text: str) -> bool:
 
 def _are_close(a: float | None, b: float | None) -> bool:
     """Return True where two numbers are one up to rounding, or one of them is not known."""
-    return a is None or b is None or math.isclose(a, b, rel_tol=_ROUNDING)
+    return a is None or b is None or math.isclose(a, b, rel_tol=_ROUNDING, abs_tol=_LEAST)
 
 
 # -- A file of the log --

@@ -91,14 +91,14 @@ QUANTITIES = {
 }
 
 
+_STOP_COLUMNS = _columns(
+    "stop_epochs",
+    "the number of the epoch with which early stopping is expected to end the run, the median; empty without a rule",
+    _FORECAST_BOUNDS,
+    Kind.PREDICTION,
+)
 _STOP = Part(
-    _columns(
-        "stop_epochs",
-        "the number of the epoch with which early stopping is expected to end the run, the median; empty without "
-        "a rule",
-        _FORECAST_BOUNDS,
-        Kind.PREDICTION,
-    ),
+    [column._replace(group="stop") for column in _STOP_COLUMNS],
     _values,
     lambda *values: _estimate("stop_epochs", values, LEVEL, Kind.PREDICTION, "epochs"),
 )

@@ -162,7 +162,7 @@ def test_a_header_that_lost_the_end_of_an_interval_costs_the_rows_that_have_one_
     data = FORECASTS.lines([FORECAST, stopped]).replace(b"stop_upper_epochs", b"stop_upper")
     told = []
     assert list(FORECASTS.read(data, told.append)) == [FORECAST]
-    assert told == ["line 3 left out: stop_epochs without its interval"]
+    assert told == ["has no column stop_upper_epochs", "line 3 left out: stop_epochs without its interval"]
 
 
 def test_a_further_column_is_one_line_of_its_record():
