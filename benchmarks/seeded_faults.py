@@ -392,7 +392,7 @@ FAULTS = (
     Fault(
         "checkpointing",
         "checkpointing/training_state.py",
-        "restore(copied(saved[name]))",
+        'restore(copied(state["parts"][name]))',
         "pass",
         "a resume has none of the states that were saved",
         golden("checkpointer"),
@@ -400,8 +400,8 @@ FAULTS = (
     Fault(
         "checkpointing",
         "checkpointing/checkpoint_files.py",
-        "if found == file.sha256:",
-        "if found:",
+        "_sha256(path) != file.sha256:",
+        "not _sha256(path):",
         "a damaged checkpoint is resumed from",
         golden("checkpoints"),
     ),
@@ -442,8 +442,8 @@ FAULTS = (
     Fault(
         "scheduling",
         "scheduling/start_windows.py",
-        "max(0.0, point + min(0.0, lower)), point + max(0.0, upper))",
-        "max(0.0, point + min(0.0, lower)), point)",
+        "max(0.0, point + min(0.0, lower)), point + max(0.0, upper)",
+        "max(0.0, point + min(0.0, lower)), point",
         "hours ahead are shown as if they were known",
         golden("plan-csv"),
     ),
@@ -533,7 +533,7 @@ FAULTS = (
     Fault(
         "cli",
         "cli/checkpoints.py",
-        "ctx.exit(0 if newest is not None else 1)",
+        "ctx.exit(0 if whole else 1)",
         "ctx.exit(0)",
         "a script goes on without a whole checkpoint",
         golden("checkpoints-damaged"),
@@ -549,8 +549,8 @@ FAULTS = (
     Fault(
         "compat",
         "compat/carbontracker/parser.py",
-        "grams / GRAMS_PER_KG / car.kgco2e_per_unit",
-        "grams / car.kgco2e_per_unit",
+        "_car_km(grams / GRAMS_PER_KG)",
+        "_car_km(grams)",
         "carbontracker's kilometres are a thousand times too many",
         golden("carbontracker"),
     ),

@@ -166,8 +166,8 @@ def _first_look(shown: words.Rows, decision: Decision) -> list[Projection]:
     others = [chance.machine for chance in decision.alternatives]
     others += [row for row in _faster_than_here(shown) if row.is_for_rent_now and row not in late]
     by_name = grouped((one.name, one) for one in (*named, *others) if not one.is_local)
-    chosen = [*named, *(own[0] for own in by_name.values() if own[0] not in named)][:_MOST_BRIEF]
-    return [row for row in shown if row.is_local or any(row is one for one in chosen)]
+    chosen = [*named, *(own[0] for own in by_name.values() if own[0] not in named)]
+    return [row for row in shown if row.is_local or any(row is one for one in chosen[:_MOST_BRIEF])]
 
 
 def _faster_than_here(shown: words.Rows) -> list[Projection]:

@@ -127,3 +127,8 @@ def test_parameters_that_nobody_would_save_are_refused() -> None:
         TrainingState({"model": model}, {"optimizer": optimizer}, {})
     pair = (lambda: temperature.detach(), lambda saved: temperature.data.copy_(saved))
     TrainingState({"model": model}, {"optimizer": optimizer}, {"temperature": pair}, has_others=True)
+
+
+def test_a_name_with_a_dot_is_refused_before_the_training() -> None:
+    with pytest.raises(UsageError, match="names have no dot"):
+        named("model", {"net.1": nn.Linear(1, 1)})
