@@ -198,17 +198,12 @@ def _metrics(added_up: Aggregate) -> list[dict[str, Any]]:
 
 def _show_forecasts(logs: Logs) -> None:
     """Show each run's forecast of its time beside its outcome."""
-    from greenlove_tracker.report.forecast_report import (
-        forecasts_document,
-        outcome_of,
-        time_fit_of,
-        time_limit_sentence,
-    )
+    from greenlove_tracker.report.forecast_report import outcome_of, outcomes_document, time_fit_of, time_limit_sentence
 
     runs = [run for run in logs.readable() if not run.is_exploration]
     outcomes = list(filter(None, (outcome_of(run, "duration_s") for run in runs)))
     time_limits = [f"{run.run_id}: {time_limit_sentence(run)}." for run in runs if time_fit_of(run)]
-    content = forecasts_document(outcomes, len(runs) - len(outcomes), time_limits)
+    content = outcomes_document(outcomes, len(runs) - len(outcomes), time_limits)
     rows = [outcome.as_dict() for outcome in outcomes]
     answer(content, {"forecasts": rows, "problems": list(map(str, logs.problems))})
 

@@ -282,9 +282,7 @@ def narrowing_chart(
 # -- Of a directory --
 
 
-def forecasts_document(
-    outcomes: Sequence[ForecastOutcome], n_without: int, time_limits: Sequence[str] = ()
-) -> Document:
+def outcomes_document(outcomes: Sequence[ForecastOutcome], n_without: int, time_limits: Sequence[str] = ()) -> Document:
     """Return all runs that made forecasts, and how far these can be trusted together.
 
     Args:
