@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @cli.command(
     cls=CommandVerb,
-    options={"total_epochs": "--epochs", "techniques": "--techniques"},
+    options={"total_epochs": "--epochs"},
     short_help="Measure what saves time and energy, or compare logged runs.",
 )
 @click.argument("targets", metavar="FILE.py:FUNCTION | RUNS_A RUNS_B", nargs=-1)
@@ -79,11 +79,11 @@ def compare(
         return
     for name in ("page", "is_verbose"):
         options.pop(name)
-    arguments = click.get_current_context().meta["command"]
+    context = click.get_current_context()
+    arguments = context.meta["command"]
     if any(":" in target and target.rpartition(":")[0].endswith(".py") for target in targets):
         if len(targets) > 1:
             raise UsageError(f"{targets[0]} and {targets[1]}: one training is compared with itself: name one")
-        context = click.get_current_context()
         if options.pop("is_full"):
             if as_json or context.params["page"]:
                 raise UsageError("--full writes its report as files, and says where: leave --json and --output out")
@@ -95,11 +95,11 @@ def compare(
     for target in targets:
         if target.endswith(".py"):
             raise UsageError(f"{target} must name a function in it too, such as {target}:task")
-    given = [f"--{name.removesuffix('_s').replace('_', '-')}" for name, value in options.items() if value]
+    for name, value in options.items():
+        if value:
+            raise UsageError("logged runs are compared as they are: leave {argument} out", argument=name)
     if arguments is not None:
-        given.append("what stands after --")
-    if given:
-        raise UsageError(f"logged runs are compared as they are: leave {given[0]} out")
+        raise UsageError("logged runs are compared as they are: leave what stands after -- out")
     found, groups = _compare_logs(targets)
     answer(comparison_document(found, groups), found)
 

@@ -99,8 +99,7 @@ def report(
     for name in given:
         if _FORMAT_OF[name] != form:
             other = "--by, --text and the like" if form == "sums" else f"--format {form}"
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} is of --format {_FORMAT_OF[name]}: leave it out, or {other}")
+            raise UsageError(f"{{argument}} is of --format {_FORMAT_OF[name]}: leave it out, or {other}", argument=name)
     if output is not None and form in _PRINTED:
         raise UsageError(
             "-o writes a page, which has its own sums, or a declaration: what is printed goes to a file by > FILE"
