@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from greenlove_tracker.cli.base import CommandVerb, answer, cli, needs_torch
 from greenlove_tracker.cli.options import json_option, verbose_option
 from greenlove_tracker.rendering.document import Document, Paragraph
-from greenlove_tracker.report.checkpoint_report import ListedCheckpoint, checkpoints_document
 from greenlove_tracker.vocabulary.errors import UsageError
-
-if TYPE_CHECKING:
-    from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint
-    from greenlove_tracker.vocabulary.checkpoints import RehearsedResume
 
 
 @cli.command(cls=CommandVerb, short_help="List the checkpoints of a training, and rehearse its resume.")
@@ -45,13 +38,21 @@ def checkpoints(ctx: click.Context, directory: str, steps: int, as_json: bool, i
             raise UsageError("give the training's command: greenlove checkpoints rehearse -- python train.py")
         _rehearse(ctx, command, steps)
     from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore
+    from greenlove_tracker.report.checkpoint_report import ListedCheckpoint, checkpoints_document
 
+    listed = []
     try:
         store = CheckpointStore(directory)
         if not store.path.exists():
             raise UsageError(f"there is no directory {directory}")
         rehearsal = store.rehearsal()
-        listed = [_listed(one, rehearsal) for one in store.listing()]
+        for found in store.listing():
+            problem = found.problem()
+            is_identical = None
+            if rehearsal is not None and rehearsal.conditions == found.manifest.conditions:  # it was of this training
+                is_identical = not rehearsal.differs
+            held = (None, None) if found.damage else (found.size_bytes, found.manifest)
+            listed.append(ListedCheckpoint(found.name, problem, not problem, is_identical, *held))
     except OSError as error:
         raise UsageError(f"{directory} cannot be read: {error.strerror or error}") from error
     if not (listed or as_json):
@@ -70,14 +71,3 @@ def _rehearse(ctx: click.Context, command: list[str], steps: int) -> None:
     verdict = f"{found.sentence[0].upper()}{found.sentence[1:]}."
     answer(Document("Rehearsal", verdict=verdict, blocks=tuple(map(Paragraph, said))), found)
     ctx.exit(int(bool(found.differs)))
-
-
-def _listed(found: Checkpoint, rehearsal: RehearsedResume | None) -> ListedCheckpoint:
-    problem = found.problem()
-    manifest = found.manifest
-    is_identical = None
-    if rehearsal is not None and rehearsal.conditions == manifest.conditions:  # it was of this very training
-        is_identical = not rehearsal.differs
-    if found.damage:
-        return ListedCheckpoint(found.name, problem, False, is_identical, None, None)
-    return ListedCheckpoint(found.name, problem, not problem, is_identical, found.size_bytes, manifest)
