@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from greenlove_tracker.cli.base import CommandVerb, answer, cli, needs_torch
+from greenlove_tracker.cli.base import CommandVerb, answer, cli
 from greenlove_tracker.cli.options import json_option, verbose_option
 from greenlove_tracker.rendering.document import Document, Paragraph
-from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.errors import UsageError, require
 
 
 @cli.command(cls=CommandVerb, short_help="List the checkpoints of a training, and rehearse its resume.")
@@ -66,7 +66,7 @@ def checkpoints(ctx: click.Context, directory: str, steps: int, as_json: bool, i
 def _rehearse(ctx: click.Context, command: list[str], steps: int) -> None:
     from greenlove_tracker.cli.rehearsal import rehearse
 
-    needs_torch("checkpoints rehearse")
+    require("torch", "torch", "checkpoints rehearse needs torch")
     found, said = rehearse(command, steps)
     verdict = f"{found.sentence[0].upper()}{found.sentence[1:]}."
     answer(Document("Rehearsal", verdict=verdict, blocks=tuple(map(Paragraph, said))), found)

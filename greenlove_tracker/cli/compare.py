@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker.cli.base import CommandVerb, answer, cli, logs_of, names_in, needs_torch
+from greenlove_tracker.cli.base import CommandVerb, answer, cli, logs_of, names_in
 from greenlove_tracker.cli.options import (
     country_option,
     flag,
@@ -26,7 +26,7 @@ from greenlove_tracker.cli.options import (
 from greenlove_tracker.settings.config import load_settings
 from greenlove_tracker.techniques.technique import TECHNIQUES  # which loads no torch
 from greenlove_tracker.vocabulary.comparisons import BASELINE, Comparison
-from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.errors import UsageError, require
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
@@ -159,7 +159,7 @@ def _known_techniques(text: str | None) -> list[str]:
             f"--techniques is needed, such as --techniques amp-bf16,compile: there are {', '.join(TECHNIQUES)} "
             "(greenlove compare --list says what each does)"
         )
-    needs_torch("comparing")
+    require("torch", "torch", "comparing needs torch")
     return names
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from greenlove_tracker.cli.base import answer, cli, logs_of, needs_torch
+from greenlove_tracker.cli.base import answer, cli, logs_of
 from greenlove_tracker.cli.options import (
     country_option,
     group_option,
@@ -17,7 +17,7 @@ from greenlove_tracker.cli.options import (
     within_option,
     within_s,
 )
-from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.errors import UsageError, require
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
 
@@ -71,7 +71,7 @@ def explore(
         return
     if as_json:
         raise UsageError("--json is of the last exploration: greenlove explore --json, without a task")
-    needs_torch("exploring")
+    require("torch", "torch", "exploring needs torch")
     from greenlove_tracker.exploration.estimator import ARGUMENT_NAMES, Estimator
     from greenlove_tracker.exploration.task import load_task_function, pieces_of
 
