@@ -35,9 +35,7 @@ def experiment() -> None:
     """  # noqa: D301  # click wants the backspace itself
 
 
-@experiment.command(
-    cls=Verb, error_code=_WRONG_USAGE, options={"budget_s": "--budget"}, short_help="Train the rest, and report."
-)
+@experiment.command(cls=Verb, error_code=_WRONG_USAGE, short_help="Train the rest, and report.")
 @click.argument("file", metavar="FILE")
 @flag("--dry-run", "forecast everything, and train nothing")
 @option("--budget", "budget_s", "with --dry-run: seconds to explore; default 60", type=float)

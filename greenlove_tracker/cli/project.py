@@ -41,10 +41,7 @@ def _options_of(kind: type) -> Callable[[Callable[..., None]], Callable[..., Non
     return add
 
 
-@cli.command(
-    options=option_names(ProjectionOptions, SpotTerms),
-    short_help="Choose where to train: here or on a rented GPU.",
-)
+@cli.command(short_help="Choose where to train: here or on a rented GPU.")
 @click.argument("log_dir", required=False)
 @option("--hours", "hours the training takes here, instead of a log; needs --gpu for its energy", type=HOURS)
 @_options_of(ProjectionOptions)
