@@ -56,7 +56,9 @@ if TYPE_CHECKING:
 def compare(
     targets: tuple[str, ...],
     lists: bool,
+    page: str | None,
     as_json: bool,
+    is_verbose: bool,
     **options: Any,
 ) -> None:
     """Measure what techniques save in a training: time, energy, CO2e, cost and peak memory, with 95% intervals.
@@ -77,15 +79,13 @@ def compare(
     if lists:
         click.echo(techniques_text())
         return
-    for name in ("page", "is_verbose"):
-        options.pop(name)
     context = click.get_current_context()
     arguments = context.meta["command"]
     if any(":" in target and target.rpartition(":")[0].endswith(".py") for target in targets):
         if len(targets) > 1:
             raise UsageError(f"{targets[0]} and {targets[1]}: one training is compared with itself: name one")
         if options.pop("is_full"):
-            if as_json or context.params["page"]:
+            if as_json or page:
                 raise UsageError("--full writes its report as files, and says where: leave --json and --output out")
             context.exit(_compare_whole(targets[0], arguments or (), options))
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():

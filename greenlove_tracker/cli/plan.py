@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -90,7 +89,13 @@ def plan(
 
     command = click.get_current_context().meta["command"]
     if threshold is not None:
-        _start_below(threshold, max_wait, intensity, country, command or ())
+        from greenlove_tracker.scheduling.wait_loop import wait_for_low_carbon
+
+        check_command(command or ())
+        asked = intensity or load_settings().intensity or "live"
+        wait_first(lambda: wait_for_low_carbon(threshold, max_wait, intensity=asked, country=country))
+        if command:
+            become(command)
         return
     if emit is None and command is not None:
         raise UsageError("a command is for a job file: say --emit slurm")
@@ -136,22 +141,6 @@ def plan(
 def _utc_now() -> datetime:
     """Return the present; another one in tests."""
     return datetime.now(UTC)
-
-
-def _start_below(
-    threshold: float, max_wait: str, intensity: str | None, country: str | None, command: Sequence[str]
-) -> None:
-    """Start a command when the carbon intensity is at or below a threshold; without one, only wait for that.
-
-    It starts at once where no hourly intensity is known, as without a network.
-    """
-    from greenlove_tracker.scheduling.wait_loop import wait_for_low_carbon
-
-    check_command(command)
-    intensity = intensity or load_settings().intensity or "live"
-    wait_first(lambda: wait_for_low_carbon(threshold, max_wait, intensity=intensity, country=country))
-    if command:
-        become(command)
 
 
 def _job(
