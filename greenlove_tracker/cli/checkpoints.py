@@ -60,7 +60,7 @@ def checkpoints(ctx: click.Context, directory: str, steps: int, as_json: bool, i
     newest = next((one.name for one in listed if one.is_whole), None)
     record = {"directory": directory, "newest_whole": newest, "rehearsal": rehearsal, "checkpoints": listed}
     answer(checkpoints_document(directory, listed, rehearsal.sentence if rehearsal else ""), record)
-    ctx.exit(int(newest is None))
+    ctx.exit(0 if newest else 1)
 
 
 def _rehearse(ctx: click.Context, command: list[str], steps: int) -> None:
