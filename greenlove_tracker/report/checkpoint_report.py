@@ -113,7 +113,10 @@ def _interruptions_cost(run: Run) -> str:
     energy = "" if None in lost_kwh else f" ({fmt.energy(math.fsum(filter(None, lost_kwh)))})"
     restarts_s = math.fsum(one.restart_s for one in found)
     again = f"; restarts took {fmt.duration(restarts_s)}" if restarts_s else ""
-    return f"{fmt.plural(len(found), 'interruption')}: {least}{fmt.duration(lost_s)} of work lost{energy}{again}"
+    lost = f"{least}{fmt.duration(lost_s)} of work lost{energy}"
+    if least and not lost_s:
+        lost = "less than an epoch or a minute of work lost"  # what no row holds
+    return f"{fmt.plural(len(found), 'interruption')}: {lost}{again}"
 
 
 def _told_of_checkpoints(run: Run) -> list[str]:

@@ -107,6 +107,10 @@ def _verdict(aggregate: Aggregate) -> str:
     mark = wording.sum_mark(total)
     took = wording.took(total.duration_s or 0.0, total.energy_kwh, total.emissions_kgco2e, total.cost_usd, mark)
     verdict = f"{_runs(aggregate)} took {took}."
+    unknown = {"energy": total.n_unknown_energy, "CO2e": total.n_unknown_emissions, "cost": total.n_unknown_cost}
+    in_some = wording.grouped((n, name) for name, n in unknown.items() if 0 < n < total.n_runs)
+    for n, names in in_some.items():
+        verdict += f" The {wording.joined(names)} {wording.are(len(names))} of {total.n_runs - n} of them."
     if total.n_calibrated:
         verdict += f" {fmt.plural(total.n_calibrated, 'run')} {wording.are(total.n_calibrated)} calibrated."
     n_bad = sum(row.status not in (*GOOD_ENDINGS, RunStatus.RUNNING) for row in total.rows)
