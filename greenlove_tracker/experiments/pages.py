@@ -32,13 +32,14 @@ def report_document(experiment: Experiment, progress: ExperimentProgress, reason
     for run in progress.left:
         name = run.planned.name
         if run.runs:
-            notes.append(f"{name}: {', '.join(filter(None, (run.state, reasons.get(name) or run.reason)))}")
+            reason = reasons.get(name) or run.reason
+            said = ", ".join(filter(None, (run.state, reason)))
+            notes.append(f"{name}: {said}")
         else:
             not_run.append((name, reasons.get(name, "not begun yet")))
     budget = {quantity: (progress.use[quantity], limit) for quantity, limit in experiment.budget.limits.items()}
-    return experiment_document(
-        ExperimentRecord(experiment.name, experiment.sha256, groups, not_run, notes, budget),
-    )
+    record = ExperimentRecord(experiment.name, experiment.sha256, groups, not_run, notes, budget)
+    return experiment_document(record)
 
 
 def forecast_document(forecast: ExperimentForecast) -> Document:
