@@ -151,7 +151,7 @@ def _show_sums(added_up: Aggregate, form: str, keys: Sequence[str], *, as_json: 
     from greenlove_tracker.report.directory_report import metrics_document, summary_document
 
     logs = added_up.logs
-    problems = [str(problem) for problem in added_up.problems]
+    problems = list(map(str, added_up.problems))
     if form == "ledger":
         click.echo(_ledger(added_up))
         print_problems(added_up.problems, added_up.n_left_out)
