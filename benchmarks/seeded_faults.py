@@ -533,7 +533,7 @@ FAULTS = (
     Fault(
         "cli",
         "cli/checkpoints.py",
-        "ctx.exit(0 if whole else 1)",
+        "ctx.exit(0 if newest else 1)",
         "ctx.exit(0)",
         "a script goes on without a whole checkpoint",
         golden("checkpoints-damaged"),

@@ -303,20 +303,6 @@ def logs_of(given: str | None, *, may_be_empty: bool = False, is_latest: bool = 
     raise UsageError(f"{logs.path} holds no run; by default, a run writes to {DEFAULT_LOG_DIR}")
 
 
-def needs_torch(who: str) -> None:
-    """Refuse what needs torch where it is not installed.
-
-    Raises:
-        MissingExtraError: there.
-    """
-    from importlib.util import find_spec
-
-    from greenlove_tracker.vocabulary.errors import MissingExtraError
-
-    if find_spec("torch") is None:
-        raise MissingExtraError(f'{who} needs torch: pip install "greenlove-tracker[torch]"')
-
-
 def names_in(text: str | None) -> list[str]:
     """Return the names that an option gives, separated by commas."""
     return list(filter(None, map(str.strip, (text or "").split(","))))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker.cli.base import CommandVerb, answer, cli, logs_of, names_in, needs_torch
+from greenlove_tracker.cli.base import CommandVerb, answer, cli, logs_of, names_in
 from greenlove_tracker.cli.options import (
     country_option,
     flag,
@@ -26,7 +26,7 @@ from greenlove_tracker.cli.options import (
 from greenlove_tracker.settings.config import load_settings
 from greenlove_tracker.techniques.technique import TECHNIQUES  # which loads no torch
 from greenlove_tracker.vocabulary.comparisons import BASELINE, Comparison
-from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.errors import UsageError, require
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @cli.command(
     cls=CommandVerb,
-    options={"total_epochs": "--epochs", "techniques": "--techniques"},
+    options={"total_epochs": "--epochs"},
     short_help="Measure what saves time and energy, or compare logged runs.",
 )
 @click.argument("targets", metavar="FILE.py:FUNCTION | RUNS_A RUNS_B", nargs=-1)
@@ -56,7 +56,9 @@ if TYPE_CHECKING:
 def compare(
     targets: tuple[str, ...],
     lists: bool,
+    page: str | None,
     as_json: bool,
+    is_verbose: bool,
     **options: Any,
 ) -> None:
     """Measure what techniques save in a training: time, energy, CO2e, cost and peak memory, with 95% intervals.
@@ -77,15 +79,13 @@ def compare(
     if lists:
         click.echo(techniques_text())
         return
-    for name in ("page", "is_verbose"):
-        options.pop(name)
-    arguments = click.get_current_context().meta["command"]
+    context = click.get_current_context()
+    arguments = context.meta["command"]
     if any(":" in target and target.rpartition(":")[0].endswith(".py") for target in targets):
         if len(targets) > 1:
             raise UsageError(f"{targets[0]} and {targets[1]}: one training is compared with itself: name one")
-        context = click.get_current_context()
         if options.pop("is_full"):
-            if as_json or context.params["page"]:
+            if as_json or page:
                 raise UsageError("--full writes its report as files, and says where: leave --json and --output out")
             context.exit(_compare_whole(targets[0], arguments or (), options))
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
@@ -95,11 +95,11 @@ def compare(
     for target in targets:
         if target.endswith(".py"):
             raise UsageError(f"{target} must name a function in it too, such as {target}:task")
-    given = [f"--{name.removesuffix('_s').replace('_', '-')}" for name, value in options.items() if value]
+    for name, value in options.items():
+        if value:
+            raise UsageError("logged runs are compared as they are: leave {argument} out", argument=name)
     if arguments is not None:
-        given.append("what stands after --")
-    if given:
-        raise UsageError(f"logged runs are compared as they are: leave {given[0]} out")
+        raise UsageError("logged runs are compared as they are: leave what stands after -- out")
     found, groups = _compare_logs(targets)
     answer(comparison_document(found, groups), found)
 
@@ -159,7 +159,7 @@ def _known_techniques(text: str | None) -> list[str]:
             f"--techniques is needed, such as --techniques amp-bf16,compile: there are {', '.join(TECHNIQUES)} "
             "(greenlove compare --list says what each does)"
         )
-    needs_torch("comparing")
+    require("torch", "torch", "comparing needs torch")
     return names
 
 

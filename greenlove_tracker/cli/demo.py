@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from greenlove_tracker.cli.base import cli
 from greenlove_tracker.cli.options import country_option, log_dir_option, option
-from greenlove_tracker.vocabulary.errors import MissingExtraError
+from greenlove_tracker.vocabulary.errors import require
 
 
 @cli.command(short_help="Tell the whole story in a minute: explore, train, compare, report.")
@@ -13,10 +13,7 @@ from greenlove_tracker.vocabulary.errors import MissingExtraError
 @country_option
 def demo(log_dir: str | None, output: str | None, country: str | None) -> None:
     """Forecast and track a small network that learns digits, compare an example with other GPUs, and write a report."""
-    from importlib.util import find_spec
-
-    if find_spec("sklearn") is None:
-        raise MissingExtraError('the demo needs scikit-learn: pip install "greenlove-tracker[demo]"')
+    require("sklearn", "demo", "the demo needs scikit-learn")
     from greenlove_tracker import demo as story
 
     story.main(output or "demo.pdf", country, log_dir)

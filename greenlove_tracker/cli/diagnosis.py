@@ -52,7 +52,7 @@ class Finding:
 class Diagnosis:
     """The findings on this machine."""
 
-    findings: tuple[Finding, ...]
+    findings: Sequence[Finding]
     can_measure: bool
     measured_w: float | None
     full_load_w: float | None
@@ -118,7 +118,7 @@ def examine(settings: Settings) -> Diagnosis:
     beyond = ""
     if found.get("gpu_models"):
         beyond = beyond_gpus(settings.node_overhead, counts_host=bool(found.get("cpu_method")))
-    return Diagnosis(tuple(findings), can_measure, *_full_load(found), beyond)
+    return Diagnosis(findings, can_measure, *_full_load(found), beyond)
 
 
 def _full_load(found: Mapping[str, str]) -> tuple[float | None, float | None]:
@@ -177,6 +177,12 @@ _GPU_FIXES = {
 }
 
 
+_COUNTER_FIX = (
+    f"sudo chmod a+r {RAPL_DIR}/intel-rapl:*/energy_uj     (until the next boot; for good:\n"
+    "         greenlove doctor --print-udev | sudo tee /etc/udev/rules.d/60-rapl.rules)"
+)
+
+
 def _cpu_finding(found: Mapping[str, str]) -> Finding:
     method = found.get("cpu_method", "")
     name = found.get("cpu_model", "unknown")
@@ -184,17 +190,8 @@ def _cpu_finding(found: Mapping[str, str]) -> Finding:
         return Finding("cpu", name, "counter", GOOD, found.get("cpu_scope", "") or "RAPL energy counter")
     tdp = f"TDP of {found['cpu_tdp_w']} W" if "cpu_tdp_w" in found else "rated power unknown"
     note = found.get("meter_note", "no counter was read")
-    fix = _counter_fix()
+    fix = _COUNTER_FIX if cpu_counter_state() is CounterState.LOCKED else ""
     return Finding("cpu", name, _method(found, "cpu"), BAD if fix or not method else NEUTRAL, f"{tdp}; {note}", fix)
-
-
-def _counter_fix() -> str:
-    if cpu_counter_state() is not CounterState.LOCKED:
-        return ""
-    return (
-        f"sudo chmod a+r {RAPL_DIR}/intel-rapl:*/energy_uj     (until the next boot; for good:\n"
-        "         greenlove doctor --print-udev | sudo tee /etc/udev/rules.d/60-rapl.rules)"
-    )
 
 
 def _ram_finding(found: Mapping[str, str]) -> Finding:

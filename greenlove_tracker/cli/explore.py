@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from greenlove_tracker.cli.base import cli, logs_of, needs_torch, show, show_json
+from greenlove_tracker.cli.base import answer, cli, logs_of
 from greenlove_tracker.cli.options import (
     country_option,
     group_option,
@@ -17,7 +17,7 @@ from greenlove_tracker.cli.options import (
     within_option,
     within_s,
 )
-from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.errors import UsageError, require
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
 
@@ -67,11 +67,11 @@ def explore(
                 "the last exploration is forecast again for other --epochs or --steps alone, with the place and the "
                 "trials that it had: name FILE.py:FUNCTION to explore anew"
             )
-        _forecast_again(task or options["log_dir"], epochs, steps, limit_s, as_json=as_json)
+        _forecast_again(task or options["log_dir"], epochs, steps, limit_s)
         return
     if as_json:
         raise UsageError("--json is of the last exploration: greenlove explore --json, without a task")
-    needs_torch("exploring")
+    require("torch", "torch", "exploring needs torch")
     from greenlove_tracker.exploration.estimator import ARGUMENT_NAMES, Estimator
     from greenlove_tracker.exploration.task import load_task_function, pieces_of
 
@@ -85,9 +85,7 @@ def explore(
     Estimator(**arguments).estimate(restores=False)
 
 
-def _forecast_again(
-    log_dir: str | None, epochs: int | None, steps: int | None, limit_s: float | None, *, as_json: bool
-) -> None:
+def _forecast_again(log_dir: str | None, epochs: int | None, steps: int | None, limit_s: float | None) -> None:
     """Forecast the last exploration for another number of epochs or steps; nothing is run."""
     from greenlove_tracker.extrapolation.explorations import explored_plan, latest_exploration
     from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
@@ -106,10 +104,10 @@ def _forecast_again(
     if explored.phases and not plan.phases:
         raise UsageError("the training was explored with phases, which are of one length: explore it anew")
     forecast = forecast_from_log(run, plan)
-    if as_json:
-        estimates = {quantity: getattr(forecast, quantity) for quantity in QUANTITIES}
-        show_json({"plan": plan, **estimates, "warnings": [str(one) for one in forecast.warnings]})
-        return
+    estimates = {quantity: getattr(forecast, quantity) for quantity in QUANTITIES}
     fit = None if limit_s is None else time_fit(forecast, limit_s)
     shown = forecast_with_meter_error(forecast, run)
-    show(exploration_document(shown, run.trials, now_utc_s=time.time(), fit=fit, tilde=energy_mark(run)))
+    answer(
+        exploration_document(shown, run.trials, now_utc_s=time.time(), fit=fit, tilde=energy_mark(run)),
+        {"plan": plan, **estimates, "warnings": list(map(str, forecast.warnings))},
+    )

@@ -85,7 +85,10 @@ def epoch_rows(run: Run) -> list[dict[str, Any]]:
     rows = []
     intensity = run.carbon_intensity if run.knows_carbon_intensity else None
     for rank in run.rows:
-        metrics = _metrics_by_epoch(run, rank)
+        # the last value of each metric in an epoch, or behind it; None where it was NaN
+        metrics: dict[int | None, dict[str, float | None]] = defaultdict(dict)
+        for metric in run.metric_values.get(rank, ()):
+            metrics[metric.epoch][metric.name] = metric.value if math.isfinite(metric.value) else None
         for epoch in run.epochs_of(rank):
             energy_kwh = epoch.energy.total_kwh
             grams = epoch.emissions_gco2e
@@ -104,17 +107,8 @@ def epoch_rows(run: Run) -> list[dict[str, Any]]:
             }
             if run.intensity_sources and energy_kwh and grams is not None:  # that of the epoch's own time
                 values["carbon_intensity_gco2e_per_kwh"] = grams / (energy_kwh * run.summary.pue)
-            rows.append({name: values[name] for name in COLUMNS} | {"metrics": metrics.get(epoch.epoch, {})})
+            rows.append({name: values[name] for name in COLUMNS} | {"metrics": metrics[epoch.epoch]})
     return rows
-
-
-def _metrics_by_epoch(run: Run, rank: int) -> Mapping[int, Mapping[str, float | None]]:
-    """Return the last value of each metric that a rank logged in each epoch, or behind it; None where it was NaN."""
-    found: dict[int, dict[str, float | None]] = defaultdict(dict)
-    for value in run.metric_values.get(rank, ()):
-        if value.epoch is not None:
-            found[value.epoch][value.name] = value.value if math.isfinite(value.value) else None
-    return found
 
 
 def exported(rows: Sequence[Mapping[str, Any]], suffix: str) -> str:

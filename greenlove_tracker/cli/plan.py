@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -91,7 +89,13 @@ def plan(
 
     command = click.get_current_context().meta["command"]
     if threshold is not None:
-        _start_below(threshold, max_wait, intensity, country, command or ())
+        from greenlove_tracker.scheduling.wait_loop import wait_for_low_carbon
+
+        check_command(command or ())
+        asked = intensity or load_settings().intensity or "live"
+        wait_first(lambda: wait_for_low_carbon(threshold, max_wait, intensity=asked, country=country))
+        if command:
+            become(command)
         return
     if emit is None and command is not None:
         raise UsageError("a command is for a job file: say --emit slurm")
@@ -101,7 +105,7 @@ def plan(
         raise UsageError(f"--emit {emit} needs the command after two dashes: greenlove plan … -- python train.py")
     now = _utc_now()
     settings = load_settings()
-    job = _job(log_dir, hours, kwh, settings)
+    duration, about, run = _job(log_dir, hours, kwh, settings)
     intensity = intensity or settings.intensity or ("table" if by == "cost" else "")
     if not intensity:
         raise UsageError(
@@ -109,25 +113,25 @@ def plan(
             "utc,gco2e_per_kwh; mock is invented, to try it out"
         )
     advice = best_start(
-        job.duration,
+        duration,
         intensity=intensity,
         deadline=_deadline(within, settings, now),
         now=now,
-        energy_kwh=job.energy_kwh,
-        regions=_regions(country, settings, job.run),
+        energy_kwh=kwh,
+        regions=_regions(country, settings, run),
         by=by,
-        price_usd_per_kwh=_price(tariff, electricity_price, by, settings, job.run),
+        price_usd_per_kwh=_price(tariff, electricity_price, by, settings, run),
     )
-    document = plan_document(advice, job.about)
+    document = plan_document(advice, about)
     if emit is None:
-        answer(document, plan_record(advice, job.about))
+        answer(document, plan_record(advice, about))
         return
     from greenlove_tracker.rendering import terminal
     from greenlove_tracker.report.build import write_document
     from greenlove_tracker.scheduling.job_files import slurm_file
 
     start = advice.start_utc if advice.is_worth_waiting else now
-    file = slurm_file(command or (), start, now=now, duration_s=job.longest_s, reason=headline(advice))
+    file = slurm_file(command or (), start, now=now, duration_s=_longest_s(duration), reason=headline(advice))
     if page is not None:
         wrote(write_document(document, page))
     console.say(terminal.render(document, brief=not is_verbose))
@@ -139,49 +143,10 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def _start_below(
-    threshold: float, max_wait: str, intensity: str | None, country: str | None, command: Sequence[str]
-) -> None:
-    """Start a command when the carbon intensity is at or below a threshold; without one, only wait for that.
-
-    It starts at once where no hourly intensity is known, as without a network.
-    """
-    from greenlove_tracker.scheduling.wait_loop import wait_for_low_carbon
-
-    check_command(command)
-    intensity = intensity or load_settings().intensity or "live"
-    wait_first(lambda: wait_for_low_carbon(threshold, max_wait, intensity=intensity, country=country))
-    if command:
-        become(command)
-
-
-@dataclass(frozen=True, slots=True)
-class _PlannedRun:
-    """The training that is planned.
-
-    Attributes:
-        duration: its forecast, or its hours.
-        energy_kwh: None where it is not known, or in the forecast.
-        about: it in words.
-        run: of the log; None without one.
-    """
-
-    duration: Forecast | float
-    energy_kwh: float | None
-    about: str
-    run: Run | None = None
-
-    @property
-    def longest_s(self) -> float | None:
-        """The time that it exceeds with a probability of 1%; None where only its hours are given."""
-        if not isinstance(self.duration, Forecast):
-            return None
-        estimate = self.duration.duration_s
-        return self.duration.duration_p99_s or (estimate.quantile(P99) if estimate.has_interval else None)
-
-
-def _job(log_dir: str | None, hours: float | None, kwh: float | None, settings: Settings) -> _PlannedRun:
-    """Return the training of ``--hours``, or of the log.
+def _job(
+    log_dir: str | None, hours: float | None, kwh: float | None, settings: Settings
+) -> tuple[Forecast | float, str, Run | None]:
+    """Return the length of the training of ``--hours``, or of the log; it in words; and the run that it is like.
 
     Raises:
         UsageError: where there is neither.
@@ -190,15 +155,22 @@ def _job(log_dir: str | None, hours: float | None, kwh: float | None, settings: 
         if log_dir is not None:
             raise UsageError(f"--hours is for a training without a log: leave it out, or {log_dir}")
         energy = "" if kwh is None else f", {fmt.energy(kwh)}"
-        return _PlannedRun(hours, kwh, f"{fmt.significant(hours)} h{energy}, as given")
+        return hours, f"{fmt.significant(hours)} h{energy}, as given", None
     from greenlove_tracker.scheduling.run_start import logged_length
 
     run, forecast, basis = logged_length(log_dir or settings.log_dir)
     expected = forecast.energy_kwh.point if forecast.energy_kwh else None
     takes = forecast.duration_s
     duration = fmt.interval(takes, fmt.duration) if takes.has_interval else fmt.duration(takes.point)
-    about = f"{run.title(40)}: {duration}, {fmt.energy(expected if kwh is None else kwh)}, {basis}"
-    return _PlannedRun(forecast, kwh, about, run)
+    return forecast, f"{run.title(40)}: {duration}, {fmt.energy(expected if kwh is None else kwh)}, {basis}", run
+
+
+def _longest_s(duration: Forecast | float) -> float | None:
+    """Return the time that is exceeded with a probability of 1%; None where only hours are given."""
+    if not isinstance(duration, Forecast):
+        return None
+    estimate = duration.duration_s
+    return duration.duration_p99_s or (estimate.quantile(P99) if estimate.has_interval else None)
 
 
 def _deadline(text: str | None, settings: Settings, now: datetime) -> datetime:

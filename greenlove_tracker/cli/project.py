@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click import IntRange
 
-from greenlove_tracker.cli.base import answer, cli, names_in, needs_torch
+from greenlove_tracker.cli.base import answer, cli, names_in
 from greenlove_tracker.cli.options import (
     HOURS,
     csv_option,
@@ -23,7 +23,7 @@ from greenlove_tracker.cli.options import (
 )
 from greenlove_tracker.projection.options import CustomSpeedup, ProjectionOptions, option_names
 from greenlove_tracker.projection.preemptions import SpotTerms
-from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.errors import UsageError, require
 
 _OF_A_CHOICE = ("within_s", "max_cost_usd")
 _SPOT_TERMS = option_names(SpotTerms)
@@ -41,10 +41,7 @@ def _options_of(kind: type) -> Callable[[Callable[..., None]], Callable[..., Non
     return add
 
 
-@cli.command(
-    options=option_names(ProjectionOptions, SpotTerms),
-    short_help="Choose where to train: here or on a rented GPU.",
-)
+@cli.command(short_help="Choose where to train: here or on a rented GPU.")
 @click.argument("log_dir", required=False)
 @option("--hours", "hours the training takes here, instead of a log; needs --gpu for its energy", type=HOURS)
 @_options_of(ProjectionOptions)
@@ -166,7 +163,7 @@ def _show_speedups(options: dict[str, Any]) -> None:
 
 def _show_memory(target: str, techniques: Sequence[str], batch_size: int | None) -> None:
     """Estimate a training's GPU memory by part and by technique; no GPU is needed."""
-    needs_torch("--memory")
+    require("torch", "torch", "--memory needs torch")
     from greenlove_tracker.exploration.estimator import changed_task
     from greenlove_tracker.exploration.task import load_task_function
     from greenlove_tracker.report.gpu_report import memory_document, memory_record

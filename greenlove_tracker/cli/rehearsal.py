@@ -199,4 +199,4 @@ def _run(command: Sequence[str], directory: Path, role: str, steps: int) -> None
 def _last_words(directory: Path) -> str:
     """Return the last lines that a process has printed, without what would steer a terminal."""
     lines = (directory / "output.txt").read_text("utf-8", errors="replace").strip().splitlines()
-    return "".join(sign if sign.isprintable() else " " for sign in " / ".join(lines[-_TAIL_LINES:]))
+    return fmt.printable(" / ".join(lines[-_TAIL_LINES:]), lines="")

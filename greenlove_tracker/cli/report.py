@@ -99,8 +99,7 @@ def report(
     for name in given:
         if _FORMAT_OF[name] != form:
             other = "--by, --text and the like" if form == "sums" else f"--format {form}"
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} is of --format {_FORMAT_OF[name]}: leave it out, or {other}")
+            raise UsageError(f"{{argument}} is of --format {_FORMAT_OF[name]}: leave it out, or {other}", argument=name)
     if output is not None and form in _PRINTED:
         raise UsageError(
             "-o writes a page, which has its own sums, or a declaration: what is printed goes to a file by > FILE"
@@ -152,7 +151,7 @@ def _show_sums(added_up: Aggregate, form: str, keys: Sequence[str], *, as_json: 
     from greenlove_tracker.report.directory_report import metrics_document, summary_document
 
     logs = added_up.logs
-    problems = [str(problem) for problem in added_up.problems]
+    problems = list(map(str, added_up.problems))
     if form == "ledger":
         click.echo(_ledger(added_up))
         print_problems(added_up.problems, added_up.n_left_out)
@@ -198,17 +197,14 @@ def _metrics(added_up: Aggregate) -> list[dict[str, Any]]:
 
 def _show_forecasts(logs: Logs) -> None:
     """Show each run's forecast of its time beside its outcome."""
-    from greenlove_tracker.report.forecast_report import forecasts_document, outcome_of, time_limit_sentence
+    from greenlove_tracker.report.forecast_report import outcome_of, outcomes_document, time_fit_of, time_limit_sentence
 
     runs = [run for run in logs.readable() if not run.is_exploration]
-    found = [(run, outcome_of(run, "duration_s")) for run in runs]
-    outcomes = [outcome for _, outcome in found if outcome is not None]
-    fitted = [run for run, outcome in found if outcome is not None and outcome.time_fit is not None]
-    time_limits = [f"{run.run_id}: {time_limit_sentence(run)}." for run in fitted]
+    outcomes = list(filter(None, (outcome_of(run, "duration_s") for run in runs)))
+    time_limits = [f"{run.run_id}: {time_limit_sentence(run)}." for run in runs if time_fit_of(run)]
+    content = outcomes_document(outcomes, len(runs) - len(outcomes), time_limits)
     rows = [outcome.as_dict() for outcome in outcomes]
-    problems = [str(problem) for problem in logs.problems]
-    content = forecasts_document(outcomes, "duration_s", len(runs) - len(outcomes), time_limits)
-    answer(content, {"forecasts": rows, "problems": problems})
+    answer(content, {"forecasts": rows, "problems": list(map(str, logs.problems))})
 
 
 def _show_sweep(logs: Logs, n_runs: int, groups: Sequence[str]) -> None:
@@ -218,22 +214,28 @@ def _show_sweep(logs: Logs, n_runs: int, groups: Sequence[str]) -> None:
     from greenlove_tracker.logs.tables import QUANTITIES
     from greenlove_tracker.report.forecast_report import sweep_document
 
-    of_group = " or ".join(groups) or None
+    project = " or ".join(groups) or None
     finished = (run.summary for run in logs.readable() if run.is_complete)
     done = [summary for summary in finished if not groups or summary.project in groups]
     if not done:
-        which = "" if of_group is None else f" of the group {of_group}"
+        which = f" of the group {project}" if project else ""
         raise UsageError(f"{logs.path} has no finished run{which} to go by: let one run to its end, then ask again")
-    outcomes = {quantity: [getattr(one, quantity) for one in done] for quantity in QUANTITIES}
-    n_unknown = {quantity: values.count(None) for quantity, values in outcomes.items()}
-    totals = {  # those that are known may be of another kind than those that are not
-        quantity: None if n_unknown[quantity] else forecast_sweep(values, n_runs, unit_of(quantity))
-        for quantity, values in outcomes.items()
+    totals = {}
+    unknown = {}
+    for quantity in QUANTITIES:
+        values = [getattr(one, quantity) for one in done]
+        unknown[quantity] = values.count(None)
+        # those that are known may be of another kind than those that are not
+        totals[quantity] = None if unknown[quantity] else forecast_sweep(values, n_runs, unit_of(quantity))
+    found: dict[str, Any] = {
+        "runs": n_runs,
+        "project": project,
+        "seen": len(done),
+        "totals": totals,
+        "unknown": unknown,
+        "warnings": list(map(str, sweep_warnings(len(done)))),
     }
-    warnings = [str(warning) for warning in sweep_warnings(len(done))]
-    found = {"runs": n_runs, "project": of_group, "seen": len(done), "totals": totals, "unknown": n_unknown}
-    content = sweep_document(n_runs, totals, n_unknown, len(done), warnings, of_group)
-    answer(content, found | {"warnings": warnings})
+    answer(sweep_document(**found), found)
 
 
 def _declaration(form: str, added_up: Aggregate, unit: str = "run", embodied: float | None = None) -> str:

@@ -151,11 +151,11 @@ def run(
         elif not module and not Path(command[0]).exists():
             raise UsageError(f"no such script: {command[0]}")
         held = _held(start, max_wait, options, is_dry=dry_run)
-        if held is not None and dry_run:
-            words = shlex.join([*as_module, *command])
-            click.echo(f"{held.plan_text()}\n\nA dry run: nothing is started. Then this would be: {words}")
-            return
         if held is not None:
+            if dry_run:
+                words = shlex.join([*as_module, *command])
+                click.echo(f"{held.plan_text()}\n\nA dry run: nothing is started. Then this would be: {words}")
+                return
             _wait(held, ctx.obj)
     try:
         settings = load_settings(options)

@@ -13,7 +13,6 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 from greenlove_tracker.experiments import one_run
@@ -31,7 +30,7 @@ from greenlove_tracker.scheduling.wait_loop import wait_for_low_carbon
 from greenlove_tracker.settings.config import load_settings
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.text.console import say
-from greenlove_tracker.vocabulary.errors import MissingExtraError, UsageError
+from greenlove_tracker.vocabulary.errors import UsageError, require
 from greenlove_tracker.vocabulary.records import RunStatus
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 from greenlove_tracker.vocabulary.waits import WAIT_VARIABLE
@@ -107,8 +106,7 @@ def check_runnable(experiment: Experiment) -> None:
         raise UsageError("experiments run on Linux and macOS: Windows has not the signals that save a training")
     if outer_run_dir() is not None:
         raise UsageError("each training is a run of its own, and greenlove run makes one of all: start it without")
-    if find_spec("torch") is None:
-        raise MissingExtraError('an experiment needs torch: pip install "greenlove-tracker[torch]"')
+    require("torch", "torch", "an experiment needs torch")
     for run in {run.group: run for run in experiment.runs}.values():
         for argument in run.arguments:
             expanded(argument)

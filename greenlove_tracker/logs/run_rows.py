@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from importlib.util import find_spec
 from itertools import chain
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -25,7 +24,7 @@ from greenlove_tracker.logs.intensity_sources import TABLE, is_mock
 from greenlove_tracker.logs.run import Cut, Run
 from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_parts, job_id_of, job_of
 from greenlove_tracker.logs.uncertainty import run_deviations
-from greenlove_tracker.vocabulary.errors import LogError, MissingExtraError, UsageError
+from greenlove_tracker.vocabulary.errors import LogError, UsageError, require
 from greenlove_tracker.vocabulary.records import Factor, Flag, LoggedGpuEnergy, RunStatus, RunSummary
 from greenlove_tracker.vocabulary.units import kgco2e_from_kwh
 
@@ -416,8 +415,7 @@ def _read_part(selection: Selection, needs: frozenset[str], runs: Sequence[Run])
 def _mapped(processes: int, scheduler: str | None) -> Iterator[Callable[..., Iterator[list[ReadRun]]]]:
     """Give a ``map`` that is done here, in several processes, or by a scheduler's workers."""
     if scheduler:
-        if find_spec("distributed") is None:
-            raise MissingExtraError('reading with Dask needs: pip install "greenlove-tracker[dask]"')
+        require("distributed", "dask", "reading with Dask needs")
         from distributed import Client
 
         try:

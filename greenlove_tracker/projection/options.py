@@ -32,15 +32,9 @@ def option(default: Any = dataclasses.MISSING, *, flag: str = "", must_be: str =
     return field(default=default, metadata={"flag": flag, "must_be": must_be, "of_click": of_click})
 
 
-def option_names(*kinds: type) -> dict[str, str]:
+def option_names(kind: type) -> dict[str, str]:
     """Return the options by the names of the arguments that they give."""
-    names = {}
-    for kind in kinds:
-        for one in dataclasses.fields(kind):
-            flag = one.metadata.get("flag")
-            if flag:
-                names[one.name] = flag
-    return names
+    return {one.name: one.metadata["flag"] for one in dataclasses.fields(kind) if one.metadata.get("flag")}
 
 
 def today_utc() -> date:

@@ -15,9 +15,9 @@ from pathlib import Path
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.selection import part_of
 from greenlove_tracker.logs.totals import utc_s
-from greenlove_tracker.rendering.document import Block, Heading, Paragraph
+from greenlove_tracker.rendering.document import Block, Document, Heading, Paragraph, Table, columns
 from greenlove_tracker.text import format as fmt
-from greenlove_tracker.vocabulary.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind
+from greenlove_tracker.vocabulary.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, Manifest
 from greenlove_tracker.vocabulary.records import RunStatus
 
 
@@ -134,3 +134,68 @@ def _told_of_checkpoints(run: Run) -> list[str]:
         note = f" ({event.note})" if event.note else ""
         said.append(f"This run went on from the checkpoint of step {event.position.steps:,}{note}.")
     return said
+
+
+# -- Of a directory of checkpoints --
+
+_RESUMES = {None: "not rehearsed", True: "identical *", False: "differs *"}
+
+
+@dataclass(frozen=True, slots=True)
+class ListedCheckpoint:
+    """A checkpoint, and whether it is whole.
+
+    Attributes:
+        name: kind and step.
+        problem: what is damaged; empty where nothing is.
+        is_whole: no file is damaged.
+        is_bit_identical: what a rehearsal of this very training found; None: not rehearsed.
+        size_bytes: of all files; None where there is no manifest that tells.
+        manifest: None where it cannot be read.
+    """
+
+    name: str
+    problem: str
+    is_whole: bool
+    is_bit_identical: bool | None
+    size_bytes: int | None
+    manifest: Manifest | None
+
+    def cells(self) -> list[str]:
+        """Write it as a row."""
+        resume = "damaged" if self.problem else _RESUMES[self.is_bit_identical]
+        manifest = self.manifest
+        if manifest is None:
+            return [self.name, *[fmt.UNKNOWN] * 4, resume]
+        position = manifest.position
+        of_all = "" if manifest.epochs is None else f" of {manifest.epochs:,}"
+        saved_at = manifest.saved_at[:19].replace("T", " ")
+        size = fmt.memory(self.size_bytes)
+        return [self.name, f"{position.epoch:,}{of_all}", f"{position.batches:,}", size, saved_at, resume]
+
+
+def checkpoints_document(directory: str, listed: Sequence[ListedCheckpoint], rehearsed: str) -> Document:
+    """Return the checkpoints of a directory, and from which a training would go on.
+
+    Args:
+        directory: that they lie in.
+        listed: them, the furthest first.
+        rehearsed: what the newest rehearsal found; empty without one.
+    """
+    heads = [*columns({"": 1, "epochs done": 1}, ("batches", "size")), *columns({"saved (UTC)": 1, "resume": 1})]
+    n_in_all = fmt.plural(len(listed), "checkpoint")
+    whole = [one for one in listed if one.is_whole]
+    said = [f"! {one.name}: {one.problem}." for one in listed if one.problem]
+    verdict = "No checkpoint is whole: a training would begin anew."
+    if whole:
+        newest = whole[0]
+        are = "is" if len(whole) == 1 else "are"
+        verdict = f"{len(whole)} of {n_in_all} {are} whole. A training would go on from {newest.name}."
+        if newest.manifest and newest.manifest.holds:
+            said.append(f"{newest.name} holds: {', '.join(newest.manifest.holds)}.")
+        if newest.manifest:
+            said += [f"! Found in the training, and not passed: {what}" for what in newest.manifest.not_passed]
+    if any(one.is_bit_identical is not None for one in listed):
+        said.append(f"* {rehearsed}.")
+    table = Table(heads, [one.cells() for one in listed])
+    return Document(f"Checkpoints in {directory}", n_in_all, "", (table, *map(Paragraph, said)), verdict)

@@ -282,18 +282,15 @@ def narrowing_chart(
 # -- Of a directory --
 
 
-def forecasts_document(
-    outcomes: Sequence[ForecastOutcome], quantity: str, n_without: int, time_limits: Sequence[str] = ()
-) -> Document:
+def outcomes_document(outcomes: Sequence[ForecastOutcome], n_without: int, time_limits: Sequence[str] = ()) -> Document:
     """Return all runs that made forecasts, and how far these can be trusted together.
 
     Args:
-        outcomes: one a run.
-        quantity: one of ``QUANTITIES``.
+        outcomes: of the time, one a run.
         n_without: trainings that made none.
         time_limits: how runs that are not done fit their limits, in a sentence each.
     """
-    name, text = fmt.QUANTITIES[quantity]
+    name, text = fmt.QUANTITIES["duration_s"]
     rows = []
     scored = []
     for outcome in outcomes:
@@ -333,37 +330,31 @@ def coverage_sentence(scored: Sequence[tuple[float, bool, float]]) -> str:
 
 
 def sweep_document(
-    n_runs: int,
+    runs: int,
+    project: str | None,
+    seen: int,
     totals: Mapping[str, Estimate | None],
-    n_unknown: Mapping[str, int],
-    n_observed: int,
+    unknown: Mapping[str, int],
     warnings: Sequence[str],
-    project: str | None = None,
 ) -> Document:
-    """Return the forecast of a sweep of ``n_runs``.
+    """Return the forecast of a sweep.
 
     Args:
-        n_runs: of the sweep.
-        totals: by quantity; None where it is not known of every run of the log.
-        n_unknown: by quantity, runs of the log of which it is not known.
-        n_observed: runs of the log.
-        warnings: of the forecast.
+        runs: of the sweep.
         project: whose runs were gone by; None: all of the log.
+        seen: runs of the log.
+        totals: by quantity; None where it is not known of every run of the log.
+        unknown: by quantity, runs of the log of which it is not known.
+        warnings: of the forecast.
     """
-    whose = "this log"
-    if project is not None:
-        whose = f"the project {project}"
+    whose = f"the project {project}" if project else "this log"
+    gone_by = fmt.plural(seen, "run")
     figures = []
     said = [f"! {warning}" for warning in warnings]
-    for quantity in QUANTITIES:
-        estimate = totals[quantity]
-        name = fmt.QUANTITIES[quantity][0]
-        missing = f"{n_unknown[quantity]:,} of {fmt.plural(n_observed, 'run')} without {name}"
+    for quantity, estimate in totals.items():
+        missing = f"{unknown[quantity]:,} of {gone_by} without {fmt.QUANTITIES[quantity][0]}"
         figures.append(wording.forecast_tile(quantity, estimate, missing))
         if estimate is None:
             said.append(f"Not summed: {missing}.")
-    return Document(
-        title="A sweep",
-        verdict=f"{n_runs:,} runs like the {fmt.plural(n_observed, 'run')} of {whose}.",
-        blocks=(KeyFigures(figures), *map(Paragraph, said)),
-    )
+    verdict = f"{runs:,} runs like the {gone_by} of {whose}."
+    return Document("A sweep", blocks=(KeyFigures(figures), *map(Paragraph, said)), verdict=verdict)

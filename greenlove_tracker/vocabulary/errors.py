@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Collection, Iterator, Mapping
+from importlib.util import find_spec
 from numbers import Integral
 
 _ARGUMENT = re.compile(r"\{argument(=?)\}")
@@ -106,6 +107,22 @@ def needing(who: str, packages: Collection[str], install: str) -> Iterator[None]
         if error.name not in packages:
             raise
         raise MissingExtraError(f'{who} needs {error.name}: pip install "{install}"') from error
+
+
+def require(package: str, extra: str, needed: str = "") -> None:
+    """Check that an optional package is installed, without importing it.
+
+    Args:
+        package: the name that it is imported by.
+        extra: of ours that installs it.
+        needed: who needs it, such as "exploring needs torch".
+
+    Raises:
+        MissingExtraError: where it is not.
+    """
+    if find_spec(package) is None:
+        needed = needed or f"{package} is not installed"
+        raise MissingExtraError(f'{needed}: pip install "greenlove-tracker[{extra}]"')
 
 
 class MeterError(GreenloveError, RuntimeError):

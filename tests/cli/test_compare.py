@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -72,8 +71,7 @@ def refused(*arguments: str) -> str:
 
 
 def test_without_torch_it_says_what_to_install(monkeypatch):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else found(name))
+    monkeypatch.setattr("greenlove_tracker.vocabulary.errors.find_spec", lambda name: None)
     assert "pip install" in refused("train.py:task", "--techniques", "amp-bf16")
     assert call("--list").exit_code == 0
 

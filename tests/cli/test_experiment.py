@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from fake_trainings import TRAIN, make_experiment, write_experiment
 
 from greenlove_tracker.cli import cli
-from greenlove_tracker.cli.experiment import forecast_document
 from greenlove_tracker.experiments import definition, runner
 from greenlove_tracker.experiments.definition import ExperimentBudget, StartPolicy
 from greenlove_tracker.experiments.dry_run import ExperimentForecast, GroupForecast
+from greenlove_tracker.experiments.pages import forecast_document
 from greenlove_tracker.experiments.progress import PlannedRunProgress, PlannedRunState
 from greenlove_tracker.experiments.runner import ExperimentOutcome, ExperimentProgress
 from greenlove_tracker.rendering import terminal

@@ -173,7 +173,7 @@ def test_an_intensity_that_cannot_be_meant_is_said_first(tmp_path):
 
 
 def test_without_torch_nothing_begins(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "find_spec", lambda name: None)
+    monkeypatch.setattr("greenlove_tracker.vocabulary.errors.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="an experiment needs torch"):
         run_experiment(make_experiment(tmp_path))
 

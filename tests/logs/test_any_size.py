@@ -206,7 +206,7 @@ def test_a_store_that_is_not_there_is_told(store):
 
 
 def test_dask_that_is_not_installed_is_told_with_how_to_get_it(logs, monkeypatch):
-    monkeypatch.setattr(run_rows, "find_spec", lambda name: None)
+    monkeypatch.setattr("greenlove_tracker.vocabulary.errors.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r'pip install "greenlove-tracker\[dask\]"'):
         _ = aggregate(logs, scheduler="tcp://127.0.0.1:9").total
 

@@ -289,7 +289,7 @@ def test_a_name_is_an_error_in_code_and_a_warning_in_a_variable(clock, logs, no_
 def test_a_package_that_is_not_there_is_said_with_its_installation(clock, logs, no_settings, monkeypatch, name):
     from greenlove_tracker.integrations import exporters as registry
 
-    monkeypatch.setattr("greenlove_tracker.integrations.exporters.scalars.find_spec", lambda package: None)
+    monkeypatch.setattr("greenlove_tracker.vocabulary.errors.find_spec", lambda package: None)
     with pytest.raises(UsageError, match=rf'pip install "greenlove-tracker\[{name}\]"'):
         make_tracker(clock, logs, export=name)
     with pytest.raises(MissingExtraError):

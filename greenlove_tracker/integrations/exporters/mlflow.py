@@ -7,15 +7,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from greenlove_tracker.integrations.exporters.scalars import (
-    PREFIX,
-    Scalars,
-    final_scalars,
-    report_html,
-    require,
-    scalars_of,
-)
+from greenlove_tracker.integrations.exporters.scalars import PREFIX, Scalars, final_scalars, report_html, scalars_of
 from greenlove_tracker.tracker.events import ExportedRun, ExportEvent, RunEnded
+from greenlove_tracker.vocabulary.errors import require
 from greenlove_tracker.vocabulary.records import RunStatus
 
 _MOST_METRICS = 1000  # of one call of MLflow's REST interface, https://mlflow.org/docs/latest/rest-api.html#log-batch

@@ -13,10 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from greenlove_tracker.files import writing
-from greenlove_tracker.integrations.exporters.scalars import require
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.tracker.events import ExportedRun, ExportEvent, RowWritten, RunEnded
-from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.errors import UsageError, require
 from greenlove_tracker.vocabulary.records import COMPONENTS, RunSummary
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, JOULES_PER_KWH
 

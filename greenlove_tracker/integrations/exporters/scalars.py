@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.totals import LEAST_METERED_S
 from greenlove_tracker.tracker.events import ExportEvent, RowWritten, RunEnded
-from greenlove_tracker.vocabulary.errors import MissingExtraError
 from greenlove_tracker.vocabulary.records import EpochRecord, Row, RowKind, RunSummary
 from greenlove_tracker.vocabulary.units import w_from_kwh_s
 
@@ -103,13 +101,3 @@ def report_html(ending: RunEnded) -> str:
     from greenlove_tracker.report.build import document
 
     return html.render(document(ending.run_dir))
-
-
-def require(package: str, extra: str) -> None:
-    """Check that a package is installed, without importing it.
-
-    Raises:
-        MissingExtraError: where it is not.
-    """
-    if find_spec(package) is None:
-        raise MissingExtraError(f'{package} is not installed: pip install "greenlove-tracker[{extra}]"')

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from greenlove_tracker.integrations.exporters.scalars import Scalars, final_scalars, require, scalars_of
+from greenlove_tracker.integrations.exporters.scalars import Scalars, final_scalars, scalars_of
 from greenlove_tracker.tracker.events import ExportedRun, ExportEvent, RunEnded
+from greenlove_tracker.vocabulary.errors import require
 
 _DIRECTORY = "runs"  # where torch's SummaryWriter writes too, so that `tensorboard --logdir runs` shows both
 

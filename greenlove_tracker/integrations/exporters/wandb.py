@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from greenlove_tracker.integrations.exporters.scalars import PREFIX, final_scalars, report_html, require, scalars_of
+from greenlove_tracker.integrations.exporters.scalars import PREFIX, final_scalars, report_html, scalars_of
 from greenlove_tracker.tracker.events import ExportedRun, ExportEvent, RunEnded
-from greenlove_tracker.vocabulary.errors import GreenloveError
+from greenlove_tracker.vocabulary.errors import GreenloveError, require
 
 
 class WandbExporter:
