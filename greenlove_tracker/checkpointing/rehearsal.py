@@ -16,7 +16,6 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +122,6 @@ def conditions(ranks: int) -> dict[str, str]:
     }
 
 
-@cache
 def _script_sha256() -> str:
     """Return a digest of the script, of its own modules that are loaded by now, and of its arguments."""
     files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())} | {sys.argv[0]}
@@ -175,7 +173,7 @@ def loop_variables() -> dict[str, str]:
         for name, value in [*frame.f_locals.items(), *((f"self.{name}", value) for name, value in owner.items())]:
             generator = saved_generator(name, value)
             if generator is not None:
-                found.setdefault(name, digest(plain_value(generator.save())))
-            elif isinstance(value, _VALUES) and not name.startswith("_"):
+                value = plain_value(generator.save())
+            if isinstance(value, _VALUES) and not name.startswith("_"):
                 found.setdefault(name, digest(value))
     return found
