@@ -303,8 +303,7 @@ def _read_checkpoint(path: LogPath) -> Checkpoint:
     except FileNotFoundError:
         damage = _UNFINISHED
     except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
-        first_line, _, _ = str(error).partition("\n")
-        damage = f"{MANIFEST} does not hold what was written: {first_line}"
+        damage = f"{MANIFEST} does not hold what was written: {error}".partition("\n")[0]
     return Checkpoint(path.name, manifest, path, damage)
 
 

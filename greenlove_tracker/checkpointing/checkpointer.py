@@ -341,7 +341,7 @@ class Checkpointer:
 
     def _batches(self, loader: Iterable[Any]) -> Generator[Any]:
         """Yield what is left of the epoch's first pass, with saving points; of a further one, all of it."""
-        longest = None if self._rehearsal is None else self._rehearsal.longest_epoch
+        longest = getattr(self._rehearsal, "longest_epoch", None)
         if self._phase is not _Phase.EPOCH:
             yield from islice(loader, longest)
             return

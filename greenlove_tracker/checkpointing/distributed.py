@@ -37,7 +37,7 @@ class RankAgreement:
             self.world_size = distributed.get_world_size()
             self.group = distributed.new_group(backend="gloo")
 
-    def decide(self, code: int, steps: int = 0) -> int:
+    def decide(self, code: int, steps: int) -> int:
         """Return the greatest number of all ranks; waits for the ranks.
 
         Args:

@@ -114,8 +114,8 @@ def _torch_at_work(problem: str) -> Iterator[None]:
         try:
             yield
         except dcp.CheckpointException as error:
-            failures = [f"rank {rank}: {first_line(cause)}" for rank, (cause, _) in sorted(error.failures.items())]
-            raise UsageError(f"{problem}: {'; '.join(failures)}") from error
+            rank, (cause, _) = next(iter(error.failures.items()))
+            raise UsageError(f"{problem}: rank {rank}: {first_line(cause)}") from error
 
 
 class _Reader(_fsspec_filesystem.FsspecReader):  # type: ignore[misc]

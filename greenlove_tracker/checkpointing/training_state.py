@@ -167,7 +167,7 @@ class TrainingState:
                 modules[path].register_buffer(attribute, made, persistent=place in persistent)
 
     def not_passed(self, kinds: tuple[type, ...] = _NAMED_KINDS) -> dict[str, Any]:
-        """Return what is alive in this process and was not passed, nor holds what was, by the name of its type."""
+        """Return what is alive here and was not passed, nor holds what was, by the name of its type: one of each."""
         known = {id(part) for one in self._passed for part in _parts(one)}
         alive = [thing for thing in gc.get_objects() if issubclass(type(thing), kinds)]
         found = dict[str, Any]()
@@ -176,10 +176,7 @@ class TrainingState:
             if known.isdisjoint(parts) and thing.state_dict():
                 known |= parts
                 argument = next(name for kind, name in _ARGUMENTS.items() if isinstance(thing, kind))
-                name = f"{type(thing).__name__}: pass {argument}="
-                while name in found:
-                    name = f"another {name}"
-                found[name] = thing
+                found.setdefault(f"{type(thing).__name__}: pass {argument}=", thing)
         return found
 
     # -- optimizers: by the names of their parameters, whose order may be another --
