@@ -165,7 +165,7 @@ class Draft:
 
     def close(self) -> None:
         """Remove what a store has by now; what was not committed goes with the next ``prune``."""
-        if self.directory is not self._path:
+        if self.directory != self._path:
             shutil.rmtree(self.directory, ignore_errors=True)
 
 

@@ -34,7 +34,6 @@ from greenlove_tracker.checkpointing.training_state import (
     TrainingState,
     copied,
     named,
-    state_beside,
 )
 from greenlove_tracker.exploration.random_state import put_back_random_state_values, random_state_values
 from greenlove_tracker.logs.writer import timestamp
@@ -481,7 +480,7 @@ class Checkpointer:
                 "generators of the loader": self._pass and digest(self._pass.random_states()),
             },
             "metrics": self._metrics,
-            "beside": {name: digest(state_beside(thing)) for name, thing in along.items()},
+            "beside": {name: digest(thing.state_dict()) for name, thing in along.items()},
             "batches": {"first": self._pass and self._pass.first},
             "variables": loop_variables(),
         }

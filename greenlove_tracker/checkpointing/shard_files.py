@@ -63,8 +63,7 @@ def write_shards(
                 held[name]["state"] = {}
         state = {"models": states.get_model_state_dict(models, options=options), "optimizers": held}
         index = dcp.save(state, storage_writer=writer, planner=planner, process_group=ranks.group)
-    own = sorted(draft.directory.glob(f"__{ranks.rank}_*"))  # torch's names; none where it had nothing
-    files = list(map(draft.add, own))
+    files = list(map(draft.add, draft.directory.glob(f"__{ranks.rank}_*")))  # torch's names; none where it had nothing
     if ranks.rank == 0:
         files.append(draft.write(_INDEX, partial(torch.save, index)))
     return files

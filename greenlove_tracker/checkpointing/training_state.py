@@ -301,12 +301,6 @@ def _parts(thing: Any) -> list[Any]:
     return [thing, *getattr(thing, "_schedulers", ())]  # of a scheduler of several
 
 
-def state_beside(thing: Any) -> dict[str, Any]:
-    """Return the state of what was not passed."""
-    attributes = _attributes(thing) if isinstance(thing, nn.Module) else {}
-    return {**attributes, **thing.state_dict()}
-
-
 def _is_pair(thing: Any) -> bool:
     """Return True of two functions (save, restore); a module can be called too, and is none."""
     return len(thing) == 2 and all(callable(one) and not hasattr(one, "state_dict") for one in thing)
