@@ -37,6 +37,7 @@ from greenlove_tracker.vocabulary.errors import UsageError, whole_number
 MARK = ".training"
 _FORMAT = 1  # of the manifest
 REHEARSAL = "rehearsal.json"
+_REHEARSED = TypeAdapter(RehearsedResume)
 _UNFINISHED = f"it has no {MANIFEST}, so it was never finished"  # it is being written, or its process has died
 _NAME = re.compile(rf"step-(\d{{10,}})(?:-(?:{'|'.join(CheckpointKind)}))?(?:-(\d+))?")
 
@@ -66,21 +67,6 @@ class Checkpoint:
     def size_bytes(self) -> int:
         """The length of all its files."""
         return sum(file.size_bytes for file in self.manifest.files)
-
-    @contextlib.contextmanager
-    def local_directory(self) -> Iterator[Path]:
-        """Give a directory of this machine with its files, to be read only; of a store, a copy for the block.
-
-        Raises:
-            OSError: where they cannot be read.
-        """
-        if isinstance(self.path, Path):
-            yield self.path
-            return
-        with tempfile.TemporaryDirectory(prefix="greenlove-checkpoint-") as copy:
-            for file in self.manifest.files:
-                self.path.fs.get_file((self.path / file.name).path, f"{copy}/{file.name}")
-            yield Path(copy)
 
     def problem(self, *, by_size: bool = False) -> str:
         """Return what is damaged, in words; empty where every file is as it was written.
@@ -115,13 +101,11 @@ class Draft:
     Attributes:
         directory: that files are written into: by ``write``, or by name, for ``add`` to take over. On a disk all ranks
             write into one; what goes to a store is written into one of this machine's first.
-        is_shared: all ranks write into that directory.
     """
 
     def __init__(self, path: LogPath) -> None:
         self._path = path
         self.directory = path if isinstance(path, Path) else Path(tempfile.mkdtemp(prefix="greenlove-checkpoint-"))
-        self.is_shared = self.directory is path
         self.directory.mkdir(parents=True, exist_ok=True)
 
     def write(self, name: str, write: Callable[[BinaryIO], object]) -> CheckpointFile:
@@ -180,8 +164,8 @@ class Draft:
         return checkpoint
 
     def close(self) -> None:
-        """Remove what was not committed, where it is shared for all ranks, and what a store has by now."""
-        if not (self.is_shared and (self.directory / MANIFEST).exists()):
+        """Remove what a store has by now; what was not committed goes with the next ``prune``."""
+        if self.directory != self._path:
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
@@ -257,7 +241,7 @@ class CheckpointStore:
     def rehearsal(self) -> RehearsedResume | None:
         """Return what the newest rehearsal found; None where there is none that can be read."""
         try:
-            return TypeAdapter(RehearsedResume).validate_json(read_bytes(self.path / REHEARSAL))
+            return _REHEARSED.validate_json(read_bytes(self.path / REHEARSAL))
         except (OSError, ValueError):
             return None
 
@@ -268,7 +252,7 @@ class CheckpointStore:
             OSError: where the directory cannot be written.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / REHEARSAL).write_text(json.dumps(dataclasses.asdict(found), indent=2) + "\n", "utf-8")
+        (self.path / REHEARSAL).write_bytes(_REHEARSED.dump_json(found, indent=2))
 
     def prune(self) -> None:
         """Delete what is older than the last few, but for the newest best and the newest final one.
@@ -280,11 +264,10 @@ class CheckpointStore:
             OSError: where the directory cannot be read or written.
         """
         kept_last = 0
-        kept_kinds = set[CheckpointKind]()
+        beside = {CheckpointKind.BEST, CheckpointKind.FINAL}  # of which the newest is still to come
         for found in self.listing():
             kind = found.manifest.kind
-            is_beside = kind in (CheckpointKind.BEST, CheckpointKind.FINAL) and kind not in kept_kinds
-            if found.damage == _UNFINISHED or (not is_beside and kept_last >= self._keep_last):
+            if found.damage == _UNFINISHED or (kind not in beside and kept_last >= self._keep_last):
                 (found.path / MANIFEST).unlink(missing_ok=True)  # first: half of one would look damaged
                 if isinstance(found.path, Path):
                     shutil.rmtree(found.path, ignore_errors=True)
@@ -292,8 +275,8 @@ class CheckpointStore:
                     found.path.fs.rm(found.path.path, recursive=True)
             elif found.problem(by_size=True):
                 continue  # it stays as long as what is around it: somebody may want to look at it
-            elif is_beside:
-                kept_kinds.add(kind)
+            elif kind in beside:
+                beside.remove(kind)
             else:
                 kept_last += 1
 
@@ -309,19 +292,19 @@ def _content_sha256(content: object) -> str:
 
 
 def _read_checkpoint(path: LogPath) -> Checkpoint:
+    manifest = Manifest(CheckpointKind.REGULAR, TrainingPosition(steps=int(path.name.split("-")[1])), "")
+    damage = ""
     try:
         record = json.loads(read_bytes(path / MANIFEST))
         content = record["checkpoint"]
         if record["format"] != _FORMAT or _content_sha256(content) != record["sha256"]:
             raise ValueError(f"it is of another format than {_FORMAT}, or its SHA-256 differs")
-        return Checkpoint(path.name, TypeAdapter(Manifest).validate_python(content), path)
+        manifest = TypeAdapter(Manifest).validate_python(content)
     except FileNotFoundError:
         damage = _UNFINISHED
     except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
-        first_line, _, _ = str(error).partition("\n")
-        damage = f"{MANIFEST} does not hold what was written: {first_line}"
-    unknown = Manifest(CheckpointKind.REGULAR, TrainingPosition(steps=int(path.name.split("-")[1])), "")
-    return Checkpoint(path.name, unknown, path, damage)
+        damage = f"{MANIFEST} does not hold what was written: {error}".partition("\n")[0]
+    return Checkpoint(path.name, manifest, path, damage)
 
 
 @contextlib.contextmanager

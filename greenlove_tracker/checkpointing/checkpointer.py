@@ -26,7 +26,7 @@ from greenlove_tracker.checkpointing.checkpoint_files import (
 )
 from greenlove_tracker.checkpointing.data_position import PositionedBatches
 from greenlove_tracker.checkpointing.distributed import RankAgreement
-from greenlove_tracker.checkpointing.plain_files import read_plain
+from greenlove_tracker.checkpointing.plain_files import check_readable, read_plain
 from greenlove_tracker.checkpointing.rehearsal import Rehearsal, conditions, digest, loop_variables
 from greenlove_tracker.checkpointing.termination import TerminationNotices
 from greenlove_tracker.checkpointing.training_state import (
@@ -34,8 +34,6 @@ from greenlove_tracker.checkpointing.training_state import (
     TrainingState,
     copied,
     named,
-    state_beside,
-    unreadable,
 )
 from greenlove_tracker.exploration.random_state import put_back_random_state_values, random_state_values
 from greenlove_tracker.logs.writer import timestamp
@@ -178,13 +176,14 @@ class Checkpointer:
         self.directory = self._store.path
         self._rehearsed = "not rehearsed"
         self._is_bit_identical: bool | None = None
+        self._conditions = conditions(self._ranks.world_size)
         rehearsed = self._store.rehearsal()
-        if rehearsed is not None and rehearsed.conditions == conditions(self._ranks.world_size):
+        if rehearsed is not None and rehearsed.conditions == self._conditions:
             self._rehearsed = rehearsed.sentence
             self._is_bit_identical = not rehearsed.differs
-        self._rehearsal: Rehearsal | None = None
-        if REHEARSAL_VARIABLE in os.environ:
-            self._store = CheckpointStore(os.environ[REHEARSAL_VARIABLE])
+        place = os.environ.get(REHEARSAL_VARIABLE)
+        if place:
+            self._store = CheckpointStore(place)
         self.values = _Values()
         self.tracker = _NO_TRACKER
         self.position = TrainingPosition()
@@ -200,6 +199,7 @@ class Checkpointer:
         self._metrics = _Values()  # values by name and epoch, as a rehearsal compares them
         self._types_read = set[type]()  # of what was saved and read back
         self._read()
+        self._rehearsal = Rehearsal(Path(place), self.directory, self.position) if place else None
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -296,8 +296,6 @@ class Checkpointer:
                 )
             self._phase = _Phase.BETWEEN_EPOCHS
             self._note_saved()
-            if REHEARSAL_VARIABLE in os.environ:
-                self._rehearsal = Rehearsal(Path(os.environ[REHEARSAL_VARIABLE]), self.directory, self.position)
             if isinstance(tracker, Tracker):
                 self.tracker = tracker
             elif tracker is not False:
@@ -342,14 +340,18 @@ class Checkpointer:
 
     def _batches(self, loader: Iterable[Any]) -> Generator[Any]:
         """Yield what is left of the epoch's first pass, with saving points; of a further one, all of it."""
-        longest = None if self._rehearsal is None else self._rehearsal.longest_epoch
+        longest = getattr(self._rehearsal, "longest_epoch", None)
         if self._phase is not _Phase.EPOCH:
             yield from islice(loader, longest)
             return
         self._phase = _Phase.BEHIND_BATCH
-        batches = self._begin_pass(loader)
+        self._pass = PositionedBatches(loader)
+        if self._resume is None:
+            self._pass.begin()
+        else:
+            self._resume_pass(self._pass, self._resume)
         try:
-            for batch in batches:
+            for batch in self._pass:
                 self._state.batch_begins()
                 self._phase = _Phase.BATCH
                 yield batch
@@ -364,23 +366,17 @@ class Checkpointer:
                 self._saving_point()
             raise
 
-    def _begin_pass(self, loader: Iterable[Any]) -> PositionedBatches:
-        """Begin the epoch's first pass; where the training is resumed in it, go to where that was."""
-        self._pass = PositionedBatches(loader)
-        resume = self._resume
-        if resume is None:
-            self._pass.begin()
-            return self._pass
+    def _resume_pass(self, batches: PositionedBatches, resume: _Resume) -> None:
+        """Begin the epoch's first pass, and go to where it was."""
         self.tracker.pause()
         began_s = self._clock.perf_s()
-        self._pass.begin(resume.of_rank["data"])
+        batches.begin(resume.of_rank["data"])
         replay_s = self._clock.perf_s() - began_s
         self.tracker.resume()
         if self.position.batches:  # what the loop did before its batches has changed it
             self._put_back(resume)
-        self._reasons += self._pass.differs
+        self._reasons += batches.differs
         self._tell_restored(replay_s)
-        return self._pass
 
     def _batch_done(self) -> None:
         """Count the batch that is open; and the optimizer's steps, with the batches of each, for our tracker."""
@@ -446,6 +442,7 @@ class Checkpointer:
         if not self._is_first:  # the first rank's clock counts
             return 0
         if is_between and self._best.is_pending:
+            self._best.is_pending = False
             return _BEST
         if is_between and self._is_over:  # the final one follows
             return 0
@@ -483,8 +480,8 @@ class Checkpointer:
                 "generators of the loader": self._pass and digest(self._pass.random_states()),
             },
             "metrics": self._metrics,
-            "beside": {name: digest(state_beside(thing)) for name, thing in along.items()},
-            "batches": {f"{self.position}": self._pass and self._pass.first},
+            "beside": {name: digest(thing.state_dict()) for name, thing in along.items()},
+            "batches": {"first": self._pass and self._pass.first},
             "variables": loop_variables(),
         }
 
@@ -492,11 +489,9 @@ class Checkpointer:
 
     def _save(self, kind: CheckpointKind) -> str:
         """Write a checkpoint of the training as it is now, and delete old ones; return its name, empty for none."""
-        begun_s = self._clock.perf_s()
+        began_s = self._clock.perf_s()
         is_timed = self._phase >= _Phase.EPOCH
-        name = checkpoint_name(self.position, kind)
         problem = ""
-        size_bytes: int | None = None
         manifest = Manifest(
             kind,
             self.position,
@@ -506,23 +501,21 @@ class Checkpointer:
             epochs=self._n_epochs,
             metric=self._best.metric,
             metric_value=self._best.value,
-            conditions=conditions(self._ranks.world_size),
+            conditions=self._conditions,
             holds=("random states", "position in the data", *self._state.names, *map("values.{}".format, self.values)),
             not_passed=self._not_passed,
             is_bit_identical=self._is_bit_identical,
         )
-        if kind is CheckpointKind.BEST:
-            self._best.is_pending = False
         if is_timed:
             self.tracker.pause()
+        saved = Checkpoint(checkpoint_name(self.position, kind), manifest, self._store.path)
         try:
-            written = self._write(name, manifest)
-            name = written.name
-            size_bytes = written.size_bytes
+            saved = self._write(saved)
         except OSError as error:  # such as a full disk: the one before stays
             problem = str(error)
             self._warn_once.warn(
-                f"checkpoint {problem}", f"checkpoint {name} could not be written: {problem}. The training goes on"
+                f"checkpoint {problem}",
+                f"checkpoint {saved.name} could not be written: {problem}. The training goes on",
             )
         if is_timed:
             self.tracker.resume()
@@ -533,36 +526,35 @@ class Checkpointer:
                     manifest.saved_at,
                     kind,
                     self.position,
-                    name,
-                    size_bytes=size_bytes,
-                    blocked_s=self._clock.perf_s() - begun_s,
+                    saved.name,
+                    size_bytes=saved.size_bytes or None,
+                    blocked_s=self._clock.perf_s() - began_s,
                     is_bit_identical=self._is_bit_identical,
                     note=problem,
                 )
             )
         self._note_saved()
-        return "" if problem else name
+        return "" if problem else saved.name
 
-    def _write(self, name: str, manifest: Manifest) -> Checkpoint:
+    def _write(self, planned: Checkpoint) -> Checkpoint:
         """Write a checkpoint by all ranks: whole where every rank wrote its files, else not at all.
 
         Raises:
             OSError: on every rank where one could not write, and says which; the checkpoints before stay.
         """
         ranks = self._ranks
-        draft: Draft = ranks.together(partial(self._store.draft, name))[ranks.rank]
+        draft: Draft = ranks.together(partial(self._store.draft, planned.name))[ranks.rank]
         try:
             files = ranks.together(partial(self._write_files, draft))
             # Ranks wait for each other in these: not for one that could not write the files before.
             files += ranks.together(partial(self._state.write_shards, draft, ranks))
-            whole = replace(manifest, files=tuple(chain.from_iterable(files)))
+            whole = replace(planned.manifest, files=tuple(chain.from_iterable(files)))
             written: list[Checkpoint] = ranks.together(lambda: None if ranks.rank else draft.commit(whole))
-            if self._is_first:
-                self._store.prune()
             return written[0]
         finally:
-            if self._is_first or not draft.is_shared:
-                draft.close()
+            draft.close()
+            if self._is_first:
+                self._store.prune()
 
     @cached_property
     def _not_passed(self) -> tuple[str, ...]:
@@ -573,11 +565,11 @@ class Checkpointer:
         return found
 
     def _write_files(self, draft: Draft) -> list[CheckpointFile]:
-        """Write this rank's files; the first one of each kind of content is read back.
+        """Write this rank's files; the first content of each kind is read back.
 
         Raises:
             OSError: where one cannot be written.
-            UsageError: where one cannot be read back; it names the value.
+            UsageError: where a value cannot be read back.
         """
         at_epoch_end = self.position.batches == 0
         of_rank = {
@@ -590,22 +582,13 @@ class Checkpointer:
         contents = {_RANK_FILE.format(self._ranks.rank): of_rank}
         if self._is_first:
             contents[_MODEL_FILE] = self._state.capture()
-        files = list[CheckpointFile]()
-        for name, content in contents.items():
-            types = set(map(type, tree_leaves(content)))
-            try:
-                files.append(draft.write(name, partial(torch.save, content)))
-                if not types <= self._types_read:
-                    read_plain(draft.directory / name, "meta")
-            except OSError:
-                raise
-            except Exception as error:  # of pickle, torch, or a user's object
-                raise UsageError(
-                    f"{unreadable(content)} cannot be saved and read back: keep plain values instead, or give its type "
-                    "to torch.serialization.add_safe_globals()"
-                ) from error
+        types = set(map(type, tree_leaves(contents)))
+        if not types <= self._types_read:
+            check_readable(self.values)  # first, for the names of its values
+            for content in contents.values():
+                check_readable(content)
             self._types_read |= types
-        return files
+        return [draft.write(name, partial(torch.save, content)) for name, content in contents.items()]
 
     def _note_saved(self) -> None:
         self._saved_s = self._clock.perf_s()
@@ -626,13 +609,12 @@ class Checkpointer:
         if found is None:
             return
         manifest = found.manifest
-        with found.local_directory() as directory:
-            state = read_plain(directory / _MODEL_FILE)
-            of_rank = read_plain(directory / _RANK_FILE.format(self._ranks.rank % manifest.world_size))
-            if state.get("is_sharded"):
-                self._state.load_shards(directory, self._ranks)
+        state = read_plain(found.path / _MODEL_FILE)
+        of_rank = read_plain(found.path / _RANK_FILE.format(self._ranks.rank % manifest.world_size))
+        if state.get("is_sharded"):
+            self._state.load_shards(found.path, self._ranks)
         was = manifest.conditions
-        others = conditions(self._ranks.world_size).items() - was.items()
+        others = self._conditions.items() - was.items()
         self._reasons = sorted(f"{name} {now} instead of {was.get(name)}" for name, now in others)
         event = CheckpointEvent(
             CheckpointAction.RESTORED,

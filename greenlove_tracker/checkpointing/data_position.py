@@ -8,6 +8,7 @@ the random states of the checkpoint. The data must not change.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from greenlove_tracker.checkpointing.rehearsal import digest
@@ -71,21 +72,18 @@ class PositionedBatches:
             self.first = resume["first"]
         self._before = self.random_states()
         self._iterator = iter(self._loader)
-        for _ in range(n_before - self.n_done):
-            next(self, None)
+        for _ in islice(self, n_before - self.n_done):
+            pass
         self._put_back(resume.get("now", {}))
         if self.n_done < n_before or self.first != resume.get("first", self.first):
             self.differs.append("the batches are others")
 
     def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        batch = next(self._iterator)
-        self.n_done += 1
-        if self.n_done == 1:
-            self.first = digest(batch)
-        return batch
+        for batch in self._iterator:
+            self.n_done += 1
+            if self.n_done == 1:
+                self.first = digest(batch)
+            yield batch
 
     def random_states(self) -> dict[str, Any]:
         """Return all global random states, and those of the loader's own generators, in plain values."""

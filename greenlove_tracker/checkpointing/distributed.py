@@ -37,7 +37,7 @@ class RankAgreement:
             self.world_size = distributed.get_world_size()
             self.group = distributed.new_group(backend="gloo")
 
-    def decide(self, code: int, steps: int = 0) -> int:
+    def decide(self, code: int, steps: int) -> int:
         """Return the greatest number of all ranks; waits for the ranks.
 
         Args:
@@ -77,17 +77,15 @@ class RankAgreement:
         Raises:
             OSError: on all of them, where it fails on one.
         """
-        result = None
-        problem = ""
         try:
             result = work()
         except Exception as error:  # whatever it is, a rank that left would let the others wait
-            problem = first_line(error)
-        done = self.gathered((result, problem))
-        failed = [f"rank {rank}: {problem}" for rank, (_, problem) in enumerate(done) if problem]
+            result = OSError(first_line(error))
+        results = self.gathered(result)
+        failed = [f"rank {rank}: {one}" for rank, one in enumerate(results) if isinstance(one, OSError)]
         if failed:
-            raise OSError("; ".join(failed) if self.world_size > 1 else problem)
-        return [result for result, _ in done]
+            raise OSError("; ".join(failed) if self.world_size > 1 else f"{result}")
+        return results
 
 
 def first_line(error: BaseException) -> str:

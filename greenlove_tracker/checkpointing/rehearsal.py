@@ -13,10 +13,8 @@ import os
 import platform
 import re
 import sys
-import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +25,13 @@ from torch.utils._pytree import tree_flatten_with_path
 from greenlove_tracker.checkpointing.distributed import RankAgreement
 from greenlove_tracker.exploration.random_state import plain_value, saved_generator
 from greenlove_tracker.logs.storage import LogPath
+from greenlove_tracker.tracker.loop_length import NOT_OF_SCRIPT
 from greenlove_tracker.vocabulary.checkpoints import RehearsalPoint, TrainingPosition
 from greenlove_tracker.vocabulary.version import __version__
 
 _MID_EPOCH = 2  # batches into the epoch
 _SHORT = 40  # signs of a value that is written as it is
 _VALUES = (int, float, str, list, tuple, dict, set, torch.Tensor, numpy.ndarray)
-_LIBRARIES = re.compile(f"site-packages|dist-packages|{sysconfig.get_paths()['stdlib']}|{Path(__file__).parents[1]}")
 
 
 class Rehearsal:
@@ -123,13 +121,12 @@ def conditions(ranks: int) -> dict[str, str]:
     }
 
 
-@cache
 def _script_sha256() -> str:
     """Return a digest of the script, of its own modules that are loaded by now, and of its arguments."""
     files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())} | {sys.argv[0]}
     found = hashlib.sha256(repr(sys.argv[1:]).encode())
     for file in sorted(files):
-        if not _LIBRARIES.search(file) and Path(file).is_file():
+        if not file.startswith(NOT_OF_SCRIPT) and Path(file).is_file():
             found.update(Path(file).read_bytes())
     return found.hexdigest()[:12]
 
@@ -169,13 +166,13 @@ def loop_variables() -> dict[str, str]:
     """Return digests of the plain variables of the functions that lead to this loop, and of their ``self``, by name."""
     found: dict[str, str] = {}
     for frame, _ in traceback.walk_stack(sys._getframe()):
-        if _LIBRARIES.search(frame.f_code.co_filename):
+        if frame.f_code.co_filename.startswith(NOT_OF_SCRIPT):
             continue
         owner = getattr(frame.f_locals.get("self"), "__dict__", {})
         for name, value in [*frame.f_locals.items(), *((f"self.{name}", value) for name, value in owner.items())]:
             generator = saved_generator(name, value)
             if generator is not None:
-                found.setdefault(name, digest(plain_value(generator.save())))
-            elif isinstance(value, _VALUES) and not name.startswith("_"):
+                value = plain_value(generator.save())
+            if isinstance(value, _VALUES) and not name.startswith("_"):
                 found.setdefault(name, digest(value))
     return found

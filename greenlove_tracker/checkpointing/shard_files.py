@@ -10,18 +10,18 @@ import io
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed import checkpoint as dcp
-from torch.distributed.checkpoint import filesystem, metadata
+from torch.distributed.checkpoint import _fsspec_filesystem, filesystem, metadata
 from torch.distributed.checkpoint import state_dict as states
 
 from greenlove_tracker.checkpointing.checkpoint_files import Draft
 from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line
 from greenlove_tracker.checkpointing.plain_files import read_plain
+from greenlove_tracker.logs.storage import LogPath
 from greenlove_tracker.vocabulary.checkpoints import CheckpointFile, is_file_name
 from greenlove_tracker.vocabulary.errors import UsageError
 
@@ -63,8 +63,7 @@ def write_shards(
                 held[name]["state"] = {}
         state = {"models": states.get_model_state_dict(models, options=options), "optimizers": held}
         index = dcp.save(state, storage_writer=writer, planner=planner, process_group=ranks.group)
-    own = sorted(draft.directory.glob(f"__{ranks.rank}_*"))  # torch's names; none where it had nothing
-    files = list(map(draft.add, own))
+    files = list(map(draft.add, draft.directory.glob(f"__{ranks.rank}_*")))  # torch's names; none where it had nothing
     if ranks.rank == 0:
         files.append(draft.write(_INDEX, partial(torch.save, index)))
     return files
@@ -73,7 +72,7 @@ def write_shards(
 def load_shards(
     models: nn.Module,
     optimizers: Mapping[str, torch.optim.Optimizer],
-    directory: Path,
+    directory: LogPath,
     ranks: RankAgreement,
 ) -> None:
     """Put back models and optimizers by any number of ranks, sharded in any way or not at all.
@@ -114,15 +113,19 @@ def _torch_at_work(problem: str) -> Iterator[None]:
         try:
             yield
         except dcp.CheckpointException as error:
-            failures = [f"rank {rank}: {first_line(cause)}" for rank, (cause, _) in sorted(error.failures.items())]
-            raise UsageError(f"{problem}: {'; '.join(failures)}") from error
+            rank, (cause, _) = next(iter(error.failures.items()))
+            raise UsageError(f"{problem}: rank {rank}: {first_line(cause)}") from error
 
 
-class _Reader(dcp.FileSystemReader):  # type: ignore[misc]
+class _Reader(_fsspec_filesystem.FsspecReader):  # type: ignore[misc]
     """Reads files of a checkpoint, and no others."""
 
+    def __init__(self, directory: LogPath) -> None:
+        super().__init__(str(directory), **getattr(directory, "storage_options", {}))
+        self._directory = directory
+
     def read_metadata(self, *_: Any, **__: Any) -> metadata.Metadata:
-        found: metadata.Metadata = read_plain(Path(self.path, _INDEX), more=_TYPES_OF_INDEX)
+        found: metadata.Metadata = read_plain(self._directory / _INDEX, more=_TYPES_OF_INDEX)
         if not all(is_file_name(info.relative_path) for info in found.storage_data.values()):
             raise UsageError(f"{_INDEX} of a checkpoint names files that are none of the checkpoint's")
         return found
@@ -131,7 +134,7 @@ class _Reader(dcp.FileSystemReader):  # type: ignore[misc]
 class _Planner(dcp.DefaultLoadPlanner):  # type: ignore[misc]
     """Puts shards into a state."""
 
-    def load_bytes(self, read_item: Any, value: IO[bytes]) -> None:
+    def load_bytes(self, read_item: Any, value: io.BytesIO) -> None:
         """Put in what is no tensor, such as a learning rate, written anew: the planner unpickles it."""
         as_saved = io.BytesIO()
         torch.save(read_plain(value), as_saved)

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Sequence
+from functools import partial
 from types import FrameType
 from typing import Any, Self
 
@@ -34,7 +35,7 @@ class TerminationNotices:
             if not re.fullmatch("SIG[A-Z0-9]+", name):
                 raise UsageError(f"signals are named as SIGTERM is, not {name!r}")
         self._numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-        self._before: dict[int, Any] = {}
+        self._put_back = contextlib.ExitStack()
         self.notice: signal.Signals | None = None
 
     def __enter__(self) -> Self:
@@ -45,15 +46,14 @@ class TerminationNotices:
             if number == signal.SIGTERM and guard.receive(self.received):
                 continue
             with contextlib.suppress(ValueError):  # Python lets the main thread alone set handlers
-                signal.signal(number, self._on_signal)
-                self._before[number] = before
+                signal.signal(number, partial(self._on_signal, before))
+                self._put_back.callback(signal.signal, number, before)
         return self
 
     def __exit__(self, *error: object) -> None:
         guard.stop_handing_to(self.received)
         with contextlib.suppress(ValueError):
-            for number, before in self._before.items():
-                signal.signal(number, before)
+            self._put_back.close()
         if self.notice == signal.SIGTERM:
             os.kill(os.getpid(), signal.SIGTERM)  # no saving point comes any more: it ends the process after all
 
@@ -69,9 +69,8 @@ class TerminationNotices:
             signal.signal(child, signal.SIG_DFL)
         return True
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, before: Any, number: int, frame: FrameType | None) -> None:
         """Handle a signal whose handler is not the guard's."""
         self.received(number)
-        before = self._before[number]
         if callable(before):
             before(number, frame)

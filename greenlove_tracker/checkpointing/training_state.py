@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import copy
 import gc
-import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +21,7 @@ from torch.utils._pytree import tree_map
 
 from greenlove_tracker.checkpointing.checkpoint_files import Draft
 from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line
-from greenlove_tracker.checkpointing.plain_files import read_plain
+from greenlove_tracker.logs.storage import LogPath
 from greenlove_tracker.vocabulary.checkpoints import CheckpointFile
 from greenlove_tracker.vocabulary.errors import UsageError
 
@@ -140,9 +138,10 @@ class TrainingState:
             )
         self._is_in_loop = is_in_loop
         self._put_back_modules(state["parts"], of_rank["modules"])
-        for name, (_, restore) in (self._beside if state["is_sharded"] else self._whole).items():
+        for name, saved in state["parts"].items():
             try:
-                restore(copied(state["parts"][name]))  # it may be put back once more
+                _, restore = self._whole[name]
+                restore(copied(saved))  # it may be put back once more
             except Exception as error:  # of the user's objects
                 raise UsageError(
                     f"the state of {name} in the checkpoint does not fit this one ({first_line(error)}). Was the code "
@@ -168,22 +167,16 @@ class TrainingState:
                 modules[path].register_buffer(attribute, made, persistent=place in persistent)
 
     def not_passed(self, kinds: tuple[type, ...] = _NAMED_KINDS) -> dict[str, Any]:
-        """Return what is alive in this process and was not passed, nor holds what was, by the name of its type."""
+        """Return what is alive here and was not passed, nor holds what was, by the name of its type: one of each."""
         known = {id(part) for one in self._passed for part in _parts(one)}
-        others = [
-            thing
-            for thing in gc.get_objects()
-            if issubclass(type(thing), kinds) and known.isdisjoint(map(id, _parts(thing)))
-        ]
-        inner = {id(part) for thing in others for part in _parts(thing) if part is not thing}
+        alive = [thing for thing in gc.get_objects() if issubclass(type(thing), kinds)]
         found = dict[str, Any]()
-        for thing in others:
-            if id(thing) not in inner and thing.state_dict():
+        for thing in sorted(alive, key=lambda one: len(_parts(one)), reverse=True):  # its parts are named with it
+            parts = set(map(id, _parts(thing)))
+            if known.isdisjoint(parts) and thing.state_dict():
+                known |= parts
                 argument = next(name for kind, name in _ARGUMENTS.items() if isinstance(thing, kind))
-                name = f"{type(thing).__name__}: pass {argument}="
-                while name in found:
-                    name = f"another {name}"
-                found[name] = thing
+                found.setdefault(f"{type(thing).__name__}: pass {argument}=", thing)
         return found
 
     # -- optimizers: by the names of their parameters, whose order may be another --
@@ -231,7 +224,7 @@ class TrainingState:
 
         return write_shards(self._models, self._optimizers, draft, ranks)
 
-    def load_shards(self, directory: Path, ranks: RankAgreement) -> None:
+    def load_shards(self, directory: LogPath, ranks: RankAgreement) -> None:
         """Load models and optimizers from shards, in place, by any number of ranks, sharded in any way or not at all.
 
         Raises:
@@ -252,20 +245,6 @@ def copied(value: Any) -> Any:
         return leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else copy.deepcopy(leaf)
 
     return tree_map(copy_of, value)
-
-
-def unreadable(content: Mapping[str, Any]) -> str:
-    """Return the name and type of the value that cannot be saved and read back."""
-    found = "something"
-    for name, value in {**content, **content.get("values", {})}.items():
-        with tempfile.TemporaryFile() as file:
-            try:
-                torch.save(value, file)
-                file.seek(0)
-                read_plain(file, "meta")
-            except Exception:  # whatever it is, it is named
-                found = f"{name} ({type(value).__name__})"
-    return found
 
 
 def named(kind: str, things: Any) -> dict[str, Any]:
@@ -323,12 +302,6 @@ def _parts(thing: Any) -> list[Any]:
     if isinstance(thing, nn.Module):
         return list(thing.modules())
     return [thing, *getattr(thing, "_schedulers", ())]  # of a scheduler of several
-
-
-def state_beside(thing: Any) -> dict[str, Any]:
-    """Return the state of what was not passed."""
-    attributes = _attributes(thing) if isinstance(thing, nn.Module) else {}
-    return {**attributes, **thing.state_dict()}
 
 
 def _is_pair(thing: Any) -> bool:

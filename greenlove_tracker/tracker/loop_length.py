@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import linecache
 import re
+import site
 import sysconfig
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-_NOT_OF_SCRIPT = (str(Path(__file__).parents[1]), *_LIBRARIES, "<frozen")
+NOT_OF_SCRIPT = (str(Path(__file__).parents[1]), *_LIBRARIES, site.getusersitepackages(), "<frozen")
 _RANGES = {"range", "trange"}
 _WRAPPERS = {"tqdm", "enumerate"}  # they yield as many items as their first argument
 # Expressions that are safe to evaluate again: of the script's code they call only attribute and item access.
@@ -86,7 +87,7 @@ def _is_only_loop(frame: FrameType | None) -> bool:
 
 
 def _is_of_script(frame: FrameType) -> bool:
-    return not frame.f_code.co_filename.startswith(_NOT_OF_SCRIPT)
+    return not frame.f_code.co_filename.startswith(NOT_OF_SCRIPT)
 
 
 def _source(frame: FrameType) -> str:

@@ -102,6 +102,7 @@ def test_without_a_commit_nothing_is_there(store):
     with closing(store.draft("step-0000000002")) as draft:
         draft.write("model.pt", lambda file: file.write(b"x"))
         assert store.newest_whole()[0] == before
+    store.prune()
     assert names(store) == [before.name] and not draft.directory.exists()
 
 
