@@ -1,4 +1,4 @@
-"""Adds runs up: over everything, and by run, project, device, account, day or month."""
+"""Adds runs up: in total, and by run, project, device, account, day or month."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Column(cached_property[Value]):
     """A figure of ``Totals``, computed once.
 
     Attributes:
-        is_flat: it is a column of tables, too, called as in ``Totals`` without ``n_``.
+        is_flat: True if it is also a column of tables, named as in ``Totals`` without ``n_``.
     """
 
     def __init__(self, of: Callable[[Totals], Value], *, is_flat: bool = True) -> None:
@@ -44,17 +44,17 @@ class _Column(cached_property[Value]):
 
 
 def _sum(name: str, *, is_flat: bool = True) -> _Column[float | None]:
-    """Return the sum of what is known of a number, which rows have under this name; None where nothing is."""
+    """Return the sum of the known values of a number, which rows have under this name; None if none is known."""
     return _Column(lambda totals: sum_known(totals.column(name)), is_flat=is_flat)
 
 
 def _count(name: str, value: bool | None = True, *, is_flat: bool = True) -> _Column[int]:
-    """Return the number of runs whose rows have this value under this name: None where it is not known."""
+    """Return the number of runs whose rows have this value under this name; None stands for unknown."""
     return _Column(lambda totals: totals.column(name).count(value), is_flat=is_flat)
 
 
 def _bound(quantity: str, end: str) -> _Column[float | None]:
-    """Return an end of the interval of a sum."""
+    """Return one end of the interval of a sum."""
     return _Column(lambda totals: getattr(totals.intervals.get(quantity), end, None))
 
 
@@ -191,17 +191,17 @@ def flat_totals(totals: Totals) -> dict[str, Any]:
 
 
 class Aggregate:
-    """The runs of a log directory, read when they are asked for, and added up; made by ``aggregate``.
+    """The runs of a log directory, read on demand and added up; made by ``aggregate``.
 
     Args:
         source: the runs.
-        selection: the runs that count, and the time of them.
+        selection: the runs that count, and the period.
         how: ``processes`` and ``scheduler``, as ``read_rows`` takes them.
 
     Attributes:
         path: the directory of the runs.
         logs: what they are read from.
-        selection: the runs that count, and the time of them.
+        selection: the runs that count, and the period.
     """
 
     def __init__(self, source: Logs, selection: Selection, how: Mapping[str, Any]) -> None:
@@ -234,7 +234,7 @@ class Aggregate:
         return self.prepare()
 
     def _chosen(self) -> list[RunRow]:
-        """Return the rows of the runs that were chosen, simulated ones beside others too."""
+        """Return the rows of the runs that were chosen, simulated ones included."""
         return [found.row for found in self._every if found.row is not None]
 
     @property
@@ -243,7 +243,7 @@ class Aggregate:
         return list(self.each())
 
     def each(self) -> Iterator[Run]:
-        """Yield each run that counts, read anew, and not held; of one that crosses an end of the period its part."""
+        """Yield each run that counts, read anew and not held; the part of one that crosses an end of the period."""
         chosen = {(row.path, row.run) for row in self.total.rows}  # a file of CodeCarbon's holds several
         for run in self.logs.runs:
             if (run.place, run.run_id) in chosen:
@@ -299,7 +299,7 @@ class Aggregate:
 
 
 def _chain_start(run_id: str, continues: Mapping[str, str]) -> str:
-    """Return the first of the runs that each continue another; of a circle, which only an edited log holds, any.
+    """Return the first of the runs that each continue another; any run of a circle, which only an edited log has.
 
     Args:
         run_id: one of the runs.

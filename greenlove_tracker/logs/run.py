@@ -1,4 +1,4 @@
-"""One run of a log directory, read when asked for: its fields, rows and totals; its files are in ``run_files``."""
+"""One run of a log directory, read on demand: its fields, rows and totals. ``run_files`` has its files."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ SIMULATED_METERS = ("simulated", "replay")
 
 
 def _rank_if_joined(fields: Mapping[str, Line]) -> int | None:
-    """Return the rank of a process that another one measures; None of one that measures itself."""
+    """Return the rank of a process that another process measures; None if it measures itself."""
     is_joined = value_of(fields, "role") == schema.JOINED_ROLE
     return count_in(fields, "rank") or 0 if is_joined else None
 
 
 def _merge_fields(by_node: Sequence[Mapping[str, Line]]) -> dict[str, Line]:
-    """Return the fields of ``run.csv``, and what it leaves open from those of further processes.
+    """Return the fields of ``run.csv``, completed from those of further processes.
 
-    The place and the factors that a run is counted with come from one of them as a whole: from a process that joined
-    only where it names a country and ``run.csv`` does not.
+    The place and the factors of a run come from one process as a whole: from one that joined only if it names a country
+    and ``run.csv`` does not.
     """
     merged = dict(by_node[0])
     for fields in by_node[1:]:
@@ -95,9 +95,9 @@ class Cut:
     """How a part of a run's time was cut out.
 
     Attributes:
-        is_part: it was cut at all.
-        has_end: the run ended within the part.
-        splits_a_row: a row lay across an end of the part, and was split in proportion to time.
+        is_part: True if it was cut at all.
+        has_end: True if the run ended within the part.
+        splits_a_row: True if a row crossed an end of the part, and was split in proportion to time.
     """
 
     is_part: bool = False
@@ -106,11 +106,11 @@ class Cut:
 
 
 class Run(RunFiles):
-    """One run of a log directory, read when it is asked for.
+    """One run of a log directory, read on demand.
 
     Attributes:
-        parts: the runs that it was put together from, as ``whole_training`` does; nothing of any other.
-        cut: how it was cut out, where it is a part of a run's time.
+        parts: the runs that it was put together from, as ``whole_training`` does; else empty.
+        cut: how it was cut out, if it is a part of a run's time.
     """
 
     parts: Sequence[Run] = ()
@@ -128,7 +128,7 @@ class Run(RunFiles):
 
     @property
     def _named_path(self) -> LogPath:
-        """The directory, by a path that ends with its name."""
+        """The directory, as a path that ends with its name."""
         if self.path.name in ("", ".."):
             return self.path.resolve()
         return self.path
@@ -149,20 +149,20 @@ class Run(RunFiles):
 
     @cached_property
     def lines_by_stream(self) -> Mapping[int, Mapping[str, Line]]:
-        """The fields of each further rank, and of each process that joined, by its stream."""
+        """The fields of each further rank and of each process that joined, by stream."""
         return {stream: self._read_fields(name) for stream, name in self._numbered("run").items()}
 
     @property
     def _lines_of_all(self) -> Sequence[Mapping[str, Line]]:
-        """The fields of ``run.csv`` alone, and those of each further process."""
+        """The fields of ``run.csv``, and those of each further process."""
         return [self.own_lines, *self.lines_by_stream.values()]
 
     @cached_property
     def lines(self) -> Mapping[str, Line]:
-        """Every line of ``run.csv`` by field name; a later line of the same name wins.
+        """Every line of ``run.csv`` by field name; the last line of a name counts.
 
         Raises:
-            LogError: where a newer version of this package wrote the run.
+            LogError: if a newer version of this package wrote the run.
         """
         fields = self.own_lines
         if self.lines_by_stream or "role" in fields:
@@ -176,40 +176,40 @@ class Run(RunFiles):
         return fields
 
     def text(self, name: str) -> str:
-        """Return the value of one field of ``run.csv``.
+        """Return the value of one field of ``run.csv``; empty if it is not there.
 
         Raises:
-            LookupError: where the field is neither there nor declared.
+            LookupError: if the field is not declared.
         """
         return value_of(self.lines, name)
 
     @property
     def started_at(self) -> str:
-        """The start, UTC, ISO 8601; where ``run.csv`` does not say, that of the first row."""
+        """The start, UTC, ISO 8601; if ``run.csv`` does not say, that of the first row."""
         return self.text("started_at") or next((rows[0].started_at for rows in self.rows.values() if rows), "")
 
     @property
     def total_steps_planned(self) -> int | None:
-        """The optimizer steps that were planned; None where the run counts in epochs, or has no plan."""
+        """The planned optimizer steps; None if the run counts in epochs or has no plan."""
         return count_in(self.lines, "total_steps_planned")
 
     @property
     def first_epoch(self) -> int:
-        """The epochs that earlier runs of this training did, in its plan; 0 where it began with the first."""
+        """The epochs that earlier runs of this training did; 0 if it began with the first."""
         return count_in(self.lines, "first_epoch") or 0
 
     @property
     def first_step(self) -> int:
-        """The optimizer steps that earlier runs of this training did, in its plan."""
+        """The optimizer steps that earlier runs of this training did."""
         return count_in(self.lines, "first_step") or 0
 
     def amount(self, name: str) -> float | None:
-        """Return the number in a field of ``run.csv``; None where there is none, or it is damaged."""
+        """Return the number in a field of ``run.csv``; None if it is missing or damaged."""
         text = self.text(name)
         return self._unless_damaged(name, lambda: declared(name).read(text) if text else None)
 
     def _unless_damaged(self, name: str, read: Callable[[], Value | None]) -> Value | None:
-        """Return what is read of fields; None, and a problem of that name, where it is not what they hold."""
+        """Return what is read from fields; if they are damaged, note a problem and return None."""
         try:
             return read()
         except ValueError as error:
@@ -218,7 +218,7 @@ class Run(RunFiles):
 
     @property
     def carbon_intensity(self) -> Factor:
-        """The carbon intensity that the run was counted with, or its mean; NaN where the log does not say."""
+        """The carbon intensity that the run was counted with, or its mean; NaN if the log does not say."""
         sources = self.intensity_sources
         if not sources:
             return self._constant_intensity
@@ -230,7 +230,7 @@ class Run(RunFiles):
 
     @cached_property
     def intensity_sources(self) -> Sequence[IntensitySource]:
-        """The sources of the carbon intensity of its rows; nothing where one figure counts for all times."""
+        """The sources of its rows' carbon intensities; empty if one intensity counts for all times."""
         if "intensity_order" not in self.lines:
             return ()
         if not self.lines_by_stream and (text := self.text("intensity_sources")):
@@ -239,28 +239,28 @@ class Run(RunFiles):
 
     @cached_property
     def knows_carbon_intensity(self) -> bool:
-        """True where the log says at which intensity it was counted; without, no emissions are known."""
+        """True if the log says the carbon intensity; without it, emissions are unknown."""
         factor = self._constant_intensity
         return bool(factor.unit) and math.isfinite(factor.value)
 
     @property
     def knows_gpu_count(self) -> bool:
-        """True where the log says how many GPUs there were, none maybe; without, no GPU-hours are known."""
+        """True if the log says the number of GPUs, even 0; without it, GPU-hours are unknown."""
         return self.summary.gpu_count > 0 or self.text("gpu_count").isdecimal()
 
     @cached_property
     def market_intensity(self) -> Factor | None:
-        """The contractual carbon intensity, which market-based figures count with; None where none was given."""
+        """The contractual carbon intensity for market-based emissions; None if none was given."""
         return self.factor("market_intensity")
 
     @property
     def is_simulated(self) -> bool:
-        """True where its energy is no machine's, or its carbon intensity is invented: it shows how a report looks."""
+        """True if its energy is no machine's, or its carbon intensity is invented."""
         return self.text("meter") in SIMULATED_METERS or is_mock(self.intensity_sources)
 
     @property
     def electricity_price(self) -> Factor | None:
-        """The price of electricity that the run was counted with; with a tariff, the mean over its energy."""
+        """The price of electricity of the run; with a tariff, the mean over its energy."""
         price = self.factor("electricity_price")
         summary = self.summary
         is_by_time = "electricity_tariff" in self.lines and summary.cost_basis == "electricity"
@@ -269,14 +269,14 @@ class Run(RunFiles):
         return replace(price, value=summary.cost_usd / summary.energy_kwh, basis="by time, mean over the energy")
 
     def factor(self, name: str) -> Factor | None:
-        """Return a factor of ``run.csv``; None where there is none, or one that cannot be."""
+        """Return a factor of ``run.csv``; None if it is missing or impossible."""
         return self._unless_damaged(name, lambda: factor_in(self.lines, name))
 
     @cached_property
     def terms(self) -> RunFactors:
-        """The factors and names of the run; without its GPUs' energy, that of the rest has no price.
+        """The factors and names of the run. Without the energy of its GPUs, the rest has no price.
 
-        Where its rows have rates of their own, they count before these.
+        Rates of single rows take precedence over these.
         """
         return RunFactors(
             run_id=self.run_id,
@@ -291,7 +291,7 @@ class Run(RunFiles):
         )
 
     def _epochs_planned(self) -> int | None:
-        """Return the epochs of the run itself, or of all trainings that joined it; None where one did not say."""
+        """Return the planned epochs of the run, or of all trainings that joined it; None if one is unknown."""
         own = self.own_lines
         found = [lines for lines in self.lines_by_stream.values() if _rank_if_joined(lines) == 0]
         if own.get("epochs_planned") or not found:
@@ -307,18 +307,18 @@ class Run(RunFiles):
 
     @property
     def hosts(self) -> frozenset[str]:
-        """The machines that it ran on, as their processes call them."""
+        """The machines that it ran on, by the names that its processes report."""
         return frozenset(value_of(lines, "host") for lines in self._lines_of_all) - {""}
 
     @cached_property
     def joined(self) -> Mapping[int, int]:
-        """The streams of processes that another one measures, each with its rank."""
+        """The streams of processes that another process measures, each with its rank."""
         ranks = {stream: _rank_if_joined(fields) for stream, fields in self.lines_by_stream.items()}
         return {stream: rank for stream, rank in ranks.items() if rank is not None}
 
     @cached_property
     def cut_off_ranks(self) -> Sequence[int]:
-        """The ranks of a job that ended without a word, as where they were killed; none that may still be running."""
+        """The ranks that ended without a word, such as by a kill; empty while some may still be running."""
         return [
             rank
             for rank, rows in self.rows.items()
@@ -334,22 +334,22 @@ class Run(RunFiles):
         """The rows of each rank, as they were written.
 
         Raises:
-            LogError: where a newer version of this package wrote the run.
+            LogError: if a newer version of this package wrote the run.
         """
         return {rank: list(rows) for rank, rows in self._row_streams}
 
     @property
     def _row_streams(self) -> Iterator[tuple[int, Iterator[Row]]]:
-        """The same to be gone through once, of which no more than a row is held."""
+        """The rows of each rank, to be read once; only one row is held at a time."""
         _ = self.lines  # of a version that we read
         return ((rank, self._read(name, schema.EPOCHS)) for rank, name in self._numbered("epochs").items())
 
     @cached_property
     def command_rows(self) -> Sequence[Row] | None:
-        """The rows that hold the totals of a whole command, where one was measured from outside.
+        """The rows with the totals of a whole command that was measured from outside.
 
-        The runner may be killed alone: what it ran goes on, and measures itself. Then the rows of that count, once
-        they are of more time.
+        If the runner alone is killed, its program goes on and measures itself. Then the program's rows count, once they
+        cover more time.
         """
         name = schema.epochs_file(schema.COMMAND_STREAM)
         if name not in self.file_names:
@@ -364,7 +364,7 @@ class Run(RunFiles):
 
     @cached_property
     def epochs(self) -> Sequence[EpochRecord]:
-        """The epochs of the first rank that has any, in order; ``epochs_of(rank)`` gives another's."""
+        """The epochs of the first rank that has any, in order; ``epochs_of(rank)`` returns another's."""
         return next(filter(None, map(self.epochs_of, self.rows)), [])
 
     def epochs_of(self, rank: int) -> Sequence[EpochRecord]:
@@ -372,29 +372,29 @@ class Run(RunFiles):
         return totals.merge_epochs(self.rows.get(rank, ()), rank)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a pandas frame of one row an epoch and rank."""
+        """Return a pandas frame with one row per epoch and rank."""
         return schema.records_frame(EpochRecord, (record for rank in self.rows for record in self.epochs_of(rank)))
 
     @property
     def metered_rows(self) -> Sequence[Row]:
-        """The rows of the first stream that carries a meter: the command's, or of the first rank that has one."""
+        """The rows of the first stream with a meter: the command's, or those of the first such rank."""
         return next((rows for rows in self.timed_streams if not all(Flag.NO_METER in row.flags for row in rows)), ())
 
     @property
     def gpu_mean_w(self) -> float | None:
-        """The mean power of all GPUs together while they were metered; None where they were not."""
+        """The mean power of all GPUs together while they were metered; None if they were not."""
         return sum_known(totals.mean_w(rows, "gpu") for rows in self.timed_streams)
 
     # -- summary.csv --
 
     @property
     def has_summary(self) -> bool:
-        """True where the run wrote its totals at its end."""
+        """True if the run wrote its totals at its end."""
         return schema.SUMMARY_FILE in self.file_names
 
     @cached_property
     def calibration(self) -> Calibration | None:
-        """The calibration of its machine in the log directory; None without one, and where it cannot be read."""
+        """The calibration of its machine in the log directory; None if there is none, or it cannot be read."""
         try:
             measured = measurements_in(self.log_dir)
         except UsageError as error:  # named, and everything else of the run is as good as before
@@ -406,7 +406,7 @@ class Run(RunFiles):
 
     @property
     def log_dir(self) -> LogPath:
-        """The log directory; an exploration may lie within the run that was open."""
+        """The log directory; for an exploration within an open run, that of the outer run."""
         parent = self._named_path.parent
         if parent.name == trials.EXPLORATIONS_DIR:
             return parent.parent.parent
@@ -414,17 +414,17 @@ class Run(RunFiles):
 
     @cached_property
     def summary(self) -> RunSummary:
-        """The totals, with the factor of its machine where that was calibrated.
+        """The totals, with the factor of its machine if that was calibrated.
 
         Raises:
-            LogError: where a newer version of this package wrote the run.
+            LogError: if a newer version of this package wrote the run.
         """
         metered = self.metered_summary
         return metered if self.calibration is None else calibrated(metered, self.calibration)
 
     @cached_property
     def stated(self) -> RunSummary | None:
-        """The totals that it wrote at its end; None without any, and where they cannot be read."""
+        """The totals that it wrote at its end; None if there are none, or they cannot be read."""
         if self.has_summary:
             try:
                 on_problem = partial(self._add_problem, schema.SUMMARY_FILE)
@@ -435,12 +435,12 @@ class Run(RunFiles):
 
     @cached_property
     def metered_summary(self) -> RunSummary:
-        """The totals by the run's own meters: as written at its end, or added up from the rows without an end.
+        """The totals by the run's own meters: as written at its end, else added up from its rows.
 
         A run of several nodes is always added up: the first rank cannot know when the others ended.
 
         Raises:
-            LogError: where a newer version of this package wrote the run.
+            LogError: if a newer version of this package wrote the run.
         """
         _ = self.lines  # of a version that we read
         stated = self.stated
@@ -451,7 +451,7 @@ class Run(RunFiles):
 
     @cached_property
     def ending(self) -> totals.Ending:
-        """How it ended: as its summary says, else its script's tracker, else its process."""
+        """How it ended, by its summary, else by its script's tracker, else by its process."""
         stated = self.stated
         if stated is not None:
             return totals.Ending(stated.status, stated.exit_code, stated.ended_at)
@@ -465,7 +465,7 @@ class Run(RunFiles):
         """Return the totals, added up from the rows whatever the summary says.
 
         Args:
-            ending: how the run ended; default: as ``ending`` says.
+            ending: how the run ended; by default as ``ending`` says.
         """
         rows = self.rows if "rows" in vars(self) else dict(self._row_streams)
         summary = totals.summarise(
@@ -481,7 +481,7 @@ class Run(RunFiles):
         return summary
 
     def replace(self, **known: Any) -> Self:
-        """Return the same run with these in place of what its files say, and its totals anew."""
+        """Return the run with these values instead of those of its files, and with new totals."""
         other = copy(self)
         for name in ("metered_summary", "summary", "epochs"):
             vars(other).pop(name, None)
@@ -490,7 +490,7 @@ class Run(RunFiles):
 
     @property
     def timed_streams(self) -> Sequence[Sequence[Row]]:
-        """The rows that the totals are of: a command's, or those of each rank."""
+        """The rows behind the totals: a command's, or those of each rank."""
         if self.command_rows:
             return [self.command_rows]
         own = [rows for stream, rows in self.rows.items() if stream not in self.joined]
@@ -498,12 +498,12 @@ class Run(RunFiles):
 
     @property
     def lacks_gpus(self) -> bool:
-        """True where GPUs are there whose energy could not be measured: what was is a part, and has no price."""
+        """True if there are GPUs whose energy could not be measured; the rest then has no price."""
         return "gpu" in self.text("unmeasured").split()
 
     @property
     def gpu_energies(self) -> tuple[LoggedGpuEnergy, ...]:
-        """What was read of each GPU of the first node; nothing where the log does not say."""
+        """The energy of each GPU of the first node; empty if the log does not say."""
         try:
             return tuple(map(LoggedGpuEnergy.of, self.text("gpu_energies_kwh").split()))
         except ValueError:
@@ -511,19 +511,19 @@ class Run(RunFiles):
 
     @property
     def lacks_energy_of_gpu(self) -> bool:
-        """True where the energy is without that of a GPU which is there: it was at least this."""
+        """True if the energy lacks that of an existing GPU, so that it is a lower bound."""
         return self.lacks_gpus or Flag.GPU_MISSING in self.summary.flags
 
     @property
     def emissions_kgco2e(self) -> float | None:
-        """The emissions; None where the energy or the carbon intensity that they were counted with is not known."""
+        """The emissions; None if the energy or its carbon intensity is unknown."""
         if self.knows_carbon_intensity:
             return self.summary.emissions_kgco2e
         return None
 
     @property
     def is_complete(self) -> bool:
-        """True where the run came to a good end with all that was planned, so that it can stand for others."""
+        """True if the run ended well and did all that was planned, so that it can stand for others."""
         if self.is_exploration:
             return False  # it is no training
         if self.summary.epochs_planned is None and self.total_steps_planned is None:
@@ -532,9 +532,9 @@ class Run(RunFiles):
 
     @property
     def units_done(self) -> int | None:
-        """The planned epochs, or steps, of a run that ended well with all that it was to do; None of any other.
+        """The planned epochs, or steps, of a run that ended well and did all of them; else None.
 
-        It did all where early stopping ended it, too.
+        A run that early stopping ended did all of them.
         """
         summary = self.summary
         planned = summary.epochs_planned
@@ -551,7 +551,7 @@ class Run(RunFiles):
 
     @property
     def stopped_early_after(self) -> int | None:
-        """The number of the epoch with which its rule ended it; None where none did, or it went on."""
+        """The epoch after which early stopping ended it; None if it did not."""
         number = count_in(self.lines, "stopped_early_after")
         last = self.first_epoch + self.summary.epochs_done
         if self.summary.status in GOOD_ENDINGS and number == last:
@@ -562,7 +562,7 @@ class Run(RunFiles):
 
     @cached_property
     def forecasts(self) -> Sequence[IssuedForecast]:
-        """Every forecast that the run issued while it ran, in order."""
+        """Every forecast that the run issued, in order."""
         return tuple(self._read(FORECASTS.file(0), FORECASTS))
 
     # -- spans-<rank>.csv --
@@ -576,7 +576,7 @@ class Run(RunFiles):
 
     @property
     def metrics(self) -> Mapping[str, MetricSummary]:
-        """The last and best value of each metric that the training logged; of the first rank that logged it."""
+        """The last and best value of each metric, by the first rank that logged it."""
         return {metric.name: metric for metric in self.summary.metrics}
 
     @cached_property
@@ -588,7 +588,7 @@ class Run(RunFiles):
 
     @cached_property
     def checkpoints(self) -> Sequence[CheckpointEvent]:
-        """The events of its checkpoints, as logged by the first rank that has any."""
+        """The events of its checkpoints, by the first rank that has any."""
         return next(filter(None, self._by_rank("checkpoints", CHECKPOINTS).values()), ())
 
     def _by_rank(self, kind: str, table: LogTable[R]) -> Mapping[int, Sequence[R]]:
@@ -598,7 +598,7 @@ class Run(RunFiles):
 
     @property
     def is_exploration(self) -> bool:
-        """True where the run explored a training, or compared ways to train, and was none itself."""
+        """True if the run explored a training or compared techniques instead of training."""
         return self.is_comparison or not _OF_PLANS.isdisjoint(self.lines)
 
     @property
@@ -608,7 +608,7 @@ class Run(RunFiles):
 
     @cached_property
     def trials(self) -> Sequence[Trial]:
-        """The trials of an exploration; none where the run was no exploration."""
+        """The trials of an exploration; empty if the run was none."""
         return trials.trials_of(self._read(TRIALS.file(0), TRIALS))
 
 
@@ -616,7 +616,7 @@ _OF_PLANS = frozenset(f"plan_{name}" for name in trials.PLAN_NAMES)
 
 
 def count_in(fields: Mapping[str, Line], name: str) -> int | None:
-    """Return the whole number that a field holds; None where it holds none."""
+    """Return the whole number in a field; None if it holds none."""
     text = value_of(fields, name)
     return int(text) if schema.is_count(text) else None
 
@@ -627,7 +627,7 @@ _CLOCK_SLACK_S = 60.0  # between the clocks of this machine and of a file server
 
 
 def _is_running(fields: Mapping[str, Line], written_s: float) -> bool:
-    """Return True where a run without an end lives: here by its process, elsewhere by when it was last written."""
+    """Return True if a run without an end is alive: here by its process, elsewhere by its last writing."""
     if value_of(fields, "host") != socket.gethostname() or (pid := count_in(fields, "pid")) is None:
         return time.time() - written_s < SILENT_AFTER_S
     try:  # a number is given to another process later: it must have lived when the log was written

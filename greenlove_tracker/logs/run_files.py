@@ -1,4 +1,4 @@
-"""The files of a directory that may hold a run; what cannot be read is reported by name, and the rest is kept."""
+"""The files of a directory that may hold a run. A file that cannot be read becomes a problem; the rest counts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class RunFiles:
 
     Args:
         path: the directory.
-        held: files by name, in place of those of the directory: of a run whose disk did not take them.
-        **known: what is known of it already, and not read.
+        held: files by name that replace those of the directory, for a run whose disk did not take them.
+        **known: attributes that are known already, and not read.
     """
 
     def __init__(self, path: LogPath, held: Mapping[str, bytes] | None = None, **known: Any) -> None:
@@ -31,16 +31,16 @@ class RunFiles:
 
     @property
     def problems(self) -> list[Problem]:
-        """Everything that could not be read, of what was asked for so far."""
+        """Everything that could not be read so far."""
         return self._problem_log.problems
 
     @property
     def is_run(self) -> bool:
-        """True where the directory holds a run at all."""
+        """True if the directory holds a run."""
         return schema.holds_run(self.file_names)
 
     def check_is_run(self) -> None:
-        """Raise LogError where the directory holds no run."""
+        """Raise LogError if the directory holds no run."""
         if not self.is_run:
             raise LogError(self.problems[0].message if self.problems else "is not a run: no run.csv")
 
@@ -50,7 +50,7 @@ class RunFiles:
 
     @cached_property
     def file_names(self) -> list[str]:
-        """The names of the files; listing them once costs less than asking for each."""
+        """The names of the files; one listing is cheaper than asking for each."""
         try:
             found = names(self.path)
         except OSError as error:
@@ -59,7 +59,7 @@ class RunFiles:
         return sorted({*found, *self._held})
 
     def _numbered(self, kind: str) -> Mapping[int, str]:
-        """Return the files ``<kind>-<n>.csv`` by their number, the least first."""
+        """Return the files ``<kind>-<n>.csv`` by number, in ascending order."""
         matches = map(re.compile(rf"{kind}-([0-9]{{1,9}})\.csv").fullmatch, self.file_names)
         return dict(sorted((int(match[1]), match[0]) for match in matches if match))
 
@@ -73,13 +73,13 @@ class RunFiles:
         return read_fields(read_small(self._file(name), on_problem), on_problem)
 
     def _read(self, name: str, table: LogTable[R]) -> Iterator[R]:
-        """Yield the records of a file; the unreadable become problems, and none where there is no such file."""
+        """Yield the records of a file, none if it is missing; unreadable ones become problems."""
         if name in self.file_names:
             yield from table.read(self._file(name), partial(self._add_problem, name))
 
     @property
     def written_s(self) -> float:
-        """The time when any of the files was last written, in seconds since the Unix epoch."""
+        """When any of the files was last written, in seconds since the Unix epoch."""
         return max(
             (modified_s(file_in(self.path, name)) for name in self.file_names if name.endswith(".csv")), default=0.0
         )

@@ -1,6 +1,6 @@
-"""Every run of a directory as one flat row: all that sums, groups, declarations and reports of many runs need.
+"""Every run of a directory as one flat row, with all that sums, groups, declarations and reports of many runs need.
 
-Rows are read in this process, in several, or by the workers of a Dask scheduler. Only here is Dask used.
+Rows are read in this process, in several, or by the workers of a Dask scheduler. Dask is used only here.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ KEYS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTexts:
-    """The fields of ``run.csv`` that a row has as they are; a further one is a line here."""
+    """The fields of ``run.csv`` that a row takes over; a further field is one line here."""
 
     project: str
     account: str
@@ -88,13 +88,13 @@ _TEXTS = tuple(RunTexts.__annotations__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts(RunTexts):
-    """What a row says of a run beside its times, its job and its totals; rows of runs that are alike share it.
+    """The facts of a run beside its times, its job and its totals; rows of similar runs share them.
 
     Attributes:
         host: all machines that it ran on.
         contract: the source of its contractual carbon intensity; empty without one.
         market_intensity: the contractual carbon intensity.
-        carbon_intensity: that it was counted with; None where the log does not say.
+        carbon_intensity: the intensity that it was counted with; None if the log does not say.
         intensity: the same in words.
         simulated: ``simulated``, or empty.
     """
@@ -172,7 +172,7 @@ class RunRow(RunSummary):
         return self.started_at[:7]
 
     def text(self, name: str) -> str:
-        """Return a text of the row, or of its facts: one of ``KEYS``, but for ``training``, which other runs decide."""
+        """Return a text of the row or of its facts: one of ``KEYS`` but ``training``, which depends on other runs."""
         of = self.facts if hasattr(self.facts, name) else self
         return str(getattr(of, name))
 
@@ -185,7 +185,7 @@ class ReadRun:
         run: its name.
         path: its directory.
         continues: the run that it continues.
-        row: None where it does not count, or cannot be read.
+        row: its row; None if it does not count, or cannot be read.
         problems: what could not be read.
     """
 
@@ -206,7 +206,7 @@ def kind_of(run: Run) -> str:
 
 
 def intensity_of(run: Run) -> str:
-    """Return the carbon intensity that a run was counted with, in words; empty where the log does not say."""
+    """Return the carbon intensity that a run was counted with, in words; empty if the log does not say."""
     if not run.knows_carbon_intensity:
         return ""
     if run.intensity_sources:  # each has a mean of its own
@@ -221,7 +221,7 @@ _NO_PUE = "not set: no overhead of a data centre is counted"
 
 
 def factors_of(run: Run) -> tuple[Factor, ...]:
-    """Return every factor in its figures, with its source: intensities, price, PUE, calibration or node overhead."""
+    """Return every factor in its figures with its source: intensities, price, PUE, calibration, node overhead."""
     contract = run.market_intensity
     price = run.electricity_price
     pue = run.summary.pue
@@ -254,7 +254,7 @@ DETAILS = "details"  # what only the report of a directory needs, and takes long
 
 @lru_cache(maxsize=4096)
 def _shared(value: Shared) -> Shared:
-    """Return the first value that was equal to this one: many runs have the same facts and factors."""
+    """Return the first equal value: many runs have the same facts and factors."""
     return value
 
 
@@ -277,16 +277,15 @@ def _facts_of(run: Run) -> RunFacts:
 def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozenset()) -> RunRow:
     """Return a run, or a part of its time, as one flat row.
 
-    What became of a run (its ending, its forecasts, its metrics) counts in the part in which it ended: once, however
-    many parts it has.
+    The ending of a run, its forecasts and its metrics count once, in the part in which it ended.
 
     Args:
-        run: or a part of one.
-        whole: that it is a part of.
+        run: the run, or a part of one.
+        whole: the run that it is a part of.
         needs: as ``read_rows`` takes them.
 
     Raises:
-        LogError: where the run cannot be read.
+        LogError: if the run cannot be read.
     """
     facts = _shared(_facts_of(run))
     summary = run.summary
@@ -321,7 +320,7 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
 
 
 def _scored(run: Run) -> tuple[float, bool, float] | None:
-    """Return error, whether the interval held, and its level, of the forecast that stands for a run's own ones."""
+    """Return error, whether the interval held, and its level, of the forecast that represents a run's forecasts."""
     scored = headline(scored_forecasts(run))
     if scored is None or not scored.estimate.has_interval:
         return None
@@ -329,7 +328,7 @@ def _scored(run: Run) -> tuple[float, bool, float] | None:
 
 
 def read_row(selection: Selection, needs: frozenset[str], run: Run) -> ReadRun:
-    """Return a run, with its row where it counts and can be read, and with what could not be read."""
+    """Return a run with its row, if it counts and can be read, and with its problems."""
     found = ReadRun(run.run_id, run.place)
     try:
         run.check_is_run()
@@ -364,17 +363,17 @@ def read_rows(
     """Return the row of each run, in their order.
 
     Args:
-        selection: the runs that count, and the time of them.
-        needs: some of ``DAY`` and ``MONTH``, whose parts are wanted of runs that cross an end of them, and ``DETAILS``.
-        runs: not read yet, and not held once they are.
-        processes: of this machine, that read; None: one for each ``_RUNS_OF_A_PROCESS``, at most one a core, where they
-            can be forked; else one.
+        selection: the runs that count, and the period.
+        needs: any of ``DAY`` and ``MONTH``, for the parts of runs that cross an end of these, and ``DETAILS``.
+        runs: runs that are not read yet; they are not held once they are.
+        processes: the processes of this machine that read; None: one for each ``_RUNS_OF_A_PROCESS``, at most one per
+            core, if they can be forked; else one.
         scheduler: the address of a running Dask scheduler, whose workers read; they must see the runs under the same
             names.
 
     Raises:
-        UsageError: where the scheduler does not answer.
-        MissingExtraError: where Dask is not installed.
+        UsageError: if the scheduler does not answer.
+        MissingExtraError: if Dask is not installed.
     """
     if processes is None:
         if _can_fork():
@@ -387,13 +386,13 @@ def read_rows(
 
 
 def _can_fork() -> bool:
-    """Return True where a fork is safe: no other thread may hold a lock. It is there at once; a spawn imports anew."""
+    """Return True if a fork is safe: no other thread may hold a lock. A spawn would import everything anew."""
     threads = Path("/proc/self/task")
     return threads.is_dir() and len(list(threads.iterdir())) == 1
 
 
 def _end_with_parent() -> None:
-    """Have this process end with the one that started it, also where that is killed: it would wait for ever."""
+    """Have this process end with its parent, even if that is killed; else it would wait for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=lambda: wait([parent.sentinel]) and os._exit(1), daemon=True).start()
@@ -413,7 +412,7 @@ def _read_part(selection: Selection, needs: frozenset[str], runs: Sequence[Run])
 
 @contextmanager
 def _mapped(processes: int, scheduler: str | None) -> Iterator[Callable[..., Iterator[list[ReadRun]]]]:
-    """Give a ``map`` that is done here, in several processes, or by a scheduler's workers."""
+    """Return a ``map`` that works here, in several processes, or on a scheduler's workers."""
     if scheduler:
         require("distributed", "dask", "reading with Dask needs")
         from distributed import Client

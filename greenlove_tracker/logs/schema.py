@@ -116,7 +116,7 @@ _ONE_LINE = str.maketrans({"\0": None, "\n": " ", "\r": " "})
 
 
 def log_lines(rows: Iterable[Sequence[str]]) -> bytes:
-    """Return rows as lines of a log; no cell has a line end in it (``cell``)."""
+    """Return rows as lines of a log; no cell contains a line break (``cell``)."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode("utf-8", "replace")
@@ -128,7 +128,7 @@ def any_cell(value: float | None) -> str:
 
 
 def unit_of(column: str) -> str:
-    """Return the unit of a column, which its name ends with; empty where it has none."""
+    """Return the unit at the end of a column's name; empty if it has none."""
     return next((unit for end, unit in _UNITS.items() if column.endswith(end)), "")
 
 
@@ -148,10 +148,10 @@ _UNITS = {
 
 
 def amount(text: str, least: float = 0.0) -> float:
-    """Return the number that a cell holds, of something of which there cannot be less than ``least``.
+    """Return the number in a cell, of a quantity that is at least ``least``.
 
     Raises:
-        ValueError: where it holds none, or an infinite or a smaller one.
+        ValueError: if it is no number, infinite or smaller.
     """
     value = float(text) if _is_number(text) else math.nan
     if not least <= value < _MOST:
@@ -170,10 +170,10 @@ at_least_1 = partial(amount, least=1.0)
 
 
 def any_number(text: str) -> float:
-    """Return the number that a cell holds, which may be ``nan``, ``inf`` or ``-inf``.
+    """Return the number in a cell, which may be ``nan``, ``inf`` or ``-inf``.
 
     Raises:
-        ValueError: where it holds none.
+        ValueError: if it is no number.
     """
     if not (_is_number(text) or text in ("nan", "inf", "-inf")):
         raise ValueError(f"{text!r} is not a number")
@@ -181,10 +181,10 @@ def any_number(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """Return the whole number that a cell holds of something that is counted.
+    """Return the whole number in a cell of a count.
 
     Raises:
-        ValueError: where it holds none, or a negative one.
+        ValueError: if it is no whole number, or negative.
     """
     if not is_count(text):
         raise ValueError(f"{text!r} is not a count")
@@ -193,7 +193,7 @@ def count(text: str) -> int:
 
 @lru_cache(maxsize=256)  # of some ten that there are
 def _words_of(kind: type[StrEnum], text: str) -> str:
-    """Return words joined by ``+``; raise ValueError where one is unknown."""
+    """Return words joined by ``+``; raise ValueError if one is unknown."""
     for word in text.split("+"):
         kind(word)
     return text
@@ -218,7 +218,7 @@ def yes(text: str) -> bool:
 
 
 def _are_close(a: float | None, b: float | None) -> bool:
-    """Return True where two numbers are one up to rounding, or one of them is not known."""
+    """Return True if two numbers agree up to rounding, or if one of them is unknown."""
     return a is None or b is None or math.isclose(a, b, rel_tol=_ROUNDING, abs_tol=_LEAST)
 
 
@@ -228,7 +228,7 @@ R = TypeVar("R")
 
 
 class LogColumn(NamedTuple):
-    """A column of a file, and how its cells are read and written; ``read`` raises ValueError for what is none."""
+    """A column of a file, with the functions that read and write its cells; ``read`` raises ValueError."""
 
     name: str
     meaning: str
@@ -239,7 +239,7 @@ class LogColumn(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The columns of one field of a record: the value of that, in theirs and back; without these, it is the cell's."""
+    """The columns of one field of a record, and the conversion of its value to theirs and back."""
 
     columns: Sequence[LogColumn]
     values: Callable[[Any], Sequence[Any]] | None = None
@@ -247,26 +247,26 @@ class Part(NamedTuple):
 
 
 class LogTable(Generic[R]):
-    """A file of a run: a row a record, or of ``summary.csv`` a line a column.
+    """A file of a run: one row per record, or in ``summary.csv`` one line per column.
 
-    A field of the record is a column of its name, which is read and checked as its type says; ``Annotated`` has its
-    meaning. A second entry there says which numbers it holds, where they may be others than an amount or a count:
-    ``from 1``, ``finite`` or ``any``, which may be NaN, too; or it is an enumeration whose words stand there, joined by
-    ``+``. A third is the name of a group: a file has all its columns or none. A field that is a dataclass is as many
-    columns as that has; its entries are patterns of their names and meanings, and the name and meaning of a column for
-    their sum. A field may give a ``Part`` of its own, or None: it is no column.
+    A field of the record is a column of its name, read and checked by its type; ``Annotated`` has its meaning. A second
+    entry there says which numbers it may hold, if not an amount or a count: ``from 1``, ``finite`` or ``any`` (NaN
+    too); or it is an enumeration whose words are joined by ``+``. A third is the name of a group: a file has all
+    columns of a group or none. A field that is a dataclass becomes several columns; its entries are patterns of their
+    names and meanings, and the name and meaning of a column for their sum. A field may have a ``Part`` of its own, or
+    None for no column.
 
     Args:
         record: the dataclass.
-        name: of the file, with ``{}`` for the number of a rank.
-        when: it is written; empty: always.
-        last_of_first: the last column that every file has; those behind it came later. All, where none is given.
+        name: the name of the file, with ``{}`` for the number of a rank.
+        when: when it is written; empty for always.
+        last_of_first: the last column of the first version; columns behind it came later. All, if none is given.
         check: returns the record that was read, or raises ValueError.
 
     Attributes:
         described: all columns.
         columns: their names.
-        least: those that every file has.
+        least: the columns that every file has.
         later: the others, each with its group.
     """
 
@@ -296,17 +296,17 @@ class LogTable(Generic[R]):
 
     @property
     def title(self) -> str:
-        """The file's name, and when there is one."""
+        """The name of the file, and when there is one."""
         return self._name.format("<rank>") + (self._when and f": {self._when}")
 
     def file(self, stream: int | str) -> str:
-        """Return the name of the file of a rank; where only further ranks have a number in it, with theirs."""
+        """Return the name of a rank's file."""
         if "{}" in self._name or stream in (0, COMMAND_STREAM):
             return self._name.format(stream)
         return self._name.replace(".csv", f"-{stream}.csv")
 
     def without(self, group: str) -> Self:
-        """Return the table of a file that lacks this group."""
+        """Return the table of a file without this group."""
         table = copy(self)
         table._parts = {field: part for field, part in self._parts.items() if part.columns[0].group != group}
         table.described = [column for column in self.described if column.group != group]
@@ -333,10 +333,10 @@ class LogTable(Generic[R]):
         return log_lines([self.columns, *map(self.cells, records)])
 
     def record(self, cells: Sequence[str]) -> R:
-        """Return the record that cells, in the order of the columns, stand for.
+        """Return the record of cells in the order of the columns.
 
         Raises:
-            ValueError: where a cell is not what its column holds, or where they contradict each other.
+            ValueError: if a cell does not fit its column, or if the cells contradict each other.
         """
         values: list[Any] = []
         try:
@@ -349,7 +349,7 @@ class LogTable(Generic[R]):
         return self._check(self._record(*made))
 
     def read(self, file: LogFile | Path | bytes, on_problem: OnProblem) -> Iterator[R]:
-        """Yield the records of a file; ``on_problem`` takes a sentence on each part that cannot be read."""
+        """Yield the records of a file; ``on_problem`` takes a sentence about each part that cannot be read."""
         for line, cells in read_records(file, self.least, on_problem, self.later):
             try:
                 record = self.record(cells)
@@ -380,7 +380,7 @@ PLAIN_NUMBER = (
 
 
 def _part(name: str, hint: Any) -> Part | None:
-    """Return the columns of a field; None where it has none."""
+    """Return the columns of a field; None if it has none."""
     meta: list[Any] = []
     if get_origin(hint) is Annotated:
         hint, *meta = get_args(hint)
@@ -404,7 +404,7 @@ def _column(name: str, hint: Any, meaning: str = "", kind: str | type[StrEnum] =
 
 
 def _nested(kind: Any, names: str = "{}", meanings: str = "{}", total: tuple[str, str] | None = None) -> Part:
-    """Return the columns of a field that is a dataclass, and maybe one of their sum before them."""
+    """Return the columns of a field that is a dataclass, with one of their sum before them if declared."""
     table = _table_of(kind)
     columns = [c._replace(name=names.format(c.name), meaning=meanings.format(c.meaning)) for c in table.described]
     if total is None:
@@ -418,7 +418,7 @@ def _table_of(record: type) -> LogTable[Any]:
 
 
 def _energy(total_kwh: float | None, *values: Any) -> Energy:
-    """Return an energy; raise ValueError where it is not its total: one of its cells is damaged."""
+    """Return an energy; raise ValueError if it differs from its total: one of its cells is damaged."""
     energy = Energy(*values)
     sum_kwh = energy.total_kwh
     if (total_kwh is None) != (sum_kwh is None) or not _are_close(total_kwh, sum_kwh):
@@ -427,7 +427,7 @@ def _energy(total_kwh: float | None, *values: Any) -> Energy:
 
 
 def _consistent(summary: RunSummary) -> RunSummary:
-    """Return totals; raise ValueError where they are not made of one another, as they were when written."""
+    """Return totals; raise ValueError if they contradict each other, unlike when they were written."""
     energy_kwh = summary.energy_kwh
     before_pue_kwh = summary.before_pue_kwh
     if before_pue_kwh is not None and not _are_close(before_pue_kwh * summary.pue, energy_kwh):
@@ -453,14 +453,14 @@ def flat_values(record: Any) -> dict[str, Any]:
 
 
 def records_frame(kind: type, records: Iterable[object]) -> pd.DataFrame:
-    """Return a pandas frame of one row a record; what was not measured is missing, not zero."""
+    """Return a pandas frame with one row per record; what was not measured is missing, not zero."""
     table = _table_of(kind)
     rows = [{k: cell(v) if isinstance(v, frozenset) else v for k, v in table.values(one).items()} for one in records]
     return frame(rows, table.columns)
 
 
 def frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
-    """Return rows as a pandas frame; only here is pandas imported."""
+    """Return rows as a pandas frame; pandas is imported only here."""
     import pandas as pd
 
     return pd.DataFrame(rows, columns=list(columns))
@@ -486,7 +486,7 @@ def read_summary(file: LogFile | bytes, on_problem: OnProblem) -> RunSummary:
     """Return the totals in a ``summary.csv``.
 
     Raises:
-        ValueError: where a field is missing or is not what it should be, or where they are not made of one another.
+        ValueError: if a field is missing or damaged, or if the totals contradict each other.
     """
     texts = dict.fromkeys(SUMMARY.later, "")  # which older ones lack
     texts |= {name: value for name, (value, _) in read_fields(read_small(file, on_problem), on_problem).items()}

@@ -1,8 +1,8 @@
-"""Chooses runs by time, project, user, job and host, and cuts those that cross an end of the time at it.
+"""Chooses runs by time, project, user, job and host, and cuts runs that cross an end of the period.
 
-A period begins with its first moment and ends before its last, in UTC. Of a run that crosses an end of it only what
-lies within counts: whole rows, and of the row that lies across the end the share of its time. So adjacent periods add
-up to the whole. The same holds for the days and months that runs are grouped by.
+A period begins with its first moment and ends before its last, in UTC. Of a run that crosses an end only what lies
+within counts: whole rows, and a share of the row across the end, in proportion to time. So adjacent periods add up to
+the whole; the same holds for the days and months that runs are grouped by.
 
 Time without a meter counts at the mean power of the run, wherever it is cut.
 """
@@ -42,11 +42,11 @@ _MONTH = re.compile(r"(\d{4})-(\d{2})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A half-open stretch of time.
+    """A half-open period of time.
 
     Attributes:
-        since: its first moment, UTC; None where it has no beginning.
-        until: the first moment behind it; None where it has no end.
+        since: its first moment, UTC; None if it has no beginning.
+        until: the first moment after it; None if it has no end.
     """
 
     since: datetime | None = None
@@ -54,10 +54,10 @@ class Period:
 
     @classmethod
     def parse(cls, since: str | None, until: str | None) -> Period:
-        """Return the period that two dates or times name; a month alone (``2026-11``), the whole of it.
+        """Return the period that two dates or times name; a month alone (``2026-11``) is the whole month.
 
         Raises:
-            UsageError: where one is none, or the end is not behind the beginning.
+            UsageError: if one is no date, or the end is not after the beginning.
         """
         begin = None if since is None else _moment("since", since)
         end = None if until is None else _moment("until", until)
@@ -72,7 +72,7 @@ class Period:
 
     @property
     def is_everything(self) -> bool:
-        """True where it has neither beginning nor end."""
+        """True if it has neither beginning nor end."""
         return self.since is None and self.until is None
 
     @property
@@ -92,7 +92,7 @@ class Period:
 
     @property
     def bounds_s(self) -> tuple[float, float]:
-        """Beginning and end in seconds since the Unix epoch, infinite where there is none."""
+        """Beginning and end in seconds since the Unix epoch; infinite if there is none."""
         return (
             -math.inf if self.since is None else self.since.timestamp(),
             math.inf if self.until is None else self.until.timestamp(),
@@ -100,19 +100,19 @@ class Period:
 
 
 class Chosen(TypedDict, total=False):
-    """The arguments that choose runs, of Python's functions and of the verbs alike.
+    """The arguments that choose runs, of Python's functions and of the commands alike.
 
     Attributes:
         since: only what was done from this UTC date (``2026-11-01``) or time on; a month alone (``2026-11``) is the
-            whole of it where ``until`` is left out.
+            whole month if ``until`` is left out.
         until: only what was done before this UTC date or time. Of a run that crosses an end of the period what lies
             within counts, so that adjacent periods add up to the whole.
         project: only runs of this project, or of one of these.
         user: only runs of these users.
         job: only runs of these jobs, as ``by("job")`` or ``by("job_id")`` name them.
         host: only runs that these machines took part in.
-        simulated: True: count simulated runs in; False: leave them out; default: leave them out, unless there is no
-            other run.
+        simulated: True counts simulated runs in, False leaves them out; by default they count only if there is no other
+            run.
     """
 
     since: str | None
@@ -126,12 +126,12 @@ class Chosen(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The runs that count, and the time of them.
+    """The runs that count, and the period.
 
     Attributes:
-        period: the time.
-        names: of projects, users, jobs and hosts, any of which is chosen; all, where none is given.
-        simulated: True where simulated runs count; None: where there is no other run.
+        period: the period.
+        names: projects, users, jobs and hosts, one of which must match; all runs match if none is given.
+        simulated: True if simulated runs count; None if they count only without other runs.
     """
 
     period: Period = field(default_factory=Period)
@@ -158,19 +158,19 @@ class Selection:
 
     @property
     def is_everything(self) -> bool:
-        """True where all runs count, with all of their time; maybe without the simulated ones."""
+        """True if all runs count with all of their time, simulated ones perhaps excepted."""
         return self.period.is_everything and not self.names
 
     @property
     def text(self) -> str:
-        """The choice in words; empty where everything but the period was chosen."""
+        """The choice in words; empty if nothing but the period was chosen."""
         return " · ".join(f"{name} {' or '.join(values)}" for name, values in self.names.items())
 
     def part(self, run: Run) -> Run | None:
         """Return what counts of a run: itself, a part of its time, or nothing.
 
         Raises:
-            LogError: where it is not known when it began, and a period was asked for.
+            LogError: if a period was asked for, and the beginning of the run is unknown.
         """
         if self.names:
             own = {
@@ -187,26 +187,26 @@ class Selection:
 
 
 def job_of(run: Run) -> str:
-    """Return the scheduler's job; without one, the run of ``greenlove run`` that runs of a script's trackers are of."""
+    """Return the scheduler's job; else the ``greenlove run`` that the runs of a script's trackers belong to."""
     if number := run.text("job_id"):
         return "/".join(filter(None, (run.text("cluster"), number, run.text("array_task_id"))))
     return run.text("part_of")
 
 
 def job_id_of(run: Run) -> str:
-    """Return the scheduler's number of a run's job as Slurm writes it: ``81``, of an array ``81_3``."""
+    """Return the scheduler's number of a run's job as Slurm writes it: ``81``, or ``81_3`` in an array."""
     array = run.text("array_job_id")
     task = run.text("array_task_id")
     return f"{array}_{task}" if array and task else run.text("job_id")
 
 
 def calendar_parts(run: Run, unit: str, period: Period) -> Iterator[Run]:
-    """Yield the parts of a run that lie in each day or month of a period; itself where it does not say when it began.
+    """Yield the parts of a run in each day or month of a period; the run itself if its beginning is unknown.
 
     Args:
         run: the whole run.
         unit: ``day`` or ``month``.
-        period: outside which nothing counts.
+        period: the period outside which nothing counts.
     """
     try:
         began_s, ended_s = _times_s(run)
@@ -219,7 +219,7 @@ def calendar_parts(run: Run, unit: str, period: Period) -> Iterator[Run]:
 
 
 def _starts_between(from_utc_s: float, to_utc_s: float, unit: str) -> Iterator[float]:
-    """Yield when days or months begin behind ``from_utc_s`` and before ``to_utc_s``."""
+    """Yield the beginnings of days or months after ``from_utc_s`` and before ``to_utc_s``."""
     at = datetime.fromtimestamp(from_utc_s, UTC)
     for _ in range(_MOST_PARTS):
         at = _next(at, unit)
@@ -229,7 +229,7 @@ def _starts_between(from_utc_s: float, to_utc_s: float, unit: str) -> Iterator[f
 
 
 def _next(moment: datetime, unit: str) -> datetime:
-    """Return when the next day or month begins."""
+    """Return the beginning of the next day or month."""
     day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     if unit == DAY:
         return day + timedelta(days=1)
@@ -244,7 +244,7 @@ def _moment(name: str, text: str) -> datetime:
     """Return a date, a time or the beginning of a month, in UTC.
 
     Raises:
-        UsageError: where it is none.
+        UsageError: if it is none of these.
     """
     try:
         when = utc(f"{text}-01" if _MONTH.fullmatch(text) else text).astimezone(UTC)
@@ -263,18 +263,18 @@ def _moment(name: str, text: str) -> datetime:
 
 
 def parts_of(run: Run, bounds_utc_s: Sequence[float]) -> Iterator[Run]:
-    """Yield a run as of each stretch of time between adjacent bounds, where it does not lie outside.
+    """Yield the part of a run in each interval between adjacent bounds, unless the run lies outside.
 
-    A part has the rows of its time, of one across a bound the share of its time; it begins and ends with the stretch,
-    and is else the run. A row that does not say when it began is in none. The run itself is yielded where it lies
-    within, and where no rows say when it took what it did: then it counts where it ended.
+    A part has the rows of its time, and a share of a row across a bound; it begins and ends with the interval, and is
+    otherwise the run. A row without a start time belongs to no part. The run itself is yielded if it lies within, and
+    if no rows say when its time was spent: then it counts where it ended.
 
     Args:
         run: the run.
-        bounds_utc_s: in seconds since the Unix epoch, in their order.
+        bounds_utc_s: the bounds in seconds since the Unix epoch, in order.
 
     Raises:
-        LogError: where it is not known when the run began.
+        LogError: if the beginning of the run is unknown.
     """
     began_s, ended_s = _times_s(run)
     stretches = list(pairwise(bounds_utc_s))
@@ -295,7 +295,7 @@ def parts_of(run: Run, bounds_utc_s: Sequence[float]) -> Iterator[Run]:
 
 
 def part_of(run: Run, from_utc_s: float, to_utc_s: float = math.inf) -> Run | None:
-    """Return a run as of one stretch of time, see ``parts_of``; None where it lies outside."""
+    """Return the part of a run in one interval, see ``parts_of``; None if it lies outside."""
     return next(parts_of(run, [from_utc_s, to_utc_s]), None)
 
 
@@ -303,7 +303,7 @@ _Timed = tuple[float, float, float, Row]  # a row behind the times at which its 
 
 
 def _timed(row: Row) -> _Timed | None:
-    """Return a row with its times, in seconds since the Unix epoch; None where it does not say."""
+    """Return a row with its times, in seconds since the Unix epoch; None if it does not say."""
     at_s = utc_s(row.started_at)
     if at_s is None:
         return None
@@ -315,15 +315,15 @@ def _timed(row: Row) -> _Timed | None:
 
 
 def _lies_in(timed: _Timed, from_s: float, to_s: float) -> bool:
-    """Return True where a part of a row lies between two times; of one without a duration, behind the first."""
+    """Return True if part of a row lies between two times; a row without duration, after the first."""
     start_s, _, end_s, _ = timed
     return (start_s < to_s and from_s < end_s) or from_s < end_s <= to_s
 
 
 def _timed_streams(run: Run) -> Mapping[int | str, Sequence[_Timed]]:
-    """Return the rows of each stream with their times; nothing where they do not say when the run did what it did.
+    """Return the rows of each stream with their times; nothing if they do not cover the run.
 
-    Where they are not all that the run says it took, that becomes a problem of the run.
+    If the rows are not all that the run says it took, note that as a problem of the run.
     """
     if Flag.PREDICTED in run.summary.flags:
         return {}
@@ -339,7 +339,7 @@ def _timed_streams(run: Run) -> Mapping[int | str, Sequence[_Timed]]:
 
 
 def _times_s(run: Run) -> tuple[float, float]:
-    """Return beginning and end of a run, in seconds since the Unix epoch; of one that goes on, its last row's end."""
+    """Return beginning and end of a run, in seconds since the Unix epoch; its last row's end if it goes on."""
     began_s = utc_s(run.started_at)
     if began_s is None:
         raise LogError("left out: it is not known when it began")
@@ -377,7 +377,7 @@ def _part(run: Run, timed: Mapping[int | str, Sequence[_Timed]], from_s: float, 
 
 
 def _estimated(part: RunSummary, whole: RunSummary) -> RunSummary:
-    """Return the totals of a part whose time without a meter counts as in the whole run, so that parts add up to it."""
+    """Return the totals of a part, with unmetered time counted as in the whole run, so that parts add up to it."""
     if whole.measured_kwh is None:
         part = replace(part, measured_kwh=None)
     unmetered_s = whole.duration_s - whole.metered_s
@@ -396,7 +396,7 @@ def _estimated(part: RunSummary, whole: RunSummary) -> RunSummary:
 
 
 def _cut(timed: _Timed, from_s: float, to_s: float) -> Row:
-    """Return what of a row lies between two times; it counts its work, and ends its epoch, where it ends."""
+    """Return the part of a row between two times; its counts, and the end of its epoch, belong to its end."""
     gap_s, begin_s, end_s, row = timed
     if from_s <= gap_s and end_s <= to_s:
         return row
@@ -417,7 +417,7 @@ def _cut(timed: _Timed, from_s: float, to_s: float) -> Row:
 
 
 def _share(start_s: float, end_s: float, from_s: float, to_s: float) -> float:
-    """Return the share of a time that lies between two others; of none, all where it lies behind the first."""
+    """Return the share of a time that lies between two others; for no duration, all if it lies after the first."""
     if end_s <= start_s:
         return float(from_s < end_s <= to_s)
     return max(0.0, min(end_s, to_s) - max(start_s, from_s)) / (end_s - start_s)

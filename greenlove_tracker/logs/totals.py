@@ -1,4 +1,4 @@
-"""The totals of a run from its rows: one function for the tracker that writes them and the parser that checks them."""
+"""The totals of a run from its rows, for the tracker that writes them and the parser that checks them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LEAST_METERED_S = 0.1  # no counter moves sooner: nothing read of less is not kn
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The way and the time in which a run ended."""
+    """How and when a run ended."""
 
     status: str
     exit_code: int | None
@@ -62,7 +62,7 @@ class _NodeEnergy:
 
 @cache
 def is_measured(methods: str | None) -> bool:
-    """Return True where hardware measured an energy of these methods, joined by ``+``."""
+    """Return True if hardware measured an energy of these methods, joined by ``+``."""
     return set((methods or "").split("+")) <= MEASURED_METHODS
 
 
@@ -70,20 +70,20 @@ _MOST_TERMS = 512  # that are held of a sum
 
 
 class RowTotals:
-    """What the rows of one stream come to, added one by one.
+    """The totals of the rows of one stream, added one by one.
 
-    Its sums are those of ``math.fsum`` over all rows, and it does not grow with them.
+    Its sums are those of ``math.fsum`` over all rows, in constant memory.
 
     Args:
-        mean: of their rates, to which they are added.
+        mean: the mean of their rates, to which the rows are added.
 
     Attributes:
-        n_rows: that were added.
-        epochs_done: that ended.
-        counts: of all rows.
-        flags: of any row.
-        is_metered: any row is of a stream with a meter.
-        sources: the cells that say who gave its carbon intensities, in their order.
+        n_rows: the rows added.
+        epochs_done: the epochs that ended.
+        counts: the counts of all rows.
+        flags: the flags of any row.
+        is_metered: True if any row is of a stream with a meter.
+        sources: the cells that name the sources of its carbon intensities, in order.
     """
 
     def __init__(self, mean: MeanRates) -> None:
@@ -128,7 +128,7 @@ class RowTotals:
 
     @classmethod
     def of(cls, rows: Iterable[Row], mean: MeanRates) -> RowTotals:
-        """Return what rows come to."""
+        """Return the totals of rows."""
         found = cls(mean)
         for row in rows:
             found.add(row)
@@ -140,7 +140,7 @@ class RowTotals:
 
     @property
     def node(self) -> _NodeEnergy:
-        """The energy of one rank with a meter; what was not metered is estimated at the mean metered power."""
+        """The energy of one rank with a meter; unmetered time is estimated at the mean metered power."""
         total_s = self.sum("total_s")
         kwh = {component: self.sum(component) if self.terms[component] else None for component in COMPONENTS}
         methods = (joined_methods(self._methods[component]) for component in COMPONENTS)
@@ -163,7 +163,7 @@ class RowTotals:
 
 
 def _shortened(terms: list[float]) -> list[float]:
-    """Return few numbers whose exact sum is that of many."""
+    """Return a few numbers with the same exact sum as many."""
     found = [math.fsum(terms)]
     while rest := math.fsum([*terms, *(-number for number in found)]):
         found.append(rest)
@@ -171,7 +171,7 @@ def _shortened(terms: list[float]) -> list[float]:
 
 
 def _sum_nodes(nodes: Sequence[_NodeEnergy]) -> _NodeEnergy:
-    """Return all nodes together; one that metered nothing is estimated at the mean power of those that did."""
+    """Return all nodes together; a node without a meter is estimated at the mean power of the others."""
     known = [node for node in nodes if node.metered.is_known]
     estimates = [node.estimate_kwh for node in known]
     known_s = math.fsum(node.duration_s for node in known)
@@ -193,19 +193,18 @@ def total_duration_s(rows: Sequence[Row]) -> float:
 
 
 def mean_w(rows: Iterable[Row], component: str) -> float | None:
-    """Return the mean power of a component over the rows that metered it; None where none did."""
+    """Return the mean power of a component over the rows that metered it; None if none did."""
     found = RowTotals.of(rows, MeanRates(Rates()))
     return w_from_kwh_s(found.sum(component), found.sum(f"{component}_s"))
 
 
 def training_rows(rows: Sequence[Row]) -> Sequence[Row]:
-    """Return the rows that are the training's own: what a forecast of it can be compared with.
+    """Return the rows of the training itself, which a forecast can be compared with.
 
-    Behind the last epoch an evaluation may follow as behind any other: no more than the longest gap between two epochs
-    counts.
+    An evaluation may follow the last epoch as any other: at most the longest gap between two epochs counts.
 
     Args:
-        rows: of one rank.
+        rows: the rows of one rank.
     """
     last = max((at for at, row in enumerate(rows) if row.kind is RowKind.EPOCH), default=None)
     if last is None:
@@ -225,10 +224,10 @@ TIMESTAMP_S = 0.002  # rows note their beginning to the millisecond
 
 
 def utc(text: str) -> datetime:
-    """Return a time or date in ISO 8601, in UTC unless it says otherwise.
+    """Return a time or date in ISO 8601; in UTC unless it says otherwise.
 
     Raises:
-        ValueError: where it is none.
+        ValueError: if it is neither.
     """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo:
@@ -237,7 +236,7 @@ def utc(text: str) -> datetime:
 
 
 def utc_s(text: str) -> float | None:
-    """Return a time of the log in seconds since the Unix epoch; None where it is none."""
+    """Return a time of the log in seconds since the Unix epoch; None if it is none."""
     try:
         return utc(text).timestamp()
     except ValueError:
@@ -245,7 +244,7 @@ def utc_s(text: str) -> float | None:
 
 
 def merge_epochs(rows: Sequence[Row], rank: int) -> list[EpochRecord]:
-    """Return one record an epoch, from its segments; an epoch without a closing row is unfinished."""
+    """Return one record per epoch, from its segments; an epoch without a closing row is unfinished."""
     parts: dict[int, list[Row]] = {}
     since_last: dict[int, list[Row]] = {}  # the first row of each epoch, and the gap rows before it
     pending: list[Row] = []
@@ -259,7 +258,7 @@ def merge_epochs(rows: Sequence[Row], rank: int) -> list[EpochRecord]:
 
 
 def _energy_of_all(stretches: Sequence[tuple[float, Energy]]) -> Energy:
-    """Return the energy of stretches of time; unknown where not the same components were metered in each."""
+    """Return the energy of several intervals; unknown if different components were metered in them."""
     known = {(e.cpu_kwh is None, e.gpu_kwh is None, e.ram_kwh is None) for seconds, e in stretches if seconds > 0}
     if len(known) <= 1:
         return sum_energies(energy for _, energy in stretches)
@@ -299,19 +298,18 @@ def summarise(
 ) -> RunSummary:
     """Return the totals of a run.
 
+    Time is that of the slowest rank. Energy is summed over nodes, never over ranks of one node. Epochs and steps are
+    rank 0's; samples and tokens are those of all ranks.
+
     Args:
         terms: the factors and names of the run.
-        rows_by_rank: the rows of each rank, gone through once, or what they come to; ranks flagged ``no_meter`` share
-            the meter of their node's first.
+        rows_by_rank: the rows of each rank, read once, or their totals; ranks flagged ``no_meter`` share the meter of
+            their node's first.
         ending: how the run ended.
-        gpu_count: GPUs of all nodes together.
-        command_rows: where a whole command was measured from outside, its rows: they hold the totals, and the
-            ranks' rows only the epochs.
-        joined: streams of processes that another one measures, with their rank: they count epochs, and no energy.
-
-    Returns:
-        Time is that of the slowest rank; energy is summed over nodes, never over ranks of one node; epochs and
-        steps are rank 0's, samples and tokens those of all ranks.
+        gpu_count: the GPUs of all nodes together.
+        command_rows: the rows of a whole command that was measured from outside: they hold the totals, and the ranks'
+            rows only the epochs.
+        joined: streams of processes that another process measures, with their rank: they count epochs, and no energy.
     """
     mean = MeanRates(terms.rates)
     command = RowTotals.of(command_rows or (), mean)

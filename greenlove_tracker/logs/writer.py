@@ -1,4 +1,4 @@
-"""Writes one run's directory, so that nothing measured is lost: not to a crash, a full disk or a removed directory."""
+"""Writes a run's directory so that nothing measured is lost to a crash, a full disk or a removed directory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{1,32}")
 
 
 def timestamp(utc_s: float) -> str:
-    """Return a time in ISO 8601, UTC, to the millisecond; empty where the clock shows one that no year has."""
+    """Return a time in ISO 8601, UTC, to the millisecond; empty for a time that no calendar has."""
     try:
         moment = datetime.fromtimestamp(utc_s, UTC)
     except (ValueError, OverflowError, OSError) as error:  # a clock that was never set: time passes all the same
@@ -46,7 +46,7 @@ def timestamp(utc_s: float) -> str:
 
 
 def new_run_id(utc_s: float) -> str:
-    """Return the UTC start time and a suffix of milliseconds and chance: sorts by time, never collides."""
+    """Return the UTC start time with a suffix of milliseconds and chance; it sorts by time and never collides."""
     digits = re.sub(r"\D", "", timestamp(utc_s)) or "0" * 17
     return f"{digits[:8]}T{digits[8:14]}-{int(digits[14:]):03x}{secrets.token_hex(4)[:7]}"
 
@@ -55,13 +55,13 @@ def create_run_dir(log_dir: Path, run_id: str, *, is_private: bool = False, is_s
     """Make the directory of a new run.
 
     Args:
-        log_dir: made where it is not there.
-        run_id: name of the directory.
-        is_private: closed to other users; else as the umask says.
-        is_shared: with other ranks, one of which may have made it.
+        log_dir: the log directory; made if it does not exist.
+        run_id: the name of the new directory.
+        is_private: True to close it to other users; else the umask decides.
+        is_shared: True if another rank may have made it.
 
     Raises:
-        LogDirError: where the log directory cannot be written.
+        LogDirError: if the log directory cannot be written.
     """
     run_dir = log_dir / run_id
     try:
@@ -78,11 +78,11 @@ def create_run_dir(log_dir: Path, run_id: str, *, is_private: bool = False, is_s
 def claim_run_id(log_dir: Path, launch_key: str, rank: int, utc_s: float) -> str:
     """Return the run id that all ranks of one launch agree on through the log directory, without a network.
 
-    Whichever rank comes first creates the claim; the others read it. A claim that is old, or whose run already has
-    rows of this rank, belongs to an earlier launch with the same key.
+    The first rank creates the claim; the others read it. A claim that is old, or whose run already has rows of this
+    rank, belongs to an earlier launch with the same key.
 
     Raises:
-        LogDirError: where the log directory cannot be written.
+        LogDirError: if the log directory cannot be written.
     """
     own = new_run_id(utc_s)
     try:
@@ -94,7 +94,7 @@ def claim_run_id(log_dir: Path, launch_key: str, rank: int, utc_s: float) -> str
 
 
 def _claim(claim: Path, own: str) -> str:
-    """Return the run id of a claim, which this process makes where none has; nothing of an old or a damaged one."""
+    """Return the run id of a claim, made here if there is none; nothing for an old or damaged one."""
     with suppress(FileExistsError), claim.open("x", encoding="ascii") as file:
         file.write(own)
     end_s = time.monotonic() + 1.0
@@ -128,7 +128,7 @@ def _user_id() -> int:
 def have_all_ended(run_dir: Path, n_ranks: int) -> bool:
     """Return True once the first rank has written its totals and all others have closed their files.
 
-    Where several ranks see it at once, each may write the totals of all: they are the same.
+    If several ranks see it at once, each may write the totals of all, which are the same.
     """
     others = [run_dir / schema.run_file(rank) for rank in range(1, n_ranks)]
     try:
@@ -142,15 +142,15 @@ def have_all_ended(run_dir: Path, n_ranks: int) -> bool:
 
 
 class RunWriter:
-    """Writes ``run.csv``, ``epochs-<rank>.csv``, ``summary.csv`` and further files of one rank, where they are needed.
+    """Writes ``run.csv``, ``epochs-<rank>.csv``, ``summary.csv`` and further files of one rank as needed.
 
-    Lines go to the file at once and to the disk with ``sync()``. Each failure goes to ``on_error``; what is not written
-    is kept in memory, up to ``MOST_PENDING_BYTES``, and tried again with each line and each ``sync()``. Not
+    Lines go to the file at once and to the disk with ``sync()``. Each failure is passed to ``on_error``; what is not
+    written is kept in memory, up to ``MOST_PENDING_BYTES``, and tried again with each line and each ``sync()``. Not
     thread-safe: the tracker holds a lock.
 
     Attributes:
         fields: every line of ``run.csv``.
-        unwritten: the files of which the disk did not take all, each with the reason.
+        unwritten: the files that are not completely on the disk, each with the reason.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class RunWriter:
         self._append(self._epochs, self._rows.columns, [])
 
     def write_row(self, row: Row) -> None:
-        """Append a row; once, where it is given again because a handler of the training's raised meanwhile."""
+        """Append a row; once, even if a signal handler of the training makes the caller repeat it."""
         self.write(self._rows, row)
 
     def write_fields(self, fields: Iterable[Field]) -> None:
@@ -191,7 +191,7 @@ class RunWriter:
         self._append(self._info, schema.RUN_COLUMNS, _field_cells(new.values()))
 
     def write(self, table: LogTable[R], record: R) -> None:
-        """Append a line to a file that is there only once it has a line."""
+        """Append a line to a file, which exists only once it has a line."""
         self._append(table.file(self._rank), table.columns, [table.cells(record)], record)
 
     def _append(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[str]], record: object = None) -> None:
@@ -200,23 +200,23 @@ class RunWriter:
         self._guarded(name, lambda: self._files[name].append(log_lines(rows), record))
 
     def sync(self) -> None:
-        """Bring all to the disk, where it lets us."""
+        """Bring everything to the disk, if the disk lets us."""
         self.wait_for_disk(self.unsynced())
 
     def unsynced(self) -> Mapping[str, int]:
-        """Write what is pending, and give handles for ``wait_for_disk``, by file."""
+        """Write what is pending, and return handles for ``wait_for_disk``, by file."""
         self.unwritten.clear()
         found = {name: self._guarded(name, file.unsynced) for name, file in self._files.items()}
         return {name: handle for name, handle in found.items() if handle is not None}
 
     def wait_for_disk(self, handles: Mapping[str, int]) -> None:
-        """Wait until the disk holds it: the one slow part, and the one that needs no lock."""
+        """Wait until the disk has it: the only slow part, and the only one without a lock."""
         for name, handle in handles.items():
             self._guarded(name, lambda: os.fsync(handle))  # noqa: B023  # it is called at once
             os.close(handle)
 
     def close(self, summary: RunSummary | None) -> bool:
-        """Write the summary (None: another rank does) and close; True if all of it is on the disk."""
+        """Write the summary, unless it is None, and close; return True if everything is on the disk."""
         if summary is None and self._info != schema.RUN_FILE:  # whose process leads, and writes the summary
             self.write_fields([Field(schema.CLOSED_FIELD, schema.cell(True))])
         self.sync()
@@ -228,7 +228,7 @@ class RunWriter:
         return not self.unwritten
 
     def held(self) -> Mapping[str, bytes]:
-        """Return every file as it should be, for readers of a run of which the disk did not take all."""
+        """Return every file as it should be, for readers of a run that the disk did not take completely."""
         return {name: file.content for name, file in self._files.items()} | dict(self._summary)
 
     def rows(self) -> list[Row]:
@@ -246,10 +246,10 @@ class RunWriter:
 
 
 def write_summary(run_dir: Path, summary: RunSummary) -> None:
-    """Write the totals of a run in place of those that are there.
+    """Write the totals of a run, replacing earlier ones.
 
     Raises:
-        OSError: where the disk does not take it.
+        OSError: if the disk does not take it.
     """
     write_atomically(run_dir / schema.SUMMARY_FILE, _summary_lines(summary))
 
@@ -297,12 +297,12 @@ MOST_PENDING_BYTES = 16 * 1024**2  # of a file: rows of a month
 
 
 class AppendFile:
-    """A file that is only appended to; what it holds is on the disk, and what that did not take yet in memory.
+    """A file that is only appended to; what the disk did not take yet is in memory.
 
-    Where somebody removed it, it is written anew, with what was in it.
+    If somebody removes it, it is written anew with its content.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         head: its first line.
     """
 
@@ -316,7 +316,7 @@ class AppendFile:
 
     @property
     def content(self) -> bytes:
-        """All that was ever appended, on the disk or not; of a file that somebody removed too, while it is open."""
+        """All that was ever appended, on the disk or not, even if somebody removed the open file."""
         is_closed = self._handle < 0
         written = b""
         with (
@@ -328,11 +328,11 @@ class AppendFile:
         return written + self._pending
 
     def append(self, lines: bytes, record: object = None) -> None:
-        """Append lines; raises OSError where not all could be written, and keeps them all the same.
+        """Append lines; raise OSError if not all could be written, but keep them.
 
         Args:
-            lines: of the file.
-            record: that they stand for: given again, it is there already.
+            lines: the lines of the file.
+            record: the record that they stand for; if it is given again, it is there already.
         """
         if record is None or record is not self._last:
             if len(self._pending) + len(lines) > MOST_PENDING_BYTES:
@@ -343,7 +343,7 @@ class AppendFile:
         self._flush()
 
     def unsynced(self) -> int | None:
-        """Return a new handle on what the disk may not hold yet; raises OSError where not all could be written."""
+        """Return a new handle on what the disk may not have yet; raise OSError if not all was written."""
         self._flush()
         is_dirty = self._is_dirty
         self._is_dirty = False

@@ -1,1 +1,1 @@
-"""The best time and place to run: the start expected to emit or cost least, and waiting for it. It loads nothing."""
+"""When and where to run: the start that is expected to emit or cost least, and waiting for it. Imports nothing."""

@@ -1,15 +1,15 @@
 """A forecast of hourly carbon intensity from its own history, with the errors that such forecasts made before.
 
-The model: what an hour differs from its usual value (the mean of the same hour on the days before, the latest counting
-most) is regressed on what the last hours and days differed from theirs, and on weekends; one least-squares regression
-for each horizon, all on the same features, so that one factorisation answers all of them. Rows of the past weigh more
-the nearer their hour of day is to that of the forecast, since what a sunny noon says of the next hours, a windy
-midnight does not, and the more recent they are. The ridge (Hoerl and Kennard, Technometrics 12, 1970) shrinks towards
-the usual day, which is what is left where history is short.
+The model: an hour's deviation from its usual value (the mean of the same hour on the days before, weighted towards the
+latest) is regressed on the deviations of the last hours and days, and on weekends; one least-squares regression for
+each horizon, all on the same features, so that one factorisation serves all. Rows of the past weigh more the more
+recent they are, and the nearer their hour of day is to that of the forecast: a sunny noon says other things of the next
+hours than a windy midnight. The ridge (Hoerl and Kennard, Technometrics 12, 1970) shrinks towards the usual day, which
+remains if the history is short.
 
 Errors come from cross-validation over blocks of consecutive days (Roberts et al., Ecography 40, 2017), as whole paths
-over the horizons: errors of neighbouring hours go together, and the mean over a window is as unsure as they make it.
-NumPy alone is loaded, and an answer takes some hundredths of a second.
+over the horizons: errors of neighbouring hours are correlated, and the mean over a window is as uncertain as they make
+it. Only NumPy is imported, and an answer takes some hundredths of a second.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _FIRST_SATURDAY = 2  # 1970-01-03: days since the epoch
 
 @dataclass(frozen=True, slots=True)
 class HourlyIntensity:
-    """Carbon intensity by the hour; NaN where it is not known.
+    """Carbon intensity by the hour; NaN if unknown.
 
     Attributes:
-        first_hour: of the values, in hours since 1970-01-01 00:00 UTC.
+        first_hour: the first hour of the values, in hours since 1970-01-01 00:00 UTC.
         values: in gCO2e/kWh.
     """
 
@@ -62,10 +62,10 @@ class HourlyIntensity:
 
     @classmethod
     def of(cls, points: Iterable[tuple[datetime, float | None]]) -> HourlyIntensity:
-        """Return the series of points (aware time, gCO2e/kWh) in any order; several of one hour are averaged.
+        """Return the series of points (aware time, gCO2e/kWh) in any order; points of one hour are averaged.
 
         Raises:
-            UsageError: where there is no point, or a time has no time zone.
+            UsageError: if there is no point, or a time has no time zone.
         """
         pairs = [(hours_since_epoch(when), math.nan if value is None else value) for when, value in points]
         if not pairs:
@@ -79,13 +79,13 @@ class HourlyIntensity:
         return cls(first, np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
 
     def before(self, hour: int) -> HourlyIntensity:
-        """Return the year and a month before an hour, without what was measured from then on."""
+        """Return the year and a month before an hour."""
         until = max(0, hour - self.first_hour)
         since = max(0, until - MOST_HISTORY_H)
         return HourlyIntensity(self.first_hour + since, self.values[since:until])
 
     def bridged(self, first_hour: int, n_hours: int) -> Array:
-        """Return so many hours from one on, NaN where not known; short gaps are bridged."""
+        """Return so many hours from a first one, NaN if unknown; short gaps are bridged."""
         found = np.full(n_hours, np.nan)
         index = np.arange(n_hours) + first_hour - self.first_hour
         is_there = (index >= 0) & (index < len(self.values))
@@ -98,7 +98,7 @@ def hours_since_epoch(when: datetime) -> float:
     """Return the hours from 1970-01-01 00:00 UTC to an aware time.
 
     Raises:
-        UsageError: where it has no time zone.
+        UsageError: if it has no time zone.
     """
     if when.tzinfo is None:
         raise UsageError(f"{when} has no time zone: give an aware datetime, such as datetime.now(timezone.utc)")
@@ -112,14 +112,14 @@ def time_of(hour: float) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class IntensityForecast:
-    """Hourly carbon intensity as expected, with what such forecasts expected before and what then came.
+    """The expected hourly carbon intensity, with earlier forecasts and what then came.
 
     Attributes:
-        first_hour: of the forecast, in hours since 1970-01-01 00:00 UTC.
-        expected: in gCO2e/kWh by the hour from then, NaN where not known; shape (h,).
-        past_expected: forecasts of the past, made without what they foretell; shape (n, h).
+        first_hour: the first hour of the forecast, in hours since 1970-01-01 00:00 UTC.
+        expected: in gCO2e/kWh by the hour from then, NaN if unknown; shape (h,).
+        past_expected: forecasts of the past, made without the hours that they predict; shape (n, h).
         past_actual: what came; shape (n, h).
-        weights: how much each says of this one; shape (n,).
+        weights: how much each past forecast says about this one; shape (n,).
         basis: how it was made.
     """
 
@@ -137,7 +137,7 @@ class IntensityForecast:
         return cls(first_hour, np.full(n_hours, np.nan), none, none, np.empty(0), "nothing")
 
     def with_given(self, given: Array) -> IntensityForecast:
-        """Return the forecast with hours that were given, of which no error is known, in the place of its own."""
+        """Return the forecast with given hours, whose errors are unknown, in place of its own."""
         is_given = np.isfinite(given)
         if not is_given.any():
             return self
@@ -150,12 +150,13 @@ class IntensityForecast:
 
 
 class WindowMeans:
-    """Means over windows of hourly paths, whose ends may lie within an hour.
+    """Means over windows of hourly paths; a window may begin or end within an hour.
 
-    What lies beyond a path is as the mean of it: it is not forecast, and differs between starts by nothing known.
+    Beyond its end a path counts as its mean: these hours are not forecast, and no known difference between starts lies
+    there.
 
     Args:
-        paths: shape (n, h); a window with a NaN in it is NaN.
+        paths: shape (n, h); a window with a NaN is NaN.
     """
 
     def __init__(self, paths: Array) -> None:
@@ -191,7 +192,7 @@ def _cumulated(values: Array) -> Array:
 
 
 def weighted_quantiles(values: Array, weights: Array, probabilities: Sequence[float]) -> list[float]:
-    """Return quantiles of weighted values; NaN of none."""
+    """Return quantiles of weighted values; NaN if there are none."""
     if not values.size:
         return [math.nan] * len(probabilities)
     order = np.argsort(values)
@@ -205,9 +206,9 @@ class HorizonRegression:
     """Regressions for each hour ahead, fitted to a series as it was known at an hour.
 
     Args:
-        series: history; what lies behind ``origin`` is used by ``expected`` alone, of later origins.
-        origin: index of the first hour that is not known.
-        ahead: number of hours to forecast.
+        series: the history; values after ``origin`` are used only by ``expected``, for later origins.
+        origin: the index of the first unknown hour.
+        ahead: the number of hours to forecast.
     """
 
     def __init__(self, features: PastFeatures, origin: int, ahead: int) -> None:
@@ -226,7 +227,7 @@ class HorizonRegression:
         self._fit(features.matrix(self.rows, self._scale), target[whole])
 
     def _fit(self, x: Array, target: Array) -> None:
-        """Solve for all rows, and for all without each block, whose rows are then forecast without having been seen."""
+        """Solve for all rows, and for all but each block, whose rows are then forecast unseen."""
         weighted = x * self.weights[:, None]
         ridge = _RIDGE * np.eye(x.shape[1])
         ridge[0, 0] = 1.0  # the constant: hardly shrunk
@@ -249,11 +250,11 @@ class HorizonRegression:
 
 
 class PastFeatures:
-    """The input of a forecast at any hour of a series: nothing of that hour or later.
+    """The features of a forecast at any hour of a series; they use nothing of that hour or later.
 
     Args:
-        values: in gCO2e/kWh by the hour, NaN where not known.
-        first_hour: of the values, in hours since 1970-01-01 00:00 UTC.
+        values: in gCO2e/kWh by the hour, NaN if unknown.
+        first_hour: the first hour of the values, in hours since 1970-01-01 00:00 UTC.
     """
 
     def __init__(self, values: Array, first_hour: int) -> None:
@@ -296,7 +297,7 @@ class PastFeatures:
 
 
 def _usual_at_hour(values: Array) -> Array:
-    """Return the mean of each hour and the same hours on the days before, the latest counting most."""
+    """Return the mean of each hour and the same hours on the days before, weighted towards the latest."""
     days = -(-len(values) // 24)
     by_day = np.pad(values, (0, days * 24 - len(values)), constant_values=np.nan).reshape(days, 24)
     known = np.isfinite(by_day)
@@ -324,15 +325,15 @@ def _without_short_gaps(values: Array) -> Array:
 
 
 def forecast_intensity(history: HourlyIntensity, now: datetime, ahead_h: int) -> IntensityForecast:
-    """Return the forecast of the hours from ``now`` on, from what lies before it.
+    """Return the forecast of the hours from ``now`` on.
 
     Args:
-        history: what was measured from ``now`` on is not looked at.
-        now: aware; the hour that it lies in is the first that is forecast.
+        history: the history; values from ``now`` on are ignored.
+        now: an aware time; its hour is the first that is forecast.
         ahead_h: at most a week.
 
     Raises:
-        UsageError: where fewer than three days are known, the newest hour is old, or too many hours are unknown.
+        UsageError: if fewer than three days are known, the newest hour is old, or too many hours are unknown.
     """
     first_hour = math.floor(hours_since_epoch(now))
     ahead = max(1, min(ahead_h, MOST_AHEAD_H))

@@ -1,7 +1,7 @@
-"""A region's carbon intensity as known when a start is chosen: hours until now, and later ones of a file.
+"""What is known of a region's carbon intensity when a start is chosen: hours until now, and future hours of a file.
 
-A source is asked once for what was. A service that does not answer, a table that has one
-figure for all hours, and a history that is too short are no errors: what is known then says so, and why.
+A source is asked once for the past. A service that does not answer, a table with one figure for all hours, and a short
+history are no errors: the answer says that this is all, and why.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ class IntensityBasis:
     """The basis of an advice in a region, for people.
 
     Attributes:
-        region: None where none was named.
-        provider: name of the service, such as ``neso``; empty of hours that were handed over.
+        region: the region; None if none was named.
+        provider: the name of the service, such as ``neso``; empty for hours given by the caller.
         source: the service and what it is asked for, with its zone.
         basis: such as ``average, lifecycle``.
-        is_mock: whether the figures are invented.
-        n_hours: known hours before now.
-        newest_utc: end of the newest of them; None where none is known, or the figure is a year's.
-        age_s: since then.
-        forecast: how the hours to come are known; empty where they are not.
-        failures: services that were asked in vain, each with its reason.
-        yearly_gco2e_per_kwh: of a table.
-        problem: why no hour can be advised; empty where one can.
+        is_mock: True if the figures are invented.
+        n_hours: the number of known hours before now.
+        newest_utc: the end of the newest of them; None if none is known, or for a yearly figure.
+        age_s: the time since then.
+        forecast: how future hours are known; empty if they are not.
+        failures: services that did not answer, each with its reason.
+        yearly_gco2e_per_kwh: the figure of a table.
+        problem: why no hour can be advised; empty if one can.
     """
 
     region: str | None
@@ -84,9 +84,9 @@ class RegionHours(NamedTuple):
 
     Attributes:
         basis: where they are from.
-        history: those until now; None where none is known.
-        given: those of a user's own file, from which hours to come are taken, or a yearly average for all of them;
-            None of any other source.
+        history: the hours until now; None if none is known.
+        given: the hours of a user's own file, which include future ones, or a yearly average for all of them; None for
+            any other source.
     """
 
     basis: IntensityBasis
@@ -97,15 +97,16 @@ class RegionHours(NamedTuple):
 def region_series(
     intensity: IntensitySource | Mapping[str, IntensitySource], regions: Sequence[str] | None, now: datetime
 ) -> list[RegionHours]:
-    """Return the hours of each region, and where they are from, or what the problem is.
+    """Return the hours of each region with their sources, or the problem.
 
     Args:
-        intensity: of one region or, by its name (``live``, ``eia``, …) or as a provider, of any; or of each region.
-        regions: places; default: those of a mapping, or the one that the source itself is of.
-        now: aware.
+        intensity: hours of one region; a source of any region, by name (``live``, ``eia``, …) or as a provider; or one
+            for each region.
+        regions: the places; by default those of a mapping, or the source's own.
+        now: an aware time.
 
     Raises:
-        UsageError: where a region has no source or is no place, or a file cannot be read.
+        UsageError: if a region has no source or is no place, or a file cannot be read.
     """
     if isinstance(regions, str):
         regions = [regions]
@@ -126,7 +127,7 @@ def region_series(
 
 
 def _opened(source: IntensitySource, region: str | None, now: datetime) -> HourlyIntensity | IntensityFallbacks:
-    """Return a source with the place that it is asked about; what needs no network goes by the clock of ``now``."""
+    """Return a source with the place to ask about; a source without a network uses ``now`` as its clock."""
     if isinstance(source, HourlyIntensity):
         return source
     asks_network = source in (LIVE, *SERVICES)
@@ -171,7 +172,7 @@ def _series(region: str | None, source: HourlyIntensity | IntensityFallbacks, no
 
 
 def _by_hour(points: Sequence[IntensityPoint]) -> HourlyIntensity:
-    """Return points by the hour: one of several hours counts in each of them."""
+    """Return points by the hour; a point of several hours counts in each of them."""
     found = []
     for point in points:
         hour_utc = point.start_utc

@@ -1,7 +1,7 @@
 """A file for Slurm that starts a training at its best time.
 
-Nothing is submitted here: the text is printed, and its first lines say how to submit it. The words of the command
-arrive as they were given, whatever a shell would make of them.
+Nothing is submitted: the text is printed, and its first lines say how to submit it. The words of the command arrive
+unchanged, whatever a shell would make of them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def slurm_file(
 
     Args:
         command: its words; they arrive unchanged.
-        start_utc: when; in the past: at once.
+        start_utc: the start; at once if it has passed.
         now: when that was planned.
-        duration_s: the longest that the command is expected to take: Slurm ends it then.
-        reason: of the start; a comment.
+        duration_s: the longest expected duration of the command; Slurm ends it then.
+        reason: the reason for the start, as a comment.
 
     Raises:
-        UsageError: where there is no command.
+        UsageError: if there is no command.
     """
     if not command or not command[0] or command[0].startswith("-"):
         raise UsageError("{argument} must be the words of a command line, such as python train.py", argument="command")

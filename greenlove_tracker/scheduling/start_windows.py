@@ -1,10 +1,10 @@
-"""When, and where, a training of some length emits least: the start, what it saves, and whether that is worth waiting.
+"""When and where a training of some length emits least, what waiting for that start saves, and whether it is worth it.
 
-The minimum of a forecast is too good to be true: among many hours the one is chosen that the forecast errs in
-favourably (the winner's curse; Smith and Winkler, "The Optimizer's Curse", Management Science 52, 2006). So the same
-choice is made again with the forecasts of the past, for the same length and slack at about the same hour of day, and
-what these choices promised is compared with what they then saved. Today's promise is corrected by that, and its
-interval is theirs: errors of the forecast, their correlation and the choice itself are all in it.
+The minimum of a forecast is too optimistic: among many hours, one is chosen for which the forecast errs favourably (the
+winner's curse; Smith and Winkler, "The Optimizer's Curse", Management Science 52, 2006). So the same choice is repeated
+with forecasts of the past, for the same length and slack at about the same hour of day, and the savings promised are
+compared with those that came. Today's promise is corrected by that, and takes its interval from it, which thus contains
+the forecast's errors, their correlation and the choice itself.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Price = float | Tariff
 
 
 class IntensityHour(NamedTuple):
-    """The carbon intensity that is expected of an hour, in gCO2e/kWh, with its 90% interval; None where not known."""
+    """The expected carbon intensity of an hour, in gCO2e/kWh, with its 90% interval; None if unknown."""
 
     utc: datetime
     expected: float | None = None
@@ -66,29 +66,29 @@ class StartAdvice:
     """The advice on when and where to start, and what that saves.
 
     Attributes:
-        start_utc: that is expected to emit, or cost, least; of these the earliest.
-        wait_s: until then.
-        region: the place; None where none was named.
-        emissions_kgco2e: expected when started then; None where the energy is not known.
-        emissions_now_kgco2e: expected when started now, in the first region.
-        cost_usd: of the electricity when started then; None where the energy or the price is not known.
-        intensity_gco2e_per_kwh: mean over the run, expected; None where it cannot be forecast, of a table that of a
-            year.
-        saving: share of running now that is saved, of CO2e or of the cost; None where it cannot be forecast.
-        is_worth_waiting: the expected saving is large enough, and any saving probable enough; else start now.
-        reason: of that, in a sentence.
-        probability_of_saving: of any saving at all; None where it cannot be forecast.
-        by: what is to be least: ``co2e`` or ``cost``.
+        start_utc: the start that is expected to emit, or cost, least; the earliest of equal ones.
+        wait_s: the time until then.
+        region: the place; None if none was named.
+        emissions_kgco2e: expected if started then; None if the energy is unknown.
+        emissions_now_kgco2e: expected if started now, in the first region.
+        cost_usd: of the electricity if started then; None if the energy or the price is unknown.
+        intensity_gco2e_per_kwh: the expected mean over the run; None if it cannot be forecast, that of a year for a
+            table.
+        saving: the share of CO2e, or cost, saved against running now; None if it cannot be forecast.
+        is_worth_waiting: True if the expected saving is large enough, and any saving probable enough; else start now.
+        reason: the reason, in a sentence.
+        probability_of_saving: the probability of any saving at all; None if it cannot be forecast.
+        by: what is minimised: ``co2e`` or ``cost``.
         now_utc: when the advice was given.
-        deadline_utc: by which the run is to end.
-        duration_s: of the run, expected.
-        energy_kwh: of the run; None where it is not known.
-        cost_now_usd: of the electricity when started now.
-        price_usd_per_kwh: mean over the run when started then; None where it is not known.
-        price_now_usd_per_kwh: mean over the run when started now.
-        intensity_now_gco2e_per_kwh: mean over the run when started now.
+        deadline_utc: when the run must end.
+        duration_s: the expected duration of the run.
+        energy_kwh: of the run; None if unknown.
+        cost_now_usd: of the electricity if started now.
+        price_usd_per_kwh: the mean over the run if started then; None if unknown.
+        price_now_usd_per_kwh: the mean over the run if started now.
+        intensity_now_gco2e_per_kwh: the mean over the run if started now.
         hours: the intensity in the region of the advice, from now to the deadline.
-        alternatives: the best start in each region, where there are several; savings are of running now in the first.
+        alternatives: the best start in each of several regions; savings are against running now in the first.
         sources: what is known of each region, and from where.
         notes: what limits the comparison.
     """
@@ -149,30 +149,30 @@ class StartAdvice:
 
 
 def share_saved(then: Array | float, now: Array | float, usual: Array | float) -> Array:
-    """Return the share of running now that another start saves; where now is next to nothing, of a part of the usual.
+    """Return the share of running now that another start saves; if now is almost zero, of a part of the usual.
 
     Args:
-        then: intensity, or its sum over the run, of the other start.
-        now: of running now.
-        usual: mean of ``now`` over the past.
+        then: the intensity, or its sum over the run, of the other start.
+        now: the same of running now.
+        usual: the mean of ``now`` over the past.
     """
     share: Array = (np.asarray(now) - then) / np.maximum(np.maximum(now, _LEAST_NOW * np.asarray(usual)), 1e-9)
     return share
 
 
 def _mean(values: Array) -> float:
-    """Return the mean; 0 of none."""
+    """Return the mean; 0 for no values."""
     return float(values.mean()) if values.size else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class PastChoices:
-    """The same choice on days of the past: its promise, and its savings.
+    """The same choice on days of the past: the savings promised and made.
 
     Attributes:
-        promised: saving by the forecast; shape (n,).
-        saved: by what came, for each of some durations; shape (n, d).
-        weights: how much each day says of today; shape (n,).
+        promised: the saving by the forecast; shape (n,).
+        saved: the saving by what came, for each of some durations; shape (n, d).
+        weights: how much each day says about today; shape (n,).
     """
 
     promised: Array
@@ -180,14 +180,14 @@ class PastChoices:
     weights: Array
 
     def saving(self, promised: float, scale: float = 1.0, level: float = PROJECTION_LEVEL) -> tuple[Estimate, float]:
-        """Return what a promise of today is worth, and the probability that anything is saved.
+        """Return what today's promise is worth, and the probability of any saving.
 
-        Choices count the more the nearer their promise was to today's: large promises err more than small ones.
+        Past choices count more the nearer their promise was to today's: large promises err more than small ones.
 
         Args:
-            promised: share that the forecast saves.
-            scale: intensity now, in parts of that which the saving is told against: of a region that is not here.
-            level: of the interval.
+            promised: the share that the forecast saves.
+            scale: the intensity now, relative to what the saving is measured against; for another region.
+            level: the level of the interval.
         """
         if promised == 0.0 or not self.saved.size:  # nothing is chosen, or all hours are as given
             point = 1.0 - scale * (1.0 - promised)
@@ -210,7 +210,7 @@ class RunLength:
 
     Attributes:
         hours: equally probable durations; shape (d,).
-        reserved_h: that is kept free before the deadline.
+        reserved_h: the time kept free before the deadline.
     """
 
     hours: Array
@@ -221,7 +221,7 @@ class RunLength:
         """Return the length of a forecast, an estimate in s, or hours.
 
         Raises:
-            UsageError: where it is none of these, or not positive.
+            UsageError: if it is none of these, or not positive.
         """
         estimate = duration.duration_s if isinstance(duration, Forecast) else duration
         in_s = estimate if isinstance(estimate, Estimate) and estimate.unit == "s" else None
@@ -236,7 +236,7 @@ class RunLength:
         return cls(np.array(durations_h), max(h_from_s(in_s.quantile(FITS)), _LEAST_H))
 
     def expected_sum(self, means: WindowMeans, starts: Array) -> Array:
-        """Return the intensity summed over the run from each start, expected over its durations."""
+        """Return the intensity summed over the run from each start, averaged over its durations."""
         total: Array = sum((means.of(starts, float(h)) * h for h in self.hours), np.zeros(1)) / len(self.hours)
         return total
 
@@ -256,13 +256,13 @@ def past_choices(
     """Make the choice of a start with forecasts of the past.
 
     Args:
-        expected: forecasts.
+        expected: the forecasts.
         actual: what came in the same hours.
-        weights: of these hours.
-        length: of the run.
-        starts: in hours from the forecast's first, the first of them now.
-        chosen: the choice of today, among the starts; None to leave it open. It is made for all days where too few of
-            them waited.
+        weights: the weight of each.
+        length: the length of the run.
+        starts: in hours from the forecast's first; the first of them is now.
+        chosen: the choice of today, among the starts; None to leave it open. It is made for all days if too few of them
+            waited.
     """
     promises = length.expected_sum(expected, starts)
     best = promises.argmin(axis=1)
@@ -300,25 +300,25 @@ def best_start(
 ) -> StartAdvice:
     """Return the start before a deadline that is expected to emit, or cost, least, and what it saves.
 
-    No network is asked but by a service that is named, such as ``live``. A region of which no hour is known is left
-    out, and named in ``alternatives``; where none is left, the advice is to start now, with the reason.
+    Only a service that is named, such as ``live``, asks a network. A region without a known hour is left out, and named
+    in ``alternatives``; if none is left, the advice is to start now, with the reason.
 
     Args:
         duration: a ``Forecast``, an ``Estimate`` in s, or hours. The run is to end by the deadline with 95%.
-        intensity: a source of carbon intensity: a service (``live``, ``eia``, ``neso``, …), a provider or what
-            ``open_intensity`` gave, a CSV file (``utc,gco2e_per_kwh``), or hours; ``mock`` is invented. Of several
-            regions one that knows all of them, or one each, by their names. Hours from ``now`` on are taken from a
-            file alone, as forecasts.
-        deadline: aware; the run ends by then.
-        now: aware; default: the present.
-        energy_kwh: of the run; default: that of the forecast.
-        regions: places such as ``DE`` or ``US-CA``, or names among those of ``intensity``, the first being where the
-            run would start now; default: all that ``intensity`` names.
-        by: what is to be least: ``co2e`` or ``cost``.
+        intensity: a source of carbon intensity: a service (``live``, ``eia``, ``neso``, …), a provider or the result of
+            ``open_intensity``, a CSV file (``utc,gco2e_per_kwh``), or hours; ``mock`` is invented. For several regions,
+            one that knows all of them, or one each, by their names. Only a file's hours from ``now`` on are used, as
+            forecasts.
+        deadline: an aware time; the run ends by then.
+        now: an aware time; by default the present.
+        energy_kwh: of the run; by default that of the forecast.
+        regions: places such as ``DE`` or ``US-CA``, or names among those of ``intensity``; the run would start now in
+            the first. By default all that ``intensity`` names.
+        by: what to minimise: ``co2e`` or ``cost``.
         price_usd_per_kwh: of electricity, a number or a ``Tariff`` by time; the same in all regions.
 
     Raises:
-        UsageError: where an argument cannot be meant, or a file cannot be read.
+        UsageError: if an argument is invalid, or a file cannot be read.
     """
     length = RunLength.of(duration)
     now = now or datetime.now(UTC)
@@ -349,14 +349,14 @@ def best_start(
 
 
 def _comparable(regions: Sequence[RegionHours]) -> Sequence[RegionHours]:
-    """Return regions of which yearly averages alone were asked for as ones that can be compared by them."""
+    """Return regions with yearly averages as ones that can be compared by them, if only these were asked for."""
     if len(regions) == 1 or any(region.basis.problem != NO_HOURS for region in regions):
         return regions
     return [region._replace(basis=replace(region.basis, problem="")) for region in regions]
 
 
 def _paid(price: Price | None, length: RunLength, starts: Array, first_hour: int) -> Array:
-    """Return what a kW costs over each duration from each start, to the minute; NaN where a price is not known."""
+    """Return the cost of a kW over each duration from each start, to the minute; NaN if a price is unknown."""
     if not isinstance(price, Tariff):
         if price is not None and not (isinstance(price, int | float) and 0 <= price < math.inf):
             raise UsageError(f"price_usd_per_kwh is a number of USD or a tariff, not {price!r}")
@@ -369,7 +369,7 @@ def _paid(price: Price | None, length: RunLength, starts: Array, first_hour: int
 
 
 def _known(value: float) -> float | None:
-    """Return a number; None where it is not known."""
+    """Return a number; None if it is unknown."""
     if math.isfinite(value):
         return value
     return None
@@ -386,10 +386,10 @@ def _notes(bases: Sequence[IntensityBasis]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """The starts that are possible, and what decides between them.
+    """The possible starts, and what decides between them.
 
     Attributes:
-        paid: what a kW costs over each duration, from each start.
+        paid: the cost of a kW over each duration, from each start.
     """
 
     length: RunLength
@@ -401,7 +401,7 @@ class _Search:
     paid: Array
 
     def forecast(self, region: RegionHours, ahead_h: int) -> tuple[IntensityBasis, IntensityForecast | None]:
-        """Return what is known of a region with the forecast of its hours, or why there is none."""
+        """Return what is known of a region with the forecast of its hours, or the reason for none."""
         basis, history, given = region
         if basis.problem:
             return basis, None
@@ -422,12 +422,12 @@ class _Search:
         return replace(basis, forecast=forecast.basis), forecast
 
     def advice(self, basis: IntensityBasis, forecast: IntensityForecast | None, here_sum: float) -> StartAdvice:
-        """Return the best start in a region; its saving is of running now in the first one.
+        """Return the best start in a region; its saving is against running now in the first one.
 
         Args:
-            basis: of the region.
-            forecast: None where no hour of it is known.
-            here_sum: intensity in the first region, summed over a run that starts now.
+            basis: the basis of the region.
+            forecast: its hours; None if none is known.
+            here_sum: the intensity in the first region, summed over a run that starts now.
         """
         mean_h = float(self.length.hours.mean())
         starts = self.starts
@@ -489,7 +489,7 @@ class _Search:
         return sums
 
     def rank(self, advice: StartAdvice) -> tuple[float, float]:
-        """Return what is to be least: of the cheapest starts, which is the same in all regions, the emissions."""
+        """Return what is minimised: the emissions or, by cost, those of the cheapest starts."""
         saved = 0.0
         if self.by == "cost" and advice.saving:
             saved = advice.saving.point
@@ -499,7 +499,7 @@ class _Search:
         return -saved, intensity
 
     def _greenest(self, forecast: IntensityForecast, sums: Array, here_sum: float) -> tuple[int, Estimate, float]:
-        """Return the start that is expected to emit least, what it saves, and the probability of any saving."""
+        """Return the start that is expected to emit least, its saving, and the probability of any saving."""
         least = sums <= float(np.nanmin(sums)) * (1 + 1e-9)  # but for rounding: of days that are alike, the first
         start = int(least.argmax())
         now = float(sums[0])
@@ -512,7 +512,7 @@ class _Search:
         return start, *past.saving(promised, scale)
 
     def _cheapest(self, sums: Array) -> tuple[int, Estimate, float]:
-        """Return the start whose electricity costs least; of equal ones that which emits least, as far as is known."""
+        """Return the start with the lowest cost; of equal ones, that with the lowest known emissions."""
         costs = np.round(self.paid.mean(axis=0), 9)  # where two cost the same, neither is a rounding error cheaper
         start = int(np.lexsort((np.round(sums, 6), costs))[0])  # NaN comes last
         paid_now = self.paid[:, 0]
@@ -525,7 +525,7 @@ class _Search:
         return start, saving, float((shares > 0).mean())
 
     def _hours(self, forecast: IntensityForecast) -> tuple[IntensityHour, ...]:
-        """Return each hour from now to the deadline; beyond the forecast it is not known."""
+        """Return each hour from now to the deadline; it is unknown beyond the forecast."""
         errors = forecast.past_actual - forecast.past_expected
         tails = (1 - PROJECTION_LEVEL) / 2, (1 + PROJECTION_LEVEL) / 2
         n_hours = math.ceil(hours_since_epoch(self.deadline) - forecast.first_hour)
@@ -540,13 +540,13 @@ class _Search:
         return tuple(found)
 
     def _of_run(self, per_kwh: float | None, unit: float = 1.0) -> float | None:
-        """Return what is known of each kWh for the energy of the run, in a unit."""
+        """Return an amount per kWh for the energy of the run, in a unit; None if unknown."""
         if self.energy_kwh is None or per_kwh is None:
             return None
         return round(self.energy_kwh * per_kwh / unit, 12)
 
     def _price(self, start: int) -> float | None:
-        """Return the mean price of a kWh from a start, expected over the durations of the run."""
+        """Return the mean price of a kWh from a start, averaged over the durations of the run."""
         return _known(float(self.paid[:, start].mean() / self.length.hours.mean()))
 
     def reason(self, advice: StartAdvice, bases: Sequence[IntensityBasis], *, is_here: bool) -> str:
