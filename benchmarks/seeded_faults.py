@@ -392,7 +392,7 @@ FAULTS = (
     Fault(
         "checkpointing",
         "checkpointing/training_state.py",
-        'restore(copied(state["parts"][name]))',
+        "restore(copied(saved))",
         "pass",
         "a resume has none of the states that were saved",
         golden("checkpointer"),
