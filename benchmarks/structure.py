@@ -75,7 +75,7 @@ BUDGETS = {
     ("exploration",): Budget(16_500, 11.7),
     ("projection",): Budget(24_500, 12.1),
     ("techniques",): Budget(19_000, 11.4),
-    ("checkpointing",): Budget(11_500, 11.5, owed=790),
+    ("checkpointing",): Budget(11_500, 11.5, owed=800),
     ("experiments",): Budget(11_000, 12.5),
     ("scheduling", "grid"): Budget(24_500, 12.3),
     ("integrations",): Budget(13_500, 9.7),

@@ -481,7 +481,7 @@ class Checkpointer:
             },
             "metrics": self._metrics,
             "beside": {name: digest(thing.state_dict()) for name, thing in along.items()},
-            "batches": {"first": self._pass and self._pass.first},
+            "batches": {f"{self.position}": self._pass and self._pass.first},  # those of other positions tell nothing
             "variables": loop_variables(),
         }
 
