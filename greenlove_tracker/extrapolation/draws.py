@@ -20,7 +20,7 @@ _CERTAIN = 1e9  # degrees of freedom that are as good as any number
 
 
 def drawn(parts: Array, rng: np.random.Generator) -> Array:
-    """Return draws from a mixture of Student's t distributions; those with a positive mean have no end below 0.
+    """Return draws from a mixture of Student's t distributions.
 
     Args:
         parts: one column per part: weight, mean, scale and degrees of freedom.
@@ -31,12 +31,22 @@ def drawn(parts: Array, rng: np.random.Generator) -> Array:
     which = np.searchsorted(passed, SPREAD * passed[-1])
     freedom = np.minimum(freedoms, _CERTAIN)[which]
     t = rng.permutation(NORMAL) * np.sqrt(freedom / rng.chisquare(freedom))
-    middles = means[which]
-    errors = scales[which] * t
-    found = middles + errors
-    is_low = (middles > 0) & (found < middles / 2)
-    found[is_low] = -(middles[is_low] ** 2) / (4.0 * errors[is_low])  # goes on with the same slope, and never reaches 0
-    return rng.permutation(found)
+    return rng.permutation(means[which] + scales[which] * t)
+
+
+def away_from_zero(draws: Array) -> Array:
+    """Return draws that never reach 0, for each quantity with a positive median m.
+
+    A draw (1 - d)·m with d > ½ becomes ½·m / (1 + ln 2d), which has the same value and slope at d = ½.
+
+    Args:
+        draws: one quantity per row.
+    """
+    median = np.median(draws, axis=1, keepdims=True)
+    is_positive = median > 0
+    below = 1.0 - draws / np.where(is_positive, median, 1.0)
+    raised = 0.5 * median / (1.0 + np.log(2.0 * np.maximum(below, 0.5)))
+    return np.where(is_positive & (below > 0.5), raised, draws)
 
 
 def factors(deviations: Array) -> Array:

@@ -17,7 +17,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from greenlove_tracker.extrapolation.draws import SPREAD, Array, drawn
+from greenlove_tracker.extrapolation.draws import SPREAD, Array, away_from_zero, drawn
 from greenlove_tracker.vocabulary.phases import Phase
 
 Deviations = tuple[tuple[float, Array], ...]  # of coefficients, with the weight of each choice
@@ -136,7 +136,7 @@ def future_mean(
     size = _STEP + _STEP_BY_NOISE * _loads(y, units, total)
     n_steps = _STEPS + _steps_by_rise(unplanned_y, units)
     step = _steps(n, remaining / total, n_steps, size, rng)
-    return scale * (found + step + _future_spikes(excess, units, remaining, n, rng))
+    return scale * away_from_zero(found + step + _future_spikes(excess, units, remaining, n, rng))
 
 
 def _planned(y: Array, u: Array, plan: Regressors) -> Array:
