@@ -44,12 +44,17 @@ def read_series(path: Path, column: str, is_possible: Callable[[float], bool], w
         UsageError: where the file cannot be read; the message names the line.
     """
     try:
-        columns, lines = read_table(read_bytes(path))
-        table = list(lines)
+        return _series(path, column, is_possible, what)
+    except UsageError:  # a ValueError, of a line
+        raise
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise UsageError(f"{path} is not CSV in UTF-8") from error
+
+
+def _series(path: Path, column: str, is_possible: Callable[[float], bool], what: str) -> tuple[TimedValue, ...]:
+    columns, table = read_table(read_bytes(path))
     if TIME_COLUMN not in columns or column not in columns:
         raise UsageError(f"{path} needs the columns {TIME_COLUMN},{column}; it has {', '.join(columns) or 'none'}")
     series: dict[datetime, float | None] = {}
@@ -69,6 +74,9 @@ def read_series(path: Path, column: str, is_possible: Callable[[float], bool], w
         raise UsageError(f"{path} has no figure")
     starts = sorted(series)
     steps = sorted(b - a for a, b in pairwise(starts))
-    step = min(steps[len(steps) // 2], _LONGEST_STEP) if steps else _ONE_ROW
+    if steps:
+        step = min(steps[len(steps) // 2], _LONGEST_STEP)
+    else:
+        step = _ONE_ROW
     ends = [min(a + step, b) for a, b in zip(starts, [*starts[1:], starts[-1] + step], strict=True)]
     return tuple(TimedValue(a, b, series[a]) for a, b in zip(starts, ends, strict=True))

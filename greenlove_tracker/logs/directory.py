@@ -148,7 +148,7 @@ def runs_and_problems(path: LogPath) -> Found:
             count["files"] += 1
             used.append(file)
             standard = file.with_name(f"{file.name.removesuffix(f'{name[2]}.log')}.log")
-            if file in (standard, path):  # the other log of the run lies beside it
+            if file == standard or (file == path and standard.exists()):  # the other log of the run lies beside it
                 theirs.append(carbontracker_run(standard))
             elif not standard.exists():
                 notes.add(file, "is not a run: its standard log is missing, which holds the epochs")

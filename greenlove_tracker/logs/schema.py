@@ -396,10 +396,13 @@ def _column(name: str, hint: Any, meaning: str = "", kind: str | type[StrEnum] =
     may_be_empty = isinstance(hint, UnionType)
     if may_be_empty:
         hint = next(one for one in get_args(hint) if one is not NoneType)
-    if isinstance(kind, str):
-        read = _READERS.get((get_origin(hint) or hint, kind), hint)
-    else:
+    read: Callable[[str], Any]
+    if not isinstance(kind, str):
         read = partial(_words_of, kind)
+    elif kind:
+        read = _READERS[hint, kind]
+    else:
+        read = _READERS.get((get_origin(hint) or hint, kind), hint)
     return LogColumn(name, meaning, read, may_be_empty, any_cell if read is any_number else cell, group)
 
 

@@ -1,4 +1,4 @@
-"""GPUs of the table by a driver's or a user's name. An ambiguous name is never guessed."""
+"""GPUs of the table by a driver's or a user's name. A name of several GPUs means the usual one, with a warning."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def recognise(name: str, memory_gb: float | None = None) -> GpuSpec:
         memory_gb: the memory that the driver shows; it tells apart cards of one name, and a MIG part from the whole.
 
     Raises:
-        UsageError: if the name is unknown or ambiguous, or if the memory is not that GPU's.
+        UsageError: if the name is unknown, if it means several GPUs without a usual one, or if the memory is not that
+            GPU's.
     """
     candidates = _by_key().get(_key(name)) or _by_words(name)
     if not candidates:
@@ -74,7 +75,11 @@ def recognise(name: str, memory_gb: float | None = None) -> GpuSpec:
 
 @cache
 def _common(name: str, candidates: Sequence[GpuSpec]) -> GpuSpec:
-    """Return the most common of several GPUs, and warn of the choice once."""
+    """Return the usual one of several GPUs, and warn of the choice once.
+
+    Raises:
+        UsageError: if not exactly one of them is usual.
+    """
     names = [gpu.name for gpu in candidates]
     common = [gpu for gpu in candidates if gpu.name in _COMMON]
     if len(common) != 1:

@@ -137,7 +137,7 @@ class JointDraws:
 def without_spot(rows: Sequence[Projection]) -> list[Projection]:
     """Return the machines without spot offers, whose cost does not yet include what interruptions lose.
 
-    If all offers are spot offers, the user asked for them, so all are returned.
+    If none is on demand, spot offers stay: they were asked for, or there is no other way to rent by the hour.
     """
     has_others = any(row.obtained == "on demand" for row in rows)
     return [row for row in rows if not (has_others and row.obtained == "spot")]
@@ -299,7 +299,7 @@ def _chosen(to_have: Sequence[Projection], drawn: JointDraws) -> _Choice:
 
 
 def _cheapest(rows: Sequence[Projection], drawn: JointDraws) -> _Choice:
-    """Return the machine with the lowest cost; the machine here, unless that one is likely to cost less."""
+    """Return the cheapest machine that is likely to cost less than the one here; else the one here."""
     here = machine_here(rows)
     chances = drawn.cheapest(rows)
     priced = [chance.machine for chance in chances]

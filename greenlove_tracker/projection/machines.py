@@ -85,7 +85,11 @@ class Machine:
         )
 
     def kgco2e_by_place(self, energy_kwh: Estimate | None) -> dict[str, float]:
-        """Return the emissions of an energy in each place; it includes this machine's PUE."""
+        """Return the emissions of an energy in each place, with the PUE there.
+
+        Args:
+            energy_kwh: with this machine's PUE. The first of two sites in one place counts.
+        """
         found: dict[str, float] = {}
         if energy_kwh is None:
             return found
@@ -223,7 +227,7 @@ def machine_elsewhere(
 
 
 def _sites_of(offer: Offer) -> list[CloudSite]:
-    """Return where an offer may stand: sites of our table, else its country, else its cloud region.
+    """Return where an offer may stand: sites of our table, else its country, else the cloud regions that are known.
 
     Raises:
         UsageError: if the country is unknown.

@@ -162,7 +162,7 @@ def expected_running_s(terms: SpotTerms, training_s: float, interval_s: float) -
         The time in seconds, with repeated work, checkpoints and restarts; infinite if it overflows.
     """
     rate = terms.per_s
-    n_saved = stretches(training_s, interval_s) - 1
+    n_saved = n_segments(training_s, interval_s) - 1
     last_s = training_s - n_saved * interval_s
     segment_s = interval_s + terms.checkpoint_s
     try:
@@ -177,6 +177,6 @@ def expected_running_s(terms: SpotTerms, training_s: float, interval_s: float) -
     return total_s
 
 
-def stretches(training_s: float, interval_s: float) -> int:
+def n_segments(training_s: float, interval_s: float) -> int:
     """Return the number of segments that checkpoints cut a training into; the last may be shorter."""
     return max(1, math.ceil(training_s / interval_s * (1 - 1e-12)))

@@ -87,7 +87,7 @@ def _order(row: Projection) -> tuple[bool, bool, float, str]:
 
 
 def local_gpu(options: ProjectionOptions) -> GpuSpec | None:
-    """Return the local GPU; None for one that no table has, if the user gives the speedups."""
+    """Return the local GPU; None if there is none, or if no table has it and the user gives the speedups."""
     if options.local_gpu is None:
         return None
     try:

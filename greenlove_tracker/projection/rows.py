@@ -276,7 +276,10 @@ def _at_least(duration_s: Estimate, least_s: float) -> Estimate:
 
 
 def _fits(gpu: GpuSpec, local: GpuSpec | None, options: ProjectionOptions) -> bool | None:
-    """Return True if the measured peak fits, else the estimated one; the local GPU held what was measured."""
+    """Return whether the training fits, by the measured peak, else by the estimated one; None if neither says.
+
+    The local GPU held what was measured.
+    """
     peak_gb = options.peak_memory_gb
     estimate_gb = options.memory_estimate_gb
     if peak_gb is not None and gpu == local:

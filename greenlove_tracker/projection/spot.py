@@ -20,7 +20,7 @@ from greenlove_tracker.projection.preemptions import (
     daly_interval_s,
     expected_running_s,
     least_interval_s,
-    stretches,
+    n_segments,
     young_interval_s,
 )
 from greenlove_tracker.projection.uncertain import at_level, draws, uncertain
@@ -309,7 +309,7 @@ def _parts(terms: SpotTerms, training_s: float, interval_s: float) -> TimeParts:
     """Return where the time goes at the stated rate."""
     running_s = expected_running_s(terms, training_s, interval_s)
     restarting_s = running_s * -math.expm1(-terms.per_s * terms.restart_s)  # one begins after each preemption
-    saving_s = (stretches(training_s, interval_s) - 1) * terms.checkpoint_s
+    saving_s = (n_segments(training_s, interval_s) - 1) * terms.checkpoint_s
     lost_s = max(0.0, running_s - training_s - restarting_s - saving_s)
     waiting_s = terms.per_s * running_s * terms.wait_s
     return TimeParts(training_s, lost_s, saving_s, restarting_s, waiting_s)

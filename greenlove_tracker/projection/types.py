@@ -136,7 +136,7 @@ class Projection:
 
     @property
     def minimum_term_usd(self) -> float | None:
-        """The least that a reservation costs, however short the training; else None."""
+        """The least that a reservation costs, however short the training; None without a term or a price."""
         return term_cost_usd(self.offer, self.billed_gpus)
 
     @property

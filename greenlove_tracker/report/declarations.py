@@ -271,7 +271,8 @@ class _Facts:
     @property
     def pue_text(self) -> str:
         """``PUE 1.2``, or from the least to the greatest."""
-        return f"PUE {' to '.join(map(str, sorted({min(self.pues), max(self.pues)})))}"
+        ends = {min(self.pues), max(self.pues)}
+        return f"PUE {' to '.join(map(str, sorted(ends)))}"
 
 
 def _texts(rows: Sequence[RunRow], column: str, width: int) -> set[str]:

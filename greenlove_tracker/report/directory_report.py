@@ -24,7 +24,7 @@ from greenlove_tracker.vocabulary.records import RunStatus
 NEEDS = (DAY, MONTH, DETAILS)  # what a report asks of the rows
 _GROUPED = (MONTH, "user", "device", "kind")  # beside the project; a key that all runs share has no table
 _MAX_GROUPS = 12
-_MAX_LINES = 10  # of problems
+_MAX_LINES = 10  # of problems, and of directories of other tools
 _MAX_FACTORS = 12
 _MOST_DAYS = 63  # of a chart by day
 _MOST_LAYERS = 4  # projects in a chart
@@ -132,13 +132,11 @@ def _notes(aggregate: Aggregate) -> doc.Blocks:
         if n_cut:
             cross = f"; of {fmt.plural(n_cut, 'run')} only the part inside counts"
         texts.append(f"Period: {period.text}{cross}.")
-    texts += _foreign_lines(aggregate)
+    texts += _first(_foreign_lines(aggregate), "And {:,} more directories with such logs.")
     problems = aggregate.problems
     first = {problem.path: problem for problem in reversed(problems)}
     problems.sort(key=lambda problem: problem is not first[problem.path])  # no file hides another's
-    texts += [f"! {fmt.shortened(str(problem), 400)}" for problem in problems[:_MAX_LINES]]
-    if len(problems) > _MAX_LINES:
-        texts.append(f"! and {len(problems) - _MAX_LINES:,} more problems")
+    texts += _first([f"! {fmt.shortened(str(problem), 400)}" for problem in problems], "! and {:,} more problems")
     return list(map(doc.Paragraph, texts))
 
 
@@ -155,6 +153,14 @@ def _foreign_lines(aggregate: Aggregate) -> list[str]:
         unseen = ", ".join(fmt.plural(n, noun) for noun, n in left.items() if n) or "none"
         lines.append(f"Other tools' logs in {fmt.shortened(str(directory), 60)}: {seen} read; {unseen} left out.")
     return lines
+
+
+def _first(lines: Sequence[str], more: str) -> list[str]:
+    """Return the first lines, and how many more there are."""
+    n_more = len(lines) - _MAX_LINES
+    if n_more <= 0:
+        return [*lines]
+    return [*lines[:_MAX_LINES], more.format(n_more)]
 
 
 def _scope(aggregate: Aggregate) -> str:

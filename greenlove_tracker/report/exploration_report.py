@@ -9,7 +9,16 @@ from collections.abc import Iterator, Sequence
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
 from greenlove_tracker.projection.types import Projection
-from greenlove_tracker.rendering.document import Blocks, Document, Heading, KeyFigures, Paragraph, Table, columns
+from greenlove_tracker.rendering.document import (
+    Blocks,
+    Column,
+    Document,
+    Heading,
+    KeyFigures,
+    Paragraph,
+    Table,
+    columns,
+)
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.forecast_report import narrowing_chart
 from greenlove_tracker.report.projection_report import projection_blocks
@@ -189,7 +198,12 @@ def _parts(forecast: Forecast) -> Blocks:
             rows.append((f"phase {i}: {fmt.phase_name(part.phase)}", part.duration_s, 1))
     cells = [(name, fmt.duration(e.point), _ends(e), fmt.repetitions(n)) for name, e, n in rows if e is not None]
     interval = f"{forecast.per_batch_s.level:.0%} {forecast.per_batch_s.kind} interval"
-    heads = [*columns({"what": 2.4}, ("takes",)), *columns({}, (interval,), 2), *columns({}, ("times",))]
+    heads = [
+        Column("what", 2.4),
+        Column("takes", is_number=True),
+        Column(interval, 2.0, is_number=True),
+        Column("times", is_number=True),
+    ]
     return [Heading("Breakdown"), Table(heads, cells)]
 
 

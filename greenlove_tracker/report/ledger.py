@@ -88,7 +88,7 @@ _OF_PRICE = {"usd_per_kwh": "value", "source": "source", "table_sha256": "table_
 
 
 def _factor_cells(name: str, factor: Factor | None, columns: Mapping[str, str] = _OF_FACTOR) -> dict[str, Any]:
-    return {f"{name}_{column}": getattr(factor, detail, "") for column, detail in columns.items()}
+    return {f"{name}_{column}": getattr(factor, detail, None) for column, detail in columns.items()}
 
 
 def _differs(factor: Factor | None, started_at: str) -> bool | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,12 +23,15 @@ def values_at(of: Any, columns: Mapping[str, Any]) -> dict[str, Any]:
 def _value(of: Any, column: str, path: Any) -> Any:
     if isinstance(path, Mapping):
         inner = getattr(of, column)
-        if isinstance(inner, tuple):
+        if inner is None:
+            return None
+        if isinstance(inner, Sequence):
             return [values_at(one, path) for one in inner]
-        return inner and values_at(inner, path)
+        return values_at(inner, path)
     value = of
     for name in path.split("."):
-        value = getattr(value, name, None)
+        if value is not None:
+            value = getattr(value, name)
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     return None if value == "" else value

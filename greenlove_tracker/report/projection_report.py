@@ -124,6 +124,7 @@ def _blocks(
     details: Blocks = [
         Heading(_TITLE),
         machines_table(shown, shown, is_brief=False),
+        *map(Paragraph, words.coverages(shown)),
         *map(Paragraph, (*words.beside(projections), *words.left_out(decision.left_out, decision.limits))),
     ]
     basis = [
@@ -162,9 +163,9 @@ def _warnings_of_others(shown: words.Rows, options: Mapping[str, str]) -> Iterat
 def _first_look(shown: words.Rows, decision: Decision) -> list[Projection]:
     """Return the machine here and those to choose from: the recommended, the faster, and what comes next."""
     named = words.machines_named(decision)
-    late = [one.machine for one in decision.left_out]
+    left_out = [one.machine for one in decision.left_out]
     others = [chance.machine for chance in decision.alternatives]
-    others += [row for row in _faster_than_here(shown) if row.is_for_rent_now and row not in late]
+    others += [row for row in _faster_than_here(shown) if row.is_for_rent_now and row not in left_out]
     by_name = grouped((one.name, one) for one in (*named, *others) if not one.is_local)
     chosen = [*named, *(own[0] for own in by_name.values() if own[0] not in named)]
     return [row for row in shown if row.is_local or any(row is one for one in chosen[:_MOST_BRIEF])]

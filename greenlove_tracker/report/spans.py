@@ -103,5 +103,5 @@ def _span_row(run: Run, span: SpanSummary, factor: float) -> tuple[str, ...]:
     mark = ""
     if span.unmetered_s > 0 and span.energy.is_known:
         mark = " *"
-    columns = (calls, fmt.duration(span.duration_s), fmt.percent(share))
-    return (name, *columns, f"{fmt.energy(energy_kwh)}{mark}", f"{fmt.mass(kilograms)}{mark}")
+    cells = (calls, fmt.duration(span.duration_s), fmt.percent(share))
+    return (name, *cells, f"{fmt.energy(energy_kwh)}{mark}", f"{fmt.mass(kilograms)}{mark}")

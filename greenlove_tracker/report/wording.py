@@ -189,9 +189,9 @@ def early_stop_sentence(run: Run) -> str:
     if after is None:
         return ""
     text = f"stopped early after {after:,}"
-    whole = run.first_epoch + (run.summary.epochs_planned or 0)
-    if after <= whole:
-        text += f" of {whole:,}"
+    planned = run.summary.epochs_planned
+    if planned is not None and after <= run.first_epoch + planned:
+        text += f" of {run.first_epoch + planned:,}"
     text += " epochs"
     best = run.text("best_epoch")
     if best.isdecimal():
@@ -384,7 +384,8 @@ def _ended_too_soon(run: Run) -> bool:
 def why_no_cost(run: Run) -> str:
     """Explain why the cost of a run is not known."""
     if run.electricity_price is not None:
-        return f"the energy{' of the GPUs' if run.lacks_gpus else ''} is unknown"
+        whose = " of the GPUs" if run.lacks_gpus else ""
+        return f"the energy{whose} is unknown"
     country = field_text(run, "country", 40)
     if country:
         return f"no openly licensed electricity price for {country}"
@@ -456,11 +457,13 @@ def took(
     duration_s: float, energy_kwh: float | None, kgco2e: float | None, cost_usd: float | None, tilde: str = ""
 ) -> str:
     """Write ``41 min 12 s, 95.9 Wh, 36.6 g of CO2e and $0.04``, with the tilde of a modelled energy."""
-    known = ["an unknown time", "an unknown energy"]
+    time = "an unknown time"
+    energy = "an unknown energy"
     if duration_s:
-        known[0] = fmt.duration(duration_s)
+        time = fmt.duration(duration_s)
     if energy_kwh is not None:
-        known[1] = f"{tilde}{fmt.energy(energy_kwh)}"
+        energy = f"{tilde}{fmt.energy(energy_kwh)}"
+    known = [time, energy]
     if kgco2e is not None:
         known.append(f"{tilde}{fmt.mass(kgco2e)} of CO2e")
     if cost_usd is not None:
@@ -514,7 +517,11 @@ def left_out(n_simulated: int) -> str:
 
 # -- Sums --
 
-SUM_COLUMNS = [*columns({}, ["time"], 1.5), *columns({}, ["GPU-h"]), *columns({}, ["energy", "CO2e", "cost"], 1.2)]
+SUM_COLUMNS = [
+    Column("time", 1.5, is_number=True),
+    Column("GPU-h", is_number=True),
+    *columns({}, ["energy", "CO2e", "cost"], 1.2),
+]
 
 
 def sum_cells(totals: Totals) -> tuple[str, str, str, str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -50,17 +50,17 @@ def parse_all_logs(log_dir: PathText) -> list[dict[str, Any]]:
 def print_aggregate(log_dir: PathText) -> None:
     """Print energy and CO2e of all runs of a directory as a sentence for a paper, which says how many it lacks.
 
-    A run counts with what was measured; where fewer epochs were monitored than planned, with its prediction, as in
-    carbontracker.
+    A run counts with what was measured. If fewer epochs were monitored than planned, a log of carbontracker's counts
+    as in reports, and any other run with its prediction.
 
     Raises:
         UsageError: where there is no such directory.
     """
-    found = [_counted(_entry(run)) for run in _readable(log_dir)]
+    found = [_counted(run) for run in _readable(log_dir)]
     known_kwh = [entry[_ENERGY] for entry in found if entry.get(_ENERGY) is not None]
     known_kg = [entry[_GRAMS] / GRAMS_PER_KG for entry in found if entry.get(_GRAMS) is not None]
-    kwh = f"{math.fsum(known_kwh):.6g} kWh" if known_kwh else _UNKNOWN
-    kg = f"{math.fsum(known_kg):.6g} kg" if known_kg else _UNKNOWN
+    kwh = f"{math.fsum(known_kwh):.6g} kWh" if known_kwh or not found else _UNKNOWN
+    kg = f"{math.fsum(known_kg):.6g} kg" if known_kg or not found else _UNKNOWN
     as_much = ""
     if any(known_kg):
         as_much = f", as much as {_car_km(math.fsum(known_kg)):.6g} {_CAR}"
@@ -74,11 +74,13 @@ def print_aggregate(log_dir: PathText) -> None:
     )
 
 
-def _counted(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the actual or predicted consumption that counts; empty where nothing is known."""
-    actual: dict[str, Any] = entry["actual"] or {}
-    predicted = entry["pred"] or {}
-    if actual and (entry["early_stop"] or actual["epochs"] == predicted.get("epochs")):
+def _counted(run: Run) -> dict[str, Any]:
+    """Return the actual or predicted consumption that counts; empty if nothing is known."""
+    if _logged(run):
+        return _totals(run.summary, run.summary.epochs_planned)  # with the epochs that were not monitored
+    actual = actual_of(run) or {}
+    predicted = predicted_of(run) or {}
+    if actual and (is_stopped_early(run) or actual["epochs"] == predicted.get("epochs")):
         return actual
     return predicted or actual
 

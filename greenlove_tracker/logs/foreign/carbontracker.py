@@ -248,20 +248,24 @@ def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
         notes.add(standard, f"lacks lines of {plural(n_damaged, 'epoch')}: what they said is left out")
     epochs = [epoch for epoch in begun if epoch.keys() & {"duration", "over"}]
     # to 1.0.5 only the times of its first and last line tell how long an epoch took
-    durations_s = [epoch.get("duration", (epoch["to"] - epoch["from"]).total_seconds()) for epoch in epochs]
+    durations_s = [max(0.0, epoch.get("duration", (epoch["to"] - epoch["from"]).total_seconds())) for epoch in epochs]
     pue = run.get("pue", 1.0)
+    is_mean_over_devices = not run.get("version", "").startswith("1.")  # since 2.0 an epoch has one power
     components = {}
     methods = {}
     stated: dict[str, float | None] = {}
     energies: list[list[float | None]] = []
     for component, names in devices.items():
         each_w = [epoch.get(f"{component}_w", []) for epoch in epochs]
-        each_w = [w * max(1, len(names)) if len(w) == 1 else w for w in each_w]  # since 2.0 one mean over all devices
+        if is_mean_over_devices:
+            each_w = [w * max(1, len(names)) if len(w) == 1 else w for w in each_w]
         components[component] = (names, each_w)
         methods[component] = _method(component, names, each_w)
         if any(each_w) and methods[component] is None:
             stated["measured_kwh"] = None  # how much of it hardware measured is not known
-        energies.append([kwh_from_w_s(sum(w), s) if w else None for w, s in zip(each_w, durations_s, strict=True)])
+        energies.append(
+            [kwh_from_w_s(sum(w), s) if w and s else None for w, s in zip(each_w, durations_s, strict=True)]
+        )
     summed_kwh = pue * math.fsum(filter(None, chain(*energies)))
     actual = consumed.get("Actual", {})
     predicted = consumed.get("Predicted", {})
@@ -293,10 +297,14 @@ def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
             left_s = statistics.fmean(durations_s) * (planned - len(rows))
             flags = frozenset({Flag.PREDICTED.value})
             rows.append(Row(RowKind.TAIL, None, "", left_s, UNKNOWN_ENERGY, 0.0, Counts(), UNKNOWN_ENERGY, None, flags))
-    texts = {"project": safe_text(project), "epochs_planned": str(planned or ""), "carbon_intensity": cell(intensity)}
+    texts = _texts(run, devices, methods) | {"project": safe_text(project), "epochs_planned": str(planned or "")}
+    if intensity is None:
+        del texts["carbon_intensity.source"]
+    else:
+        texts["carbon_intensity"] = cell(intensity)
     is_of_each = is_sum and (actual or all(len(names) < 2 for names in devices.values()))
     return ForeignLog(
-        texts=texts | _texts(run, devices, methods),
+        texts=texts,
         rows=rows,
         ending=Ending(status, None, iso(run["to"]) if "closed" in run else ""),
         stated=stated,

@@ -69,6 +69,7 @@ _HEAD_LINES = 10  # a header may stand behind a title
 _is_plain = re.compile(schema.PLAIN_NUMBER, re.ASCII).fullmatch  # as nearly all: a third of the time of ``_amount``
 _is_rounded = re.compile(r"\d(?:[.,]\d\d?)?[eE]").match  # 1.23E-05, as Excel saves numbers
 _SAME_START_S = 3.0  # of a run as its readings have it: their times are whole seconds
+_LONGEST_S = 1e9  # 30 years: what took longer is damaged, and when it began is unknown
 _MOST_EXAMPLES = 3
 _UNKNOWN_METHODS = "CodeCarbon's file does not say how the energy of CPU and GPU was obtained"
 
@@ -90,6 +91,7 @@ class Header:
 
     def __init__(self, line: str) -> None:
         self._delimiter = max(",;\t", key=line.count)
+        self._decimal = "." if self._delimiter == "," else ","
         names = [name.strip().lower() for name in split_line(line, self._delimiter)]
         self.is_known = len(_OWN.intersection(names)) >= _LEAST_OWN
         self._n_cells = len(names)
@@ -133,7 +135,7 @@ class Header:
         if self._missing:
             raise ValueError
         cells[n_read:] = [""] * (n_columns + 1 - n_read)
-        amounts = [float(text) if _is_plain(text) else _amount(text) for text in self._numbers(cells)]
+        amounts = [float(text) if _is_plain(text) else _amount(text, self._decimal) for text in self._numbers(cells)]
         duration_s, energy_kwh, *parts_kwh, emissions_kgco2e, pue = amounts
         if "\0" in line:  # blocks that a crash left unwritten
             raise ValueError("NUL bytes")
@@ -142,9 +144,9 @@ class Header:
         return Reading(file, number, self, cells, lack, duration_s, energy_kwh, parts_kwh, emissions_kgco2e, pue)
 
 
-def _amount(text: str) -> float | None:
-    """Return the number in a cell, with a decimal comma, too; None where it is empty, or says that there is none."""
-    text = text.strip().replace(",", ".")
+def _amount(text: str, decimal: str) -> float | None:
+    """Return the number in a cell, with this decimal sign; None if it is empty, or says that there is none."""
+    text = text.strip().replace(decimal, ".")
     return None if text.lower() in _NONE else schema.amount(text)
 
 
@@ -213,20 +215,31 @@ class Reading:
         last.has_several = before.has_several or self.has_several or size != before_size
         return last
 
-    def goes_on(self, before: Reading | None) -> bool:
-        """Return True where both are of one run without a name: they began at once, and its totals go on."""
-        if before is None or self.at is None or before.at is None:
+    @property
+    def began_s(self) -> float:
+        """When its run began, in seconds of a clock without a zone; 0 if that is unknown."""
+        if self.at is None:
+            return 0.0
+        return (self.at - datetime.min).total_seconds() - self.duration_s
+
+    def goes_on(self, other: Reading) -> bool:
+        """Return True if both are of one unnamed run: they began at once, and the longer one has more energy."""
+        if not (self.began_s and other.began_s) or abs(self.began_s - other.began_s) > _SAME_START_S:
             return False
-        more_kwh, more_s = (one - other for one, other in zip(self.size, before.size, strict=True))
-        is_one_start = abs((self.at - before.at).total_seconds() - more_s) <= _SAME_START_S
-        return is_one_start and (more_kwh * more_s > 0 or more_kwh == more_s == 0)
+        more_s = self.duration_s - other.duration_s
+        if self.energy_kwh is None or other.energy_kwh is None:
+            return True
+        more_kwh = self.energy_kwh - other.energy_kwh
+        return more_kwh * more_s > 0 or more_kwh == more_s == 0
 
 
 class Emissions:
     """The runs in files of CodeCarbon, which are read one by one."""
 
     def __init__(self) -> None:
-        self._last: dict[str, Reading] = {}
+        self._last: dict[str, Reading] = {}  # of each run
+        # By project and start, the runs without a name; their readings may lie in several files, and among others.
+        self._unnamed: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
         self._tasks: dict[str, Reading] = {}  # by line: files may be copies
 
     def read(self, file: Path, notes: ProblemLog, count: Counter[str]) -> bool:
@@ -242,8 +255,7 @@ class Emissions:
         if not any(Header(line).is_known for line in head.decode(encoding, "replace").splitlines()[:_HEAD_LINES]):
             return False
         header = Header("")
-        last: dict[str | int, Reading] = {}
-        unnamed = 0
+        found = dict[str, None]()
         n_rows = 0
         told: defaultdict[str, list[str]] = defaultdict(list)
         for number, line in enumerate(read_lines(str(file), on_problem, encoding, keeps_last=True), 1):
@@ -260,21 +272,18 @@ class Emissions:
                         told["left out"].append(f"line {number}: {str(error)[:120]}")
                 continue
             n_rows += 1
-            key: str | int = reading.name
             if "task_name" in header.places:
                 self._tasks[line] = reading
-            else:
-                if not key:
-                    if not reading.goes_on(last.get(unnamed)):
-                        unnamed = number
-                    key = unnamed
-                last[key] = reading.after(last.get(key))
-            if last.get(key) is not reading:
                 told[reading.flaw].append(f"line {number}")
-        for reading in last.values():
-            key = reading.name or f"{reading.text('timestamp')} {reading.size}"
+                continue
+            key = reading.name or self._unnamed_run(reading)
+            found[key] = None
             self._last[key] = reading.after(self._last.get(key))
-            told[reading.flaw].append(f"line {reading.line}")
+            if self._last[key] is not reading:
+                told[reading.flaw].append(f"line {number}")
+        for reading in map(self._last.__getitem__, found):
+            if reading.file == file:
+                told[reading.flaw].append(f"line {reading.line}")
         told.pop("", None)
         count["files" if n_rows else "files_left_out"] += 1
         count["rows"] += n_rows
@@ -282,6 +291,18 @@ class Emissions:
             more = " …" if len(lines) > _MOST_EXAMPLES else ""
             on_problem(f"{plural(len(lines), 'line')} {kind}: {'; '.join(lines[:_MOST_EXAMPLES])}{more}")
         return True
+
+    def _unnamed_run(self, reading: Reading) -> str:
+        """Return the key of the run of a reading without a name: one that began with it, in its project."""
+        project = reading.text("project_name")
+        slot = int(reading.began_s // _SAME_START_S)
+        for near in (slot - 1, slot, slot + 1):
+            for key in self._unnamed.get((project, near), ()):
+                if reading.goes_on(self._last[key]):
+                    return key
+        key = f"{reading.file}, line {reading.line}"
+        self._unnamed[project, slot].append(key)
+        return key
 
     def runs(self, notes: ProblemLog) -> Iterator[ForeignRun]:
         """Yield the runs; not those of ours, which hold their readings already."""
@@ -303,7 +324,9 @@ def _read(last: Reading, tasks_s: float, notes: ProblemLog) -> ForeignLog:
     # with tasks, CodeCarbon's duration is that of the latest: the run took at least all of them together
     duration_s = max(last.duration_s, tasks_s)
     ended_at = last.at
-    began_at = iso(ended_at and ended_at - timedelta(seconds=duration_s))
+    began_at = ""
+    if ended_at is not None and duration_s < _LONGEST_S:
+        began_at = iso(ended_at - timedelta(seconds=duration_s))
     pue = max(1.0, last.pue or 1.0)
     # 0 is none: what was there and read took some
     cpu_kwh, gpu_kwh, ram_kwh = (kwh / pue if kwh else None for kwh in last.parts_kwh)
@@ -320,6 +343,8 @@ def _read(last: Reading, tasks_s: float, notes: ProblemLog) -> ForeignLog:
         "pue": schema.cell(pue),
         "pue.source": f"as {meter} counted it" if pue > 1 else "",
     }
+    if last.lack == _NO_CELLS:
+        del texts["pue"]  # it was among the cells that are left out
     stated: dict[str, float | None] = {"measured_kwh": None}  # how much of it hardware measured is not known
     total_kwh = last.energy_kwh
     if total_kwh and last.flaw != _NO_SUM:
