@@ -38,6 +38,7 @@ MARK = ".training"
 _FORMAT = 1  # of the manifest
 REHEARSAL = "rehearsal.json"
 _REHEARSED = TypeAdapter(RehearsedResume)
+_MANIFEST = TypeAdapter(Manifest)
 _UNFINISHED = f"it has no {MANIFEST}, so it was never finished"  # it is being written, or its process has died
 _NAME = re.compile(rf"step-(\d{{10,}})(?:-(?:{'|'.join(CheckpointKind)}))?(?:-(\d+))?")
 
@@ -186,7 +187,7 @@ class CheckpointStore:
 
     def __init__(self, address: str | os.PathLike[str], *, keep_last: int = 3) -> None:
         self.path = place(address).absolute()  # a script may change its directory later
-        if self.path.is_file():
+        if self.path.exists() and not self.path.is_dir():
             raise UsageError(f"checkpoints are written to a directory, and {self.path} is none")
         self._keep_last = whole_number("keep_last", keep_last)
 
@@ -299,11 +300,11 @@ def _read_checkpoint(path: LogPath) -> Checkpoint:
         content = record["checkpoint"]
         if record["format"] != _FORMAT or _content_sha256(content) != record["sha256"]:
             raise ValueError(f"it is of another format than {_FORMAT}, or its SHA-256 differs")
-        manifest = TypeAdapter(Manifest).validate_python(content)
+        manifest = _MANIFEST.validate_python(content)
     except FileNotFoundError:
         damage = _UNFINISHED
     except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
-        damage = f"{MANIFEST} does not hold what was written: {error}".partition("\n")[0]
+        damage = f"{MANIFEST} does not hold what was written: {' '.join(str(error).split())[:200]}"
     return Checkpoint(path.name, manifest, path, damage)
 
 

@@ -324,7 +324,10 @@ class Checkpointer:
         if self._resume is not None:
             # Whatever the script did since; within an epoch its body is still to add groups to the optimizers.
             self._put_back(self._resume, is_in_loop=self.position.batches == 0)
-            put_back_random_state_values(self._resume.of_rank["at_epoch_start"])
+            states = self._resume.of_rank["at_epoch_start"]
+            missing = put_back_random_state_values(states)
+            if states:  # there are none from another number of ranks
+                self._reasons += map("not put back: {}".format, missing)
         self._random_at_epoch_start = random_state_values()
         self.tracker.epoch_start()
         self._phase = _Phase.EPOCH
@@ -340,7 +343,7 @@ class Checkpointer:
 
     def _batches(self, loader: Iterable[Any]) -> Generator[Any]:
         """Yield what is left of the epoch's first pass, with saving points; of a further one, all of it."""
-        longest = getattr(self._rehearsal, "longest_epoch", None)
+        longest = None if self._rehearsal is None else self._rehearsal.longest_epoch
         if self._phase is not _Phase.EPOCH:
             yield from islice(loader, longest)
             return
@@ -412,7 +415,12 @@ class Checkpointer:
         """
         if self._rehearsal is not None:
             self._rehearsal.saving_point(
-                self._ranks, self.position, self._n_epochs, self._save_rehearsed, self._held, is_over=self._is_over
+                self._ranks,
+                self.position,
+                self._n_epochs,
+                self._save_rehearsed,
+                self._held,
+                is_over=self.position.batches == 0 and self._is_over,
             )
         code = self._ranks.decide(self._wish(), self.position.steps)
         if code < _STOP:
@@ -511,7 +519,7 @@ class Checkpointer:
         saved = Checkpoint(checkpoint_name(self.position, kind), manifest, self._store.path)
         try:
             saved = self._write(saved)
-        except OSError as error:  # such as a full disk: the one before stays
+        except Exception as error:  # such as a full disk, or of a store: the one before stays
             problem = str(error)
             self._warn_once.warn(
                 f"checkpoint {problem}",
@@ -584,7 +592,8 @@ class Checkpointer:
             contents[_MODEL_FILE] = self._state.capture()
         types = set(map(type, tree_leaves(contents)))
         if not types <= self._types_read:
-            check_readable(self.values)  # first, for the names of its values
+            for named_values in (self.values, contents.get(_MODEL_FILE, {}).get("parts", {})):
+                check_readable(named_values)  # first, for the names of these
             for content in contents.values():
                 check_readable(content)
             self._types_read |= types
@@ -609,6 +618,8 @@ class Checkpointer:
         if found is None:
             return
         manifest = found.manifest
+        if not found.path.exists():
+            raise OSError(f"rank {self._ranks.rank} does not see {found.name}: do all ranks share the directory?")
         state = read_plain(found.path / _MODEL_FILE)
         of_rank = read_plain(found.path / _RANK_FILE.format(self._ranks.rank % manifest.world_size))
         if state.get("is_sharded"):
@@ -629,10 +640,10 @@ class Checkpointer:
             saved_at=manifest.saved_at,
             is_bit_identical=self._is_bit_identical,
         )
-        self._resume = _Resume(state, of_rank, event)
-        self._put_back(self._resume, is_in_loop=False)
         if manifest.world_size != self._ranks.world_size:  # with another's random states the ranks would draw alike
             of_rank |= {"at_epoch_start": {}, "data": {"batches": manifest.position.batches}}
+        self._resume = _Resume(state, of_rank, event)
+        self._put_back(self._resume, is_in_loop=False)
         if manifest.kind is CheckpointKind.FINAL:
             self._finished_after = manifest.epochs
         self.position = manifest.position
@@ -654,6 +665,7 @@ class Checkpointer:
             UsageError: where it is of another training.
         """
         self._state.load(resume.state, resume.of_rank, is_in_loop=is_in_loop)
+        self.values.clear()
         self.values.update(copied(resume.of_rank["values"]))
 
     def _tell_restored(self, replay_s: float = 0.0) -> None:

@@ -83,6 +83,8 @@ class Rehearsal:
         if point in self._to_save and save(self._directory / point):
             self._to_save.remove(point)
             self._saved[point] = position
+            if epochs == 1:  # whose end is behind all that the script does
+                self._to_save.clear()
         for point, saved in list(self._saved.items()):
             steps = position.steps - saved.steps
             is_last = is_over or steps >= self._steps or (steps == 0 and position.epoch > saved.epoch)

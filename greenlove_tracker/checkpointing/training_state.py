@@ -198,9 +198,14 @@ class TrainingState:
             raise ValueError("it has other parameters")
         if len(here) == len(names) or self._is_in_loop:  # add_param_group() may have been called while it trained
             parameters = {**dict(self._models.named_parameters()), **here}
-            optimizer.param_groups.clear()
-            for group in saved["own"]["param_groups"]:
-                optimizer.add_param_group(group | {"params": [parameters[names[at]] for at in group["params"]]})
+            groups = saved["own"]["param_groups"]
+            del optimizer.param_groups[len(groups) :]
+            for number, group in enumerate(groups):
+                trained = [parameters[names[at]] for at in group["params"]]
+                if number < len(optimizer.param_groups):
+                    optimizer.param_groups[number]["params"][:] = trained  # in place: LBFGS holds the list
+                else:
+                    optimizer.add_param_group(group | {"params": trained})
             optimizer.load_state_dict(saved["own"])
 
     # -- shards: all ranks call these, between two steps --

@@ -102,7 +102,10 @@ def _checked(sizes: Sequence[int] | None, samples: int) -> list[int]:
         sizes = [smallest * 2**k for k in range((samples // smallest).bit_length())]
     wanted = sorted({whole_number("sizes", size, 0) for size in sizes})
     if len(wanted) < _LEAST_SIZES or wanted[0] < 1 or wanted[-1] > samples:
-        raise UsageError(f"sizes must be three different ones or more, from 1 to samples={samples}, not {wanted}")
+        raise UsageError(
+            f"sizes must be three different ones or more, from 1 to samples={samples}, such as [100, 200, 400], "
+            f"not {wanted}"
+        )
     return wanted
 
 

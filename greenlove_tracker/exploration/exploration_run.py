@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from greenlove_tracker.exploration.trial_session import TrialSession
-from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
+from greenlove_tracker.extrapolation.extrapolate import extrapolate, forecast_from_log
 from greenlove_tracker.extrapolation.time_fit import time_fit
 from greenlove_tracker.files.writing import write_report
 from greenlove_tracker.logs import trials as trials_log
@@ -164,7 +164,7 @@ class ExplorationRun(TrialSession):
         self.draw_status(progress_line(self.spent_s, self.budget_s, samples, relative_width))
 
     def forecast(self) -> Forecast:
-        """Write the log, which the training is forecast from, now and later.
+        """Write the log, close the run, and forecast the training from it.
 
         Raises:
             UsageError: where the trials cannot give a forecast.
@@ -172,6 +172,8 @@ class ExplorationRun(TrialSession):
         """
         self.record = replace(self.record, gpu_power_w=self._gpu_power_w())
         self._write_record()
+        record = self.record
+        extrapolate(record.trials, self.plan, method=record.method)  # what it refuses has not finished
         self._session.finish(RunStatus.FINISHED, 0)
         return forecast_from_log(Run(self._session.run_dir), self.plan)
 

@@ -162,13 +162,17 @@ def values_within(roots: Named, kept: Collection[int]) -> dict[str, Any]:
 
 def _value(thing: Any) -> Any:
     kind = type(thing)
+    if issubclass(kind, float):
+        return repr(thing)  # a NaN is no other one
     if issubclass(kind, ATOMS):
         return thing
     if issubclass(kind, torch.Tensor | np.ndarray | np.generic):
         return _digest(thing)
-    if issubclass(kind, bytearray) or kind.__module__ == "itertools":
+    if issubclass(kind, bytearray) and len(thing) <= _MOST_BYTES:
+        return zlib.crc32(thing)
+    if kind.__module__ == "itertools":
         return repr(thing)
-    return len(thing) if issubclass(kind, CONTAINERS) else kind.__qualname__
+    return len(thing) if issubclass(kind, (*CONTAINERS, bytearray)) else kind.__qualname__
 
 
 def _digest(array: Any) -> Any:

@@ -110,7 +110,8 @@ def peak_of_steps(
 ) -> MemoryRow:
     """Make steps until the optimizer has stepped twice, and return the peak of what lived meanwhile.
 
-    A ``Snapshot`` takes back what they change. A model on ``meta`` computes nothing, and needs no memory.
+    The steps stay made, and ``foreach`` stays set: call it inside a ``Snapshot``. A model on ``meta`` computes nothing,
+    and needs no memory.
 
     Args:
         training: on any device.

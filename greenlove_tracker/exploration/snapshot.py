@@ -73,7 +73,7 @@ class Snapshot:
             its loaders, samplers and data sets; all else is compared.
 
     Attributes:
-        size_bytes: of the copies of tensors together.
+        size_bytes: of the copies of tensors and arrays together.
         left_changed: after the block, the names of what stays changed.
 
     Raises:
@@ -99,18 +99,23 @@ class Snapshot:
         for name, thing in walk(named, lambda thing: parts_of(thing) if id(thing) in self._kept else ()):
             undo = _undo_of(name, thing)
             if undo is not None:
-                self._kept[id(thing)] = thing
                 self._undos.append((name, undo))
+            if undo is not None or _is_array(thing):
+                self._kept[id(thing)] = thing
         self._undos.reverse()  # parts before what holds them
         states: list[SavedState | None]
         states = [_own_state(n, t) for n, t in named if isinstance(t, list | tuple) or id(t) not in self._kept]
         tensors = [thing for thing in self._kept.values() if isinstance(thing, torch.Tensor)]
         copied = {storage._cdata: storage for storage in storages_of(tensors) if storage.device.type != "meta"}
-        self.size_bytes = sum(storage.nbytes() for storage in copied.values())
+        arrays = [thing for thing in self._kept.values() if _is_array(thing)]
+        self.size_bytes = sum(storage.nbytes() for storage in copied.values()) + sum(a.nbytes for a in arrays)
         _check_memory(self.size_bytes)
+        self._undos += [("values", partial(setitem, array, ..., array.copy())) for array in arrays]
         self._undos += [("values", _storage_undo(storage)) for storage in copied.values()]
         loaders = each_of(loaders)
-        kinds = (DataLoader, Sampler, Dataset, *(type(loader) for loader in loaders if hasattr(loader, "__dict__")))
+        parts = [getattr(loader, name, None) for loader in loaders for name in ("dataset", "sampler", "batch_sampler")]
+        of_data = [thing for thing in (*loaders, *parts) if hasattr(thing, "__dict__")]
+        kinds = (DataLoader, Sampler, Dataset, *map(type, of_data))
         for name, thing in objects_within([*self._watched.items(), *(("the data", loader) for loader in loaders)]):
             if isinstance(thing, kinds):
                 self._undos.append((name, _content_undo(vars(thing))))
@@ -178,11 +183,13 @@ def _undo_of(name: str, thing: Any) -> Callable[[], object] | None:
     if isinstance(thing, nn.parameter.UninitializedTensorMixin):
         owner, _, path = name.partition(".")
         raise UsageError(f"{owner} is lazy: {path} has no shape yet. Run a batch through the model, then explore")
-    if isinstance(thing, np.ndarray) and thing.flags.writeable:
-        return partial(setitem, thing, ..., thing.copy())
     if isinstance(thing, CONTAINERS + TRAINS) or is_plain(thing):
         return _object_undo(thing)
     return None
+
+
+def _is_array(thing: Any) -> bool:
+    return isinstance(thing, np.ndarray) and thing.flags.writeable
 
 
 def _own_state(name: str, thing: Any) -> SavedState:
@@ -259,12 +266,20 @@ def _object_undo(thing: Any) -> Callable[[], object]:
 def _content_undo(container: Any) -> Callable[[], object]:
     """Return what puts the items of a container back, by no method of a class of the user's."""
     base: Any = next(kind for kind in _REFILLED if isinstance(container, kind))
-    items = [*dict.items(container)] if isinstance(container, dict) else [*container]
-    add = base.extend if base in (list, deque) else base.update
+    if issubclass(base, dict):
+        items = [*base.items(container)]
+    else:
+        items = [*base.__iter__(container)]
 
     def undo() -> None:
         base.clear(container)
-        add(container, items)
+        if issubclass(base, dict):
+            for key, value in items:  # a Counter's update() would add
+                base.__setitem__(container, key, value)
+        elif base is set:
+            set.update(container, items)
+        else:
+            base.extend(container, items)
 
     return undo
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import islice
@@ -172,9 +172,11 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
         if hasattr(value, "_fields"):
             return type(value)(*parts)
         return type(value)(parts)
-    if isinstance(value, MutableMapping):  # a copy is what it is of: a defaultdict, or a batch of a tokenizer
+    if isinstance(value, Mapping):
         changed = {key: map_tensors(part, change) for key, part in value.items()}
-        other = copy(value)
+        if not isinstance(value, MutableMapping):
+            return type(value)(changed)  # type: ignore[call-arg]  # as of all mappings that are built of one
+        other = copy(value)  # what it is of: a defaultdict, or a batch of a tokenizer
         other.update(changed)
         return other
     if isinstance(value, torch.Tensor):
@@ -185,7 +187,12 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
 def samples_of(batch: Any) -> list[int]:
     """Return the samples in each tensor of a batch: its first dimension, of those that have one."""
     sizes: list[int] = []
-    map_tensors(batch, lambda tensor: sizes.extend(tensor.shape[:1]))
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        sizes.extend(tensor.shape[:1])
+        return tensor
+
+    map_tensors(batch, note)
     return sizes
 
 

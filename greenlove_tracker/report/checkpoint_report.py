@@ -111,8 +111,10 @@ def _interruptions_cost(run: Run) -> str:
     lost_s = math.fsum(one.lost_s for one in found)
     lost_kwh = [one.lost_kwh for one in found]
     energy = "" if None in lost_kwh else f" ({fmt.energy(math.fsum(filter(None, lost_kwh)))})"
-    restarts_s = math.fsum(one.restart_s for one in found)
-    again = f"; restarts took {fmt.duration(restarts_s)}" if restarts_s else ""
+    restarts_s = [one.restart_s for one in found]
+    again = ""
+    if all(restarts_s):  # else one is unknown
+        again = f"; restarts took {fmt.duration(math.fsum(restarts_s))}"
     lost = f"{least}{fmt.duration(lost_s)} of work lost{energy}"
     if least and not lost_s:
         lost = "less than an epoch or a minute of work lost"  # what no row holds

@@ -12,7 +12,13 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-NOT_OF_SCRIPT = (str(Path(__file__).parents[1]), *_LIBRARIES, site.getusersitepackages(), "<frozen")
+NOT_OF_SCRIPT = (
+    str(Path(__file__).parents[1]),
+    *_LIBRARIES,
+    *site.getsitepackages(),
+    site.getusersitepackages(),
+    "<frozen",
+)
 _RANGES = {"range", "trange"}
 _WRAPPERS = {"tqdm", "enumerate"}  # they yield as many items as their first argument
 # Expressions that are safe to evaluate again: of the script's code they call only attribute and item access.

@@ -11,7 +11,6 @@ from dataclasses import dataclass, fields
 from urllib.parse import quote, unquote
 
 from greenlove_tracker.vocabulary.errors import UsageError, whole_number
-from greenlove_tracker.vocabulary.metrics import number_of
 
 _CLOSE = 1e-9  # that probabilities may be off by, as sums of floats are
 
@@ -45,8 +44,8 @@ class StoppingRule:
             raise UsageError(f"{{argument}} must be the name of a metric, not {self.metric!r}", argument="metric")
         for name in ("patience", "every"):
             object.__setattr__(self, name, whole_number(name, getattr(self, name)))
-        min_delta = number_of(self.min_delta)
-        if min_delta is None or not 0 <= min_delta < math.inf:
+        is_number = isinstance(self.min_delta, int | float) and not isinstance(self.min_delta, bool)
+        if not is_number or not 0 <= self.min_delta < math.inf:
             message = f"{{argument}} must be 0 or more, in the unit of the metric, not {self.min_delta!r}"
             raise UsageError(message, argument="min_delta")
         if not isinstance(self.higher_is_better, bool):
@@ -126,11 +125,15 @@ class ExpectedStop:
         """
         try:
             *shares, none, most, basis = text.split()
-            found = tuple((int(epochs), float(share)) for epochs, _, share in (one.partition(":") for one in shares))
-            if not abs(math.fsum(share for _, share in found) - 1) <= _CLOSE:  # NaN neither
+            pairs = [one.split(":") for one in shares]
+            found = tuple(sorted((int(epochs), float(share)) for epochs, share in pairs))
+            of_none = float(none.removeprefix("none="))
+            probabilities = [share for _, share in found]
+            if not all(0 <= probability <= 1 for probability in (of_none, *probabilities)):  # NaN neither
+                raise ValueError("a probability is none")
+            if abs(math.fsum(probabilities) - 1) > _CLOSE:
                 raise ValueError("its probabilities do not add up to 1")
-            most_epochs = int(most.removeprefix("most="))
-            return cls(found, most_epochs, float(none.removeprefix("none=")), unquote(basis.removeprefix("basis=")))
+            return cls(found, int(most.removeprefix("most=")), of_none, unquote(basis.removeprefix("basis=")))
         except ValueError as error:
             raise UsageError(f"run.csv is damaged: {text[:60]!r} is no expected stop") from error
 

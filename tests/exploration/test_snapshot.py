@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -408,3 +409,49 @@ def test_schedulers_scalers_and_averages_that_a_step_holds_are_found():
         scaler.step(optimizer), schedule.step(), average.update_parameters(model)
     assert torch.equal(average.module.weight, before) and average.n_averaged == 0
     assert scaler._scale is None and schedule.last_epoch == 0
+
+
+def test_the_order_of_hooks_and_of_moved_items_stays() -> None:
+    model = nn.Linear(2, 2)
+    called: list[str] = []
+    model.register_forward_hook(lambda *_: called.append("first"))
+    model.register_forward_hook(lambda *_: called.append("prepended"), prepend=True)
+    model.moved = OrderedDict(a=1, b=2)
+    model.moved.move_to_end("a")
+    with Snapshot(model):
+        model.moved["c"] = 3
+    model(torch.ones(1, 2))
+    assert called == ["prepended", "first"] and list(model.moved) == ["b", "a"]
+
+
+def test_data_and_samplers_of_no_class_of_torchs_are_put_back() -> None:
+    class Numbers:
+        n_read = 0
+
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            self.n_read += 1
+            return torch.tensor(float(index))
+
+    class InOrder:
+        epoch = 0
+
+        def __iter__(self):
+            self.epoch += 1
+            return iter(range(4))
+
+        def __len__(self) -> int:
+            return 4
+
+    loader = DataLoader(Numbers(), sampler=InOrder())
+    with Snapshot((), loaders=loader, watched={"train_dataset": loader}) as snapshot:
+        list(loader)
+    assert (loader.dataset.n_read, loader.sampler.epoch, snapshot.left_changed) == (0, 0, [])
+
+
+def test_copies_of_arrays_count_before_they_are_made() -> None:
+    model = nn.Linear(1, 1)
+    model.table = np.ones(1000)
+    assert Snapshot(model).size_bytes == 8000 + 8  # and two parameters
