@@ -75,7 +75,7 @@ def run_script(
     script = Path(path)
     try:
         source = script.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise NoSuchScriptError(
             f"no such script: {path}; for another command write: greenlove run -- {path} …"
         ) from None

@@ -96,7 +96,7 @@ def compare(
         if target.endswith(".py"):
             raise UsageError(f"{target} must name a function in it too, such as {target}:task")
     for name, value in options.items():
-        if value:
+        if value is not None and value is not False:
             raise UsageError("logged runs are compared as they are: leave {argument} out", argument=name)
     if arguments is not None:
         raise UsageError("logged runs are compared as they are: leave what stands after -- out")

@@ -222,7 +222,7 @@ def _share_finding(found: Mapping[str, str]) -> Finding:
 
 def _log_finding(path: Path) -> Finding:
     whole = path.absolute()
-    parent = next(one for one in (whole, *whole.parents) if os.path.lexists(one))
+    parent = next((one for one in (whole, *whole.parents) if os.path.lexists(one)), whole)
     is_writable = parent.is_dir() and os.access(parent, os.W_OK)
     free_gb = shutil.disk_usage(parent).free / 1e9 if is_writable else 0.0
     if free_gb < _LEAST_FREE_GB:

@@ -133,7 +133,7 @@ def report(file: str) -> None:
 
 
 def _report(described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str], *, shows: bool) -> None:
-    """Write the reports that the file asks for, and show the result."""
+    """Write the reports that the file asks for, and show the result; one that cannot be written costs no other."""
     from greenlove_tracker.experiments.pages import report_document
     from greenlove_tracker.report.build import write_document
 
@@ -142,7 +142,14 @@ def _report(described: Experiment, progress: ExperimentProgress, reasons: Mappin
     content = report_document(described, progress, reasons)
     if shows:
         show(content)
+    refused = []
     for suffix in described.reports:
-        path = write_document(content, described.outputs / f"report.{suffix}")
+        try:
+            path = write_document(content, described.outputs / f"report.{suffix}")
+        except UsageError as error:
+            refused.append(error)
+            continue
         if shows:
             wrote(path)
+    if refused:
+        raise refused[0]

@@ -159,10 +159,12 @@ def _job(
     from greenlove_tracker.scheduling.run_start import logged_length
 
     run, forecast, basis = logged_length(log_dir or settings.log_dir)
-    expected = forecast.energy_kwh.point if forecast.energy_kwh else None
+    energy_kwh = kwh
+    if kwh is None and forecast.energy_kwh:
+        energy_kwh = forecast.energy_kwh.point
     takes = forecast.duration_s
     duration = fmt.interval(takes, fmt.duration) if takes.has_interval else fmt.duration(takes.point)
-    return forecast, f"{run.title(40)}: {duration}, {fmt.energy(expected if kwh is None else kwh)}, {basis}", run
+    return forecast, f"{run.title(40)}: {duration}, {fmt.energy(energy_kwh)}, {basis}", run
 
 
 def _longest_s(duration: Forecast | float) -> float | None:

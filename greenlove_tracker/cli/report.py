@@ -22,7 +22,8 @@ _SELECTION = ("since", "until", "project", "user", "job", "host", "simulated")  
 _OF_METRIC = ("best", "last", "energy_kwh", "kwh_per_point")
 _READING = ("processes", "scheduler")  # those that say how
 _FORMAT_OF = {"page_size": "page", "unit": "sci", "embodied": "sci"}  # of options that are of one format alone
-_PRINTED = ("sums", "runs", "forecasts", "ledger", "metrics")
+_OF_ALL = ("runs", "forecasts", "ledger", "metrics")  # formats of a whole directory
+_PRINTED = ("sums", *_OF_ALL)
 
 
 @cli.command(short_help="Report a run, a month or a whole directory.")
@@ -87,7 +88,7 @@ def report(
     reading = {name: options.pop(name) for name in _READING}
     if month is not None and (chosen["since"] or chosen["until"]):
         raise UsageError("--month, or --since and --until: choose one")
-    chosen["since"] = month or _in_words(chosen["since"])
+    chosen["since"] = _in_words(month or chosen["since"])
     given = {name: value for name, value in options.items() if value is not None}
     form = "page"
     if style:
@@ -105,7 +106,7 @@ def report(
             "-o writes a page, which has its own sums, or a declaration: what is printed goes to a file by > FILE"
         )
     is_chosen = any(value for name, value in chosen.items() if name != "simulated")
-    is_of_all = is_chosen or by is not None or form in _PRINTED[1:]
+    is_of_all = is_chosen or by is not None or form in _OF_ALL
     read = logs_of(logs, may_be_empty=as_json and form != "runs", is_latest=not is_of_all)
     if form == "page":
         from greenlove_tracker.report.build import document, write_document

@@ -588,12 +588,13 @@ def _experiment(file: Path, content: ExperimentFile, names: Iterable[str], sha25
         task_sha256=hashlib.sha256(_source(beside(task)).encode()).hexdigest(),
     )
     runs = planned_runs(common, content.arms, matrix, content.seeds)
+    baseline = content.baseline or runs[0].arm
     return Experiment(
         name=content.name,
         path=file,
         sha256=sha256,
         runs=runs,
-        baseline=next((run.group for run in runs if run.arm == (content.baseline or run.arm)), ""),
+        baseline=next((run.group for run in runs if run.arm == baseline), ""),  # an unknown arm is refused later
         start=content.schedule,
         budget=content.budget,
         outputs=beside(content.outputs.directory or f"{EXPERIMENTS_DIR}/{content.name}"),

@@ -157,7 +157,7 @@ def _explored(planned: PlannedRun, budget_s: float, log_dir: Path) -> dict[str, 
     stop = estimator.plan.stop
     estimates = {quantity: getattr(forecast, quantity) for quantity in fmt.QUANTITIES}
     return {
-        **{quantity: estimate and asdict(estimate) for quantity, estimate in estimates.items()},
+        **{quantity: asdict(estimate) if estimate else None for quantity, estimate in estimates.items()},
         "plan": fmt.plan(estimator.plan),
         "stop": "" if stop is None else fmt.expected_stop(stop_estimate(stop, LEVEL), stop.most_epochs),
         "spent_s": estimation.spent_s,

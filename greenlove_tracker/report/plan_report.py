@@ -273,7 +273,7 @@ def _curve(advice: StartAdvice, zone: Zone) -> Blocks:
     blocks: Blocks = [ChartRow([chart])]
     n_unknown = sum(hour.expected is None for hour in advice.hours)
     if n_unknown:
-        unknown = f"{n_unknown} of the {len(advice.hours)} hours until the deadline are unknown"
+        unknown = f"{n_unknown} of these {len(advice.hours)} hours are unknown"
         blocks.append(Note(f"{unknown}; a forecast reaches a week at most."))
     return blocks
 

@@ -571,11 +571,8 @@ class _Search:
             why = f"no later start is expected to save {what}"
             if len(bases) > 1:
                 why = f"no later start and no other region is expected to save {what}"
-            n_unknown = sum(hour.expected is None for hour in advice.hours)
-            if n_unknown:
-                why = (
-                    f"{n_unknown} of the {len(advice.hours)} hours until the deadline are unknown, of the others {why}"
-                )
+            if any(hour.expected is None for hour in advice.hours):
+                why += ", as far as the intensity is known"
             if self.deadline - timedelta(hours=self.length.reserved_h) < self.now:
                 why = f"even started now, the run does not end by the deadline with {FITS:.0%}"
         elif saving.point < LEAST_SAVING:

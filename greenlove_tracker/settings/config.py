@@ -87,7 +87,10 @@ def _setting(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings that a run is measured and counted with; each says itself what it means."""
+    """The settings that a run is measured and counted with; each says itself what it means.
+
+    ``precision`` and ``workload`` are as ``load_settings`` writes them: ``bf16``, never ``fp16``, and ``vision``.
+    """
 
     log_dir: str = _setting(DEFAULT_LOG_DIR, "where runs are written.", acts="may write elsewhere")
     project: str = _setting("", "name to group runs by.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -100,6 +101,15 @@ def test_the_report_is_made_again_from_the_logs(tmp_path, call):
     result = call(experiment, "report")
     assert result.exit_code == 0
     assert "not begun yet" in result.stdout
+    assert (experiment.outputs / "report.html").exists()
+
+
+def test_a_report_that_cannot_be_written_costs_no_other(tmp_path, call):
+    experiment = replace(make_experiment(tmp_path), reports=("md", "html"))
+    fake_trainings.log_run(experiment.outputs / "runs" / "0", {"experiment": "digits", "experiment_run": "baseline-0"})
+    (experiment.outputs / "report.md").mkdir()
+    result = call(experiment, "report")
+    assert (result.exit_code, "report.md" in result.stderr) == (2, True)
     assert (experiment.outputs / "report.html").exists()
 
 
