@@ -6,6 +6,7 @@ begins: so a gap in the file stays a gap.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -45,11 +46,9 @@ def read_series(path: Path, column: str, is_possible: Callable[[float], bool], w
     """
     try:
         return _series(path, column, is_possible, what)
-    except UsageError:  # a ValueError, of a line
-        raise
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path} is not CSV in UTF-8") from error
 
 
@@ -74,9 +73,8 @@ def _series(path: Path, column: str, is_possible: Callable[[float], bool], what:
         raise UsageError(f"{path} has no figure")
     starts = sorted(series)
     steps = sorted(b - a for a, b in pairwise(starts))
+    step = _ONE_ROW
     if steps:
         step = min(steps[len(steps) // 2], _LONGEST_STEP)
-    else:
-        step = _ONE_ROW
     ends = [min(a + step, b) for a, b in zip(starts, [*starts[1:], starts[-1] + step], strict=True)]
     return tuple(TimedValue(a, b, series[a]) for a, b in zip(starts, ends, strict=True))

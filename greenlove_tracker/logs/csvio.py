@@ -153,21 +153,11 @@ def read_table(data: bytes) -> tuple[Sequence[str], Iterator[tuple[int, dict[str
     """Return the columns of a CSV file that a user wrote, and its rows with the number of their last line.
 
     Raises:
-        ValueError: where it is not CSV in UTF-8, a later row too, which is read when it is asked for.
+        UnicodeDecodeError, csv.Error: where it is not CSV in UTF-8; of a row, once that is asked for.
     """
     reader = csv.DictReader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""))
-
-    def rows() -> Iterator[tuple[int, dict[str, str]]]:
-        try:
-            for row in reader:
-                yield reader.line_num, row
-        except csv.Error as error:
-            raise ValueError(str(error)) from error
-
-    try:
-        return reader.fieldnames or (), rows()
-    except csv.Error as error:
-        raise ValueError(str(error)) from error
+    columns = reader.fieldnames or ()
+    return columns, ((reader.line_num, row) for row in reader)
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

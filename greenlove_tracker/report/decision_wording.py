@@ -350,10 +350,8 @@ def coverages(rows: Rows) -> Iterator[str]:
         if row.intensity and row.intensity.coverage and row.emissions_kgco2e
     )
     if len(by_coverage) > 1:
-        named = ", ".join(
-            f"{coverage} for {' and '.join(dict.fromkeys(by_coverage[coverage]))}" for coverage in by_coverage
-        )
-        yield f"CO2e is {named}: lifecycle adds some 10 to 50 g/kWh to direct."
+        named = "; ".join(f"{coverage} for {names_text(names)}" for coverage, names in by_coverage.items())
+        yield f"CO2e is {named}. Lifecycle adds some 10 to 50 g/kWh to direct."
 
 
 def beside(rows: Rows) -> list[str]:

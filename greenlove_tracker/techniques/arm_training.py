@@ -237,8 +237,11 @@ def _are_steady(times_s: Sequence[float]) -> bool:
 def _steady_cost(times_s: Sequence[float], samples: Sequence[int]) -> tuple[float, float | None]:
     """Return the time of a sample in the steady steps, and what the others took beyond it."""
     half = len(times_s) // 2
-    s_per_sample = max(math.fsum(times_s[half:]) / max(1, sum(samples[half:])), 1e-12)
+    n_steady = max(1, sum(samples[half:]))
+    s_per_sample = max(math.fsum(times_s[half:]) / n_steady, 1e-12)
     if len(times_s) < _LEAST_STEPS:
         return s_per_sample, None
-    typical = statistics.median(t / max(1, n) for t, n in zip(times_s[half:], samples[half:], strict=True))
-    return s_per_sample, max(0.0, math.fsum(times_s[:half]) - sum(samples[:half]) * typical)
+    steady = zip(times_s[half:], samples[half:], strict=True)
+    typical_s = statistics.median(time_s / max(1, n) for time_s, n in steady)
+    usual_s = sum(samples[:half]) * typical_s
+    return s_per_sample, max(0.0, math.fsum(times_s[:half]) - usual_s)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from operator import attrgetter
 from pathlib import Path
 
 from greenlove_tracker.grid.factors import carbon_intensity
@@ -22,14 +20,13 @@ from greenlove_tracker.grid.live.intensity import (
     within,
 )
 from greenlove_tracker.grid.place import GridPlace
-from greenlove_tracker.grid.time_series import TimedValue, read_series
+from greenlove_tracker.grid.time_series import read_series
 from greenlove_tracker.vocabulary.errors import UsageError
 
 Clock = Callable[[], datetime]
 _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
 VALUE_COLUMN = "gco2e_per_kwh"
-_start = attrgetter("start_utc")
 
 
 class CsvIntensity:
@@ -55,40 +52,32 @@ class CsvIntensity:
         self._now = now
         self._source = f"{Path(path).name}, given by the user"
         rows = read_series(Path(path), VALUE_COLUMN, is_plausible, "intensity in gCO2e/kWh")
-        self._known = [row for row in rows if row.value is not None]
-        most = max((row.value or 0.0 for row in self._known), default=1.0)
+        self._known = [(row.value, row.start_utc, row.end_utc) for row in rows if row.value is not None]
+        most = max(value for value, _, _ in self._known)
         if most < 1:  # no grid has as little all the time
             raise UsageError(f"{path}: its largest intensity is {most:g} gCO2e/kWh: are these kg?")
 
     def now(self, place: GridPlace) -> IntensityPoint:
         """Return the row that holds this moment, or the newest before it."""
         now = self._now()
-        return newest(self.name, self._points(now, now), now)
+        begun = [row for row in self._known if row[1] <= now]
+        return newest(self.name, self._points(begun[-1:]), now)
 
     def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
         """Return the rows that are over."""
         now = self._now()
         since, until = checked_range(since, until)
-        return within(self.name, [p for p in self._points(since, until) if p.end_utc <= now], since, until)
+        over = [row for row in self._known if since < row[2] <= now]
+        return within(self.name, self._points(over), since, until)
 
     @property
     def points(self) -> list[IntensityPoint]:
         """All rows."""
-        return self._as_points(self._known)
+        return self._points(self._known)
 
-    def _points(self, since: datetime, until: datetime) -> list[IntensityPoint]:
-        """Return the rows of a time, and the newest before it: a file may have a million."""
-        first = bisect_right(self._known, since, key=_start) - 1
-        end = bisect_right(self._known, until, key=_start)
-        return self._as_points(self._known[max(0, first) : end])
-
-    def _as_points(self, rows: Sequence[TimedValue]) -> list[IntensityPoint]:
+    def _points(self, rows: Sequence[tuple[float, datetime, datetime]]) -> list[IntensityPoint]:
         of = self.name, self._source, Scope.NOT_STATED, PointKind.GIVEN
-        return [
-            IntensityPoint(row.value, row.start_utc, row.end_utc, *of, row.start_utc)
-            for row in rows
-            if row.value is not None
-        ]
+        return [IntensityPoint(value, start, end, *of, start) for value, start, end in rows]
 
 
 class _AnyHour(IntensityProvider):
