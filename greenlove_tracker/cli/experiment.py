@@ -134,18 +134,25 @@ def report(file: str) -> None:
 
 def _report(described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str], *, shows: bool) -> None:
     """Write the reports that the file asks for, and show the result; one that cannot be written costs no other."""
-    from greenlove_tracker.experiments.pages import report_document
+    from greenlove_tracker.experiments.pages import experiment_record
+    from greenlove_tracker.files.writing import write_report
     from greenlove_tracker.report.build import write_document
+    from greenlove_tracker.report.experiment_report import experiment_data, experiment_document
 
     if not any(training.runs for training in progress.runs):
         return  # each training was told of by then
-    content = report_document(described, progress, reasons)
+    record = experiment_record(described, progress, reasons)
+    content = experiment_document(record)
     if shows:
         show(content)
     refused = []
     for suffix in described.reports:
+        path = described.outputs / f"report.{suffix}"
         try:
-            path = write_document(content, described.outputs / f"report.{suffix}")
+            if suffix in ("json", "csv"):
+                path = write_report(path, experiment_data(record, suffix))
+            else:
+                path = write_document(content, path)
         except UsageError as error:
             refused.append(error)
             continue

@@ -303,8 +303,10 @@ class OutputsSection(_FileSection):
         "results/digits",
         "",
     )
-    reports: Annotated[list[Literal["html", "pdf", "md"]], Field(min_length=1)] = _said(
-        "how the report of the whole is written: `html`, `pdf`, `md`", "[html, pdf]", ["html"]
+    reports: Annotated[list[Literal["html", "pdf", "md", "json", "csv"]], Field(min_length=1)] = _said(
+        "how the report of the whole is written: `html`, `pdf`, `md`; its savings as data: `json`, `csv`",
+        "[html, pdf, csv]",
+        ["html"],
     )
     weights: Literal["final", "none"] = _said(
         "`final`: keep the weights that each training ends with, which early stopping makes the best ones, as "
@@ -423,7 +425,7 @@ class Experiment:
         start: when they begin.
         budget: of them all.
         outputs: the directory of the runs, of the checkpoints and of the reports.
-        reports: ``html``, ``pdf``, ``md``.
+        reports: ``html``, ``pdf``, ``md``, ``json``, ``csv``.
         weights: of trainings that have ended: ``final`` are kept, or ``none``.
     """
 

@@ -9,14 +9,16 @@ from greenlove_tracker.experiments.dry_run import ExperimentForecast, GroupForec
 from greenlove_tracker.experiments.progress import ExperimentProgress
 from greenlove_tracker.experiments.whole_training import whole_training
 from greenlove_tracker.rendering.document import Block, Document, Paragraph, Table, columns
-from greenlove_tracker.report.experiment_report import ExperimentRecord, experiment_document
+from greenlove_tracker.report.experiment_report import ExperimentRecord
 from greenlove_tracker.text import format as fmt
 
 _IN_TABLE = ("duration_s", "energy_kwh", "emissions_kgco2e")
 
 
-def report_document(experiment: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str]) -> Document:
-    """Return the report of an experiment as far as it has got.
+def experiment_record(
+    experiment: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str]
+) -> ExperimentRecord:
+    """Return an experiment for its report, as far as it has got.
 
     Args:
         experiment: that is reported.
@@ -38,8 +40,9 @@ def report_document(experiment: Experiment, progress: ExperimentProgress, reason
         else:
             not_run.append((name, reasons.get(name, "not begun yet")))
     budget = {quantity: (progress.use[quantity], limit) for quantity, limit in experiment.budget.limits.items()}
-    record = ExperimentRecord(experiment.name, experiment.sha256, groups, not_run, notes, budget)
-    return experiment_document(record)
+    files = {run.planned.name: f"weights/{run.planned.key}.pt" for run in progress.runs}
+    weights = [(name, file) for name, file in files.items() if (experiment.outputs / file).exists()]
+    return ExperimentRecord(experiment.name, experiment.sha256, groups, not_run, notes, budget, weights)
 
 
 def forecast_document(forecast: ExperimentForecast) -> Document:

@@ -12,13 +12,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import geometric_mean
+from statistics import fmean, geometric_mean, variance
 
 import numpy as np
 import pandas as pd
 from scipy import special
 
-from greenlove_tracker.extrapolation.draws import SPREAD
+from greenlove_tracker.extrapolation.draws import SPREAD, student_quantile
 from greenlove_tracker.extrapolation.ratios import RatioFit, fit_ratios, times_the_trials, verdict_of
 from greenlove_tracker.extrapolation.regression import cold_epochs_of, variance_of_mean
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
@@ -27,13 +27,13 @@ from greenlove_tracker.vocabulary.comparisons import ArmTrial, Comparison, Compa
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import LEVEL, Estimate, Kind
 from greenlove_tracker.vocabulary.records import COMPONENTS, EpochRecord, joined_methods
-from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 
 _LEAST_WARM_EPOCHS = 3  # of a run: fewer show no noise of their own
 _LEAST_KNOWN_SHARE = 0.5  # of a run's epochs; an interrupted one may lack the energy of an epoch
 _MOST_RUNS = 1000  # of each group; more are not advised
 # Assumptions on the relative variation between runs of one code:
 _TAU = 0.02  # its median
+_TAU_OF_FEW = 0.1  # likewise, where a run has too few epochs to show any noise
 _MOST_TAU = 0.5  # its maximum
 _SAME_LENGTH = 0.01  # runs whose lengths differ by less are of one length: a last batch may be dropped
 
@@ -54,9 +54,9 @@ class _Quantity:
     grows: bool = True  # with the length of the run
 
 
-def _peak_memory_gb(run: Run) -> float | None:
-    """Return the peak of torch's tensors on one GPU; else that of the whole process."""
-    return run.amount("peak_gpu_memory_gb") or run.amount("peak_memory_gb")  # 0: torch used no GPU
+def peak_memory_gb(run: Run) -> float | None:
+    """Return the peak of torch's tensors: on one GPU, else on the CPU in a step."""
+    return run.amount("peak_gpu_memory_gb") or run.amount("peak_cpu_memory_gb")  # 0: torch used no GPU
 
 
 _QUANTITIES = {
@@ -64,7 +64,7 @@ _QUANTITIES = {
     "energy": _Quantity(lambda run: run.summary.energy_kwh, lambda epoch: epoch.energy.total_kwh),
     "emissions": _Quantity(lambda run: run.emissions_kgco2e, lambda epoch: epoch.energy.total_kwh),
     "cost": _Quantity(lambda run: run.summary.cost_usd, lambda epoch: epoch.duration_s),
-    "memory": _Quantity(_peak_memory_gb, lambda epoch: None, grows=False),
+    "memory": _Quantity(peak_memory_gb, lambda epoch: None, grows=False),
 }
 
 
@@ -110,30 +110,26 @@ def compare_runs(
             return {}, None
         return fit.ratios, fit
 
-    of_process = {not run.amount("peak_gpu_memory_gb") and bool(_peak_memory_gb(run)) for run in runs}
-    is_mixed = {"cost": len({run.summary.cost_basis for run in runs}) > 1, "memory": len(of_process) > 1}
+    on_gpu = {bool(run.amount("peak_gpu_memory_gb")) for run in runs}
+    is_mixed = {"cost": len({run.summary.cost_basis for run in runs}) > 1, "memory": len(on_gpu) > 1}
     of_all = [({}, None) if is_mixed.get(name) else fitted(quantity) for name, quantity in _QUANTITIES.items()]
     baseline, *rows = [_compared(name, group, of_all) for name, group in kept.items()]
     time_fit = of_all[0][1]
-    residual_cv = None
-    if time_fit is not None:
-        residual_cv = time_fit.residual_cv
     notes = [*length_note, *left_out]
     if not has_repeats:
         notes.insert(
             0,
             "Of one run each nothing shows how much a run differs from the next of the same code: some 2% is "
-            "assumed, and now and then far more. Three runs of each would show it",
+            "assumed (10% of runs of under three steady epochs), and now and then far more. Three runs of each would "
+            "show it",
         )
-    if of_process == {True} and of_all[-1][0]:
-        notes.append(_OF_PROCESS)
     notes += _differences(kept)
     return Comparison(
         baseline=replace(baseline, verdict=Verdict.NO_DIFFERENCE, notes=()),
         rows=tuple(sorted(rows, key=saving_order)),
         trials=tuple(trials),
         spent_s=math.fsum(trial.duration_s for trial in trials),
-        residual_cv=residual_cv,
+        residual_cv=time_fit and time_fit.residual_cv,
         energy_method=_methods(runs),
         notes=tuple(notes),
         is_of_runs=True,
@@ -219,7 +215,6 @@ def _trials(groups: Groups, runs: Sequence[Run], block_of: Callable[[Run], int])
     trials = []
     for position, run in enumerate(runs):
         summary = run.summary
-        peak_gb = _peak_memory_gb(run)
         trials.append(
             ArmTrial(
                 arm=names[id(run)],
@@ -230,7 +225,6 @@ def _trials(groups: Groups, runs: Sequence[Run], block_of: Callable[[Run], int])
                 samples=summary.counts.samples or 1,
                 energy_kwh=summary.energy_kwh,
                 energy_method=_methods([run]),
-                peak_memory_bytes=None if peak_gb is None else round(peak_gb * BYTES_PER_GB),
             )
         )
     return trials
@@ -248,12 +242,11 @@ def _assumed_ratios(
 
     The difference of logarithms of two runs has the variance v₁ + v₂ + 2τ²: v is that of a run's mean epoch, from the
     noise of its warm epochs, and τ the variation between runs. Single runs do not show τ, so it has a half-Cauchy prior
-    (Gelman, Bayesian Analysis 1(3), 2006). This holds for times and energies: the ratio of two peaks of memory has no
-    interval.
+    (Gelman, Bayesian Analysis 1(3), 2006). Where a run has too few epochs to show v, a wider prior stands for it.
+    This holds for times and energies: the ratio of two peaks of memory has no interval.
     """
     (_, (baseline,)), *others = groups.items()
     some = SPREAD[8::16]
-    taus = _TAU * np.tan(math.atan(_MOST_TAU / _TAU) * some)[:, None]
     normal = special.ndtri(some)
     for name, (run,) in others:
         before = value(baseline)
@@ -264,11 +257,10 @@ def _assumed_ratios(
         level = 0.0
         lower = upper = ratio
         if quantity.grows:
-            of_baseline = _variance_within(baseline, quantity)
-            of_run = _variance_within(run, quantity)
-            if of_baseline is None or of_run is None:
-                continue
-            differences = np.sqrt(math.fsum([of_baseline, of_run]) + 2 * taus**2) * normal
+            within = [_variance_within(baseline, quantity), _variance_within(run, quantity)]
+            tau = _TAU_OF_FEW if None in within else _TAU
+            taus = tau * np.tan(math.atan(_MOST_TAU / tau) * some)[:, None]
+            differences = np.sqrt(math.fsum(filter(None, within)) + 2 * taus**2) * normal
             level = LEVEL
             lower, upper = (ratio * np.exp(np.quantile(differences, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))).tolist()
         yield name, Estimate(ratio, lower, upper, level, "1", Kind.ASSUMPTION)
@@ -284,6 +276,20 @@ def _variance_within(run: Run, quantity: _Quantity) -> float | None:
     if len(warm) >= _LEAST_WARM_EPOCHS:
         return variance_of_mean(warm)
     return None
+
+
+def difference_of_means(values: Sequence[float], baseline: Sequence[float]) -> Estimate | None:
+    """Return the difference of two means with Welch's t interval; without one where a side has a single value."""
+    if not (values and baseline):
+        return None
+    difference = fmean(values) - fmean(baseline)
+    errors = [variance(side) / len(side) for side in (values, baseline) if len(side) > 1]
+    error = math.fsum(errors)
+    if len(errors) < 2 or not error:
+        return Estimate(difference, difference, difference, 0.0, "1", Kind.CONFIDENCE)
+    freedom = error**2 / (errors[0] ** 2 / (len(values) - 1) + errors[1] ** 2 / (len(baseline) - 1))
+    width = student_quantile((1 + LEVEL) / 2, freedom) * math.sqrt(error)
+    return Estimate(difference, difference - width, difference + width, LEVEL, "1", Kind.CONFIDENCE)
 
 
 # -- What is said --
@@ -307,18 +313,9 @@ def _compared(name: str, runs: Sequence[Run], of_all: Sequence[Fitted]) -> Compa
             notes.append(f"Too few runs to tell: about {max(n + 1, math.ceil(needed))} of each would")
         else:
             notes.append("The runs differ too much among themselves: no practical number of runs would tell")
-    per_sample = []
-    peaks_gb = []
-    for run in runs:
-        samples = run.summary.counts.samples
-        if samples:
-            per_sample.append(run.summary.duration_s / samples)
-        peak_gb = _peak_memory_gb(run)
-        if peak_gb is not None:
-            peaks_gb.append(peak_gb)
     duration_s_per_sample = None
-    if len(per_sample) == n:
-        duration_s_per_sample = geometric_mean(per_sample)
+    if all(run.summary.counts.samples for run in runs):
+        duration_s_per_sample = geometric_mean(run.summary.duration_s / run.summary.counts.samples for run in runs)
     return ComparisonRow(
         name,
         verdict,
@@ -329,7 +326,7 @@ def _compared(name: str, runs: Sequence[Run], of_all: Sequence[Fitted]) -> Compa
         memory_ratio=memory,
         n_trials=n,
         duration_s_per_sample=duration_s_per_sample,
-        peak_memory_gb=max(peaks_gb, default=None),
+        peak_memory_gb=max(filter(None, map(peak_memory_gb, runs)), default=None),
         notes=tuple(notes),
     )
 
@@ -384,4 +381,3 @@ _CIRCUMSTANCES: tuple[tuple[Callable[[Run], str], str, str], ...] = (
     ),
     (lambda run: run.summary.cost_basis, "costs on another basis", "they are not compared"),
 )
-_OF_PROCESS = "Peak memory is that of the whole process, including Python and its libraries"

@@ -92,14 +92,13 @@ def comparison_blocks(comparison: Comparison, groups: comparison_sides.Groups = 
     ]
 
 
-def answer_blocks(comparisons: Comparisons, sides: comparison_sides.Sides) -> Blocks:
-    """Return the table of changes, that of totals, and what has to be known to read them."""
-    blocks = [
-        *comparison_sides.metric_chart(sides),
-        *_changes(comparisons),
-        *(comparison_sides.took_by_runs(sides) if sides else _took_whole(comparisons)),
-    ]
-    if any(map(_has_model, comparisons)):
+def answer_blocks(comparisons: Comparisons, sides: comparison_sides.Sides, savings: Blocks = ()) -> Blocks:
+    """Return the savings, else the table of changes and that of totals, and what has to be known to read them."""
+    blocks = [*comparison_sides.metric_chart(sides), *savings]
+    if len(comparisons) != 1 or not savings:
+        blocks += _changes(comparisons)
+        blocks += comparison_sides.took_by_runs(sides) if sides else _took_whole(comparisons)
+    if any(map(has_model, comparisons)):
         blocks.append(Paragraph(_MODEL_NOTE))
     differing = {label for label, *_ in comparison_sides.unlike(sides)}
     of_machine = [label for label in _OF_MACHINE if label in differing]
@@ -158,7 +157,9 @@ def row_sentence(comparison: Comparison, row: ComparisonRow) -> str:
             advice = ": more runs of each may tell"
         elif row.budget_s is not None:
             advice = f": --budget {math.ceil(row.budget_s)} would show more"
-        return f"{row.name}: {Verdict.TOO_SHORT}{advice}{learnt}"
+        name, ratio = telling(comparison, row)
+        known = f"{name} {change_text(ratio)}, " if ratio is not None else ""
+        return f"{row.name}: {known}{Verdict.TOO_SHORT}{advice}{learnt}"
     energy = "energy"
     if is_modelled(comparison.energy_method):
         energy = "modelled energy"
@@ -178,6 +179,13 @@ def row_sentence(comparison: Comparison, row: ComparisonRow) -> str:
     if spent:
         does.append(f"takes {' and '.join(spent)}")
     return f"{row.name} {', but '.join(does) or 'makes no measurable difference'}{learnt}"
+
+
+def telling(comparison: Comparison, row: ComparisonRow) -> tuple[str, Estimate | None]:
+    """Return what the verdict on an arm goes by: its energy if hardware counted any of it, else its time."""
+    if row.energy_ratio is None or is_modelled(comparison.energy_method):
+        return "time", row.time_ratio
+    return "energy", row.energy_ratio
 
 
 def share_text(ratio: Estimate, of_what: str) -> str:
@@ -224,7 +232,7 @@ def rows_that_ran(comparison: Comparison) -> list[ComparisonRow]:
     return [row for row in comparison.rows if row.verdict is not Verdict.NOT_RUN]
 
 
-def _has_model(comparison: Comparison) -> bool:
+def has_model(comparison: Comparison) -> bool:
     """Return True where some of the energy is modelled, so that its ratio says nothing beyond that of the time."""
     methods = filter(None, comparison.energy_method.split("+"))
     return any(map(is_modelled, methods)) and any(row.energy_ratio for row in comparison.rows)
@@ -240,7 +248,7 @@ def _changes(comparisons: Comparisons) -> Blocks:
     alike: dict[Texts, list[str]] = {}
     for field_name, name in QUANTITIES.items():
         cells = tuple(change_text(getattr(row, field_name)) for row in ran)
-        if name == "energy" and any(map(_has_model, comparisons)):
+        if name == "energy" and any(map(has_model, comparisons)):
             name += wording.STAR
         if set(cells) - {fmt.UNKNOWN}:
             alike.setdefault(cells, []).append(name)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import starmap
 
 from greenlove_tracker.extrapolation.run_comparison import compare_runs
+from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.rendering.document import Blocks, Column, Document, Heading, Paragraph, Table, Texts
 from greenlove_tracker.report import comparison, comparison_sides, wording
+from greenlove_tracker.report.savings import DATA_COLUMNS, savings_data, savings_tables
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.comparisons import Comparison, ComparisonRow
 from greenlove_tracker.vocabulary.forecasting import Estimate
@@ -27,6 +30,7 @@ class ExperimentRecord:
         not_run: name and reason of each training of which there is no run.
         notes: on the whole: sentences without a full stop.
         budget: what all trainings used and may use together, by the total's name in ``format.QUANTITIES``.
+        weights: name of each training and the file of its weights.
     """
 
     name: str
@@ -35,6 +39,7 @@ class ExperimentRecord:
     not_run: comparison.Facts = ()
     notes: Texts = ()
     budget: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    weights: comparison.Facts = ()
 
     @property
     def runs(self) -> list[Run]:
@@ -54,7 +59,11 @@ def experiment_document(record: ExperimentRecord) -> Document:
     begun = min((run.started_at for run in record.runs if run.started_at), default="")
     if begun:
         parts.append(f"begun {begun[:16].replace('T', ' ')} UTC")
-    blocks = [*comparison.answer_blocks(comparisons, sides), *comparison.not_run_blocks(record.not_run)]
+    metrics = comparison_sides.shared_metrics(sides)[: comparison_sides.MOST_METRICS]
+    savings: Blocks = ()
+    if combinations:
+        savings = savings_tables(comparisons[0], combinations[0].sides, metrics)
+    blocks = [*comparison.answer_blocks(comparisons, sides, savings), *comparison.not_run_blocks(record.not_run)]
     blocks += [Paragraph(f"! {note}.") for note in record.notes]
     for quantity, (used, limit) in record.budget.items():
         name, text = fmt.QUANTITIES[quantity]
@@ -62,7 +71,9 @@ def experiment_document(record: ExperimentRecord) -> Document:
             blocks.append(Paragraph(f"{text(used)} of the budget of {text(limit)} used."))
         else:
             blocks.append(Paragraph(f"Budget of {name}: {text(used)} used."))
-    blocks += _trainings(record, comparison_sides.shared_metrics(sides)[: comparison_sides.MOST_METRICS])
+    blocks += _trainings(record, metrics)
+    if record.weights:
+        blocks += [Heading("Weights"), wording.facts_table(record.weights)]
     blocks += comparison.detail_blocks(comparisons, sides)
     if comparisons:
         blocks += comparison.method_blocks(comparisons[0])
@@ -73,6 +84,25 @@ def experiment_document(record: ExperimentRecord) -> Document:
         verdict=_experiment_verdict(sides, combinations),
         blocks=blocks,
     )
+
+
+def experiment_data(record: ExperimentRecord, suffix: str) -> str:
+    """Return the savings of an experiment as data: a row for each quantity of each arm, as JSON or CSV.
+
+    Args:
+        record: of it.
+        suffix: ``json`` or ``csv``.
+    """
+    sides = list(starmap(comparison_sides.side_of, record.groups))
+    metrics = comparison_sides.shared_metrics(sides)
+    rows = []
+    for combination in _combinations(sides):
+        savings = savings_data(combination.comparison, combination.sides, metrics)
+        rows += [{"combination": combination.name, **saving} for saving in savings]
+    if suffix == "csv":
+        return csv_text(DATA_COLUMNS, rows)
+    whole = {"schema_version": 1, "experiment": record.name, "savings": rows}
+    return f"{json.dumps(whole, indent=1, allow_nan=False)}\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +121,7 @@ class _Combination:
 
     def rows_of(self, arm: str) -> list[ComparisonRow]:
         """Return the row of an arm; none where it has not finished here."""
-        return [row for row in self.comparison.rows if _arm(self.sides[row.name]) == arm]
+        return [row for row in self.comparison.rows if self.sides[row.name].arm == arm]
 
 
 def _combinations(sides: comparison_sides.Sides) -> list[_Combination]:
@@ -99,7 +129,7 @@ def _combinations(sides: comparison_sides.Sides) -> list[_Combination]:
 
     A combination without a finished training of the baseline and of another arm is left out.
     """
-    arms = [_arm(side) for side in sides]
+    arms = [side.arm for side in sides]
     by_name: dict[str, list[comparison_sides.Side]] = {}
     for side, arm in zip(sides, arms, strict=True):
         name = ""
@@ -108,9 +138,9 @@ def _combinations(sides: comparison_sides.Sides) -> list[_Combination]:
         by_name.setdefault(name, []).append(side)
     found = []
     for name, own in by_name.items():
-        own.sort(key=lambda side: arms.index(_arm(side)))  # in each second combination the baseline was trained second
+        own.sort(key=lambda side: arms.index(side.arm))  # in each second combination the baseline was trained second
         done = {side.name: side for side in own if side.runs}
-        if len(done) > 1 and own[0].runs and _arm(own[0]) == arms[0]:
+        if len(done) > 1 and own[0].runs and own[0].arm == arms[0]:
             groups = [(side.name, side.runs) for side in done.values()]
             found.append(_Combination(name, done, compare_runs(groups, of_whole=True)))
     if len(found) > 1:
@@ -125,15 +155,11 @@ def _over_all(combinations: Sequence[_Combination]) -> _Combination:
     block_of: dict[str, int] = {}
     for number, combination in enumerate(combinations):
         for side in combination.sides.values():
-            runs.setdefault(f"{_arm(side)} {name}", []).extend(side.runs)
+            runs.setdefault(f"{side.arm} {name}", []).extend(side.runs)
             block_of |= {run.run_id: number for run in side.runs}
     compared = compare_runs(list(runs.items()), of_whole=True, block_of=lambda run: block_of[run.run_id])
-    sides = {arm: comparison_sides.Side(arm, own) for arm, own in runs.items()}
+    sides = {row: comparison_sides.Side(row.removesuffix(f" {name}"), own) for row, own in runs.items()}
     return _Combination(name, sides, replace(compared, notes=()))  # they are on what differs between combinations
-
-
-def _arm(side: comparison_sides.Side) -> str:
-    return next((run.text("arm") for run in (*side.runs, *side.left_out)), "") or side.name.partition(", ")[0]
 
 
 def _experiment_verdict(sides: comparison_sides.Sides, combinations: Sequence[_Combination]) -> str:
@@ -152,22 +178,22 @@ def _experiment_verdict(sides: comparison_sides.Sides, combinations: Sequence[_C
     said = []
     for row in rows:
         side = answer.sides[row.name]
-        in_cells = [(cell.name, own) for cell in cells for own in cell.rows_of(_arm(side))]
+        in_cells = [
+            (*comparison.telling(answer.comparison, own), cell.name) for cell in cells for own in cell.rows_of(side.arm)
+        ]
         learnt = comparison_sides.learnt_text(side, baseline, comparison_sides.shared_metrics(sides))
         parts = [comparison.row_sentence(answer.comparison, row), _cells_text(in_cells), learnt]
         said.append("; ".join(filter(None, parts)))
     return f"{'. '.join(said)}."
 
 
-def _cells_text(rows: Sequence[tuple[str, ComparisonRow]]) -> str:
+def _cells_text(found: Sequence[tuple[str, Estimate | None, str]]) -> str:
     """Say from what to what an arm goes in the combinations, by their names; empty where no ratio is known."""
-    quantity = "energy_ratio" if all(row.energy_ratio for _, row in rows) else "time_ratio"
-    found: list[tuple[Estimate | None, str]] = [(getattr(row, quantity), name) for name, row in rows]
-    known = sorted((ratio.point, name) for ratio, name in found if ratio is not None)
+    known = sorted((ratio.point, name, quantity) for quantity, ratio, name in found if ratio is not None)
     if not known:
         return ""
-    least, most = (f"{comparison.signed(point - 1, 0)}% at {name}" for point, name in (known[0], known[-1]))
-    return f"its {comparison.QUANTITIES[quantity]} from {least} to {most}"
+    least, most = (f"{comparison.signed(point - 1, 0)}% at {name}" for point, name, _ in (known[0], known[-1]))
+    return f"its {known[0][-1]} from {least} to {most}"
 
 
 def _trainings(record: ExperimentRecord, metrics: Texts) -> Blocks:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
-from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
+from greenlove_tracker.logs.run import GOOD_ENDINGS, SIMULATED_METERS, Run
 from greenlove_tracker.logs.run_fields import names_by
 from greenlove_tracker.logs.run_rows import kgco2e_by
 from greenlove_tracker.logs.totals import LEAST_METERED_S
@@ -168,7 +168,7 @@ def _verdict(run: Run) -> str:
         summary.duration_s, summary.energy_kwh, run.emissions_kgco2e, summary.cost_usd, wording.energy_mark(run)
     )
     verdict = f"This training {verb} {took}."
-    if run.is_simulated:
+    if run.text("meter") in SIMULATED_METERS:
         verdict += " That is simulated: no machine drew it."
     if summary.status not in (*GOOD_ENDINGS, RunStatus.RUNNING):
         verdict += f" It did not finish: {wording.why_incomplete(summary)}, {wording.progress(run)}."

@@ -112,7 +112,7 @@ def test_two_combinations_are_both_in_the_headline(matrix):
 def interrupted(tmp_path) -> tuple[Run, Run]:
     """6 of 12 epochs, and from the fifth on to the end 100 s later."""
     clock = FakeClock()
-    peaks = {"peak_memory_gb": "0.6", "peak_gpu_memory_gb": "4.0"}
+    peaks = {"peak_cpu_memory_gb": "0.6", "peak_gpu_memory_gb": "4.0"}
     first = training(tmp_path, clock=clock, epochs=6, planned=12, is_cut_off=True, fields=peaks)
     clock.pass_s(100)
     second = training(tmp_path, clock=clock, planned=12, first_epoch=4, continues=first.run_id)
@@ -129,7 +129,7 @@ def test_a_training_of_several_runs_is_one(interrupted):
         )
     assert (whole.summary.epochs_done, whole.summary.epochs_planned, whole.first_epoch) == (12, 12, 0)
     assert whole.summary.status == "finished"
-    assert whole.text("peak_memory_gb") == "0.6" and whole.amount("peak_gpu_memory_gb") == 4.0
+    assert whole.text("peak_cpu_memory_gb") == "0.6" and whole.amount("peak_gpu_memory_gb") == 4.0
     assert whole.metrics["accuracy"].n_values == 12  # epochs 5 and 6 of the first run are lost
     assert whole_training([first]) is first
 

@@ -1,0 +1,84 @@
+"""The savings of an experiment: what each arm takes and learns beside its baseline, as tables and as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from greenlove_tracker.extrapolation.run_comparison import difference_of_means
+from greenlove_tracker.rendering.document import Blocks, Table, Texts, columns
+from greenlove_tracker.report import wording
+from greenlove_tracker.report.comparison import change_text, has_model
+from greenlove_tracker.report.comparison_sides import DASH, PEAK_MEMORY, Side
+from greenlove_tracker.report.metric_report import number_text
+from greenlove_tracker.report.plain_values import values_at
+from greenlove_tracker.text import format as fmt
+from greenlove_tracker.vocabulary.comparisons import Comparison
+from greenlove_tracker.vocabulary.forecasting import Estimate
+
+_RATIOS = {
+    "emissions_kgco2e": "co2e_ratio",
+    "energy_kwh": "energy_ratio",
+    PEAK_MEMORY: "memory_ratio",
+    "duration_s": "time_ratio",
+    "cost_usd": "cost_ratio",
+}
+_TITLES: dict[str, tuple[str, fmt.Text]] = {
+    **fmt.QUANTITIES,
+    PEAK_MEMORY: ("peak memory", fmt.memory),
+    "wait_s": ("waited", fmt.duration),
+    "intensity_at_request_gco2e_per_kwh": ("grid before, gCO2e/kWh", fmt.count),
+    "intensity_at_start_gco2e_per_kwh": ("grid at the start", fmt.count),
+}
+_CHANGE = {"change": "point", "change_lower": "lower", "change_upper": "upper"}
+DATA_COLUMNS = ("combination", "arm", "quantity", "baseline", "value", *_CHANGE)
+
+Sides = Mapping[str, Side]
+"""The trainings by the name of their row in a comparison."""
+
+
+def _changes(comparison: Comparison, sides: Sides, metrics: Texts) -> Iterator[tuple[Side, dict[str, Estimate | None]]]:
+    """Yield each arm and its changes: of an amount the ratio to the baseline, of a metric the difference."""
+    before = sides[comparison.baseline.name]
+    for row in comparison.rows:
+        arm = sides[row.name]
+        changes = {name: getattr(row, _RATIOS[name]) if name in _RATIOS else None for name in _TITLES}
+        for metric in metrics:
+            changes[metric] = difference_of_means(arm.values(metric), before.values(metric))
+        yield arm, changes
+
+
+def savings_tables(comparison: Comparison, sides: Sides, metrics: Texts) -> Blocks:
+    """Return a table for each arm, beside the baseline, with each change and its range."""
+    before = sides[comparison.baseline.name]
+    tables = []
+    for arm, changes in _changes(comparison, sides, metrics):
+        rows = [("trained", before.trained, arm.trained, "")]
+        for name, change in changes.items():
+            title, text = _TITLES.get(name, (f"final {fmt.shortened(name, 24)}", number_text))
+            if name == "energy_kwh" and has_model(comparison):
+                title += wording.STAR
+            cells = (before.text(name, text), arm.text(name, text))
+            if cells != (DASH, DASH):
+                rows.append((title, *cells, _text_of(name, change)))
+        tables.append(Table(columns({"": 1.3}, (before.title, arm.title, "change"), 1.2), rows, is_whole=True))
+    return tables
+
+
+def _text_of(name: str, change: Estimate | None) -> str:
+    """Write a change with its range: ``−31% [−35 – −27]``; of a metric ``−0.0018 [−0.011 – +0.0073]``."""
+    if change is None:
+        return DASH
+    if name in _RATIOS:
+        return change_text(change)
+    point, lower, upper = (f"{end:+.2g}".replace("-", "−") for end in (change.point, change.lower, change.upper))
+    return f"{point} [{lower} – {upper}]" if change.has_interval else point
+
+
+def savings_data(comparison: Comparison, sides: Sides, metrics: Texts) -> Iterator[dict[str, Any]]:
+    """Yield a row of data for each quantity of each arm; a change without a range has its point as both ends."""
+    before = sides[comparison.baseline.name]
+    for arm, changes in _changes(comparison, sides, metrics):
+        for name, change in changes.items():
+            means = {"baseline": before.mean(name), "value": arm.mean(name)}
+            yield {"arm": arm.arm, "quantity": name, **means, **values_at(change, _CHANGE)}
