@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -81,6 +82,7 @@ class PlannedRun:
         epochs: None: as the task says.
         steps: likewise.
         batch_size: likewise.
+        start: when it begins, where its arm says so; None: as the file says of all.
         settings: fields of ``greenlove_tracker.settings.config.Settings``, by name.
         task_sha256: of the task's file as it was when the experiment was read. It is no part of the key: who trains
             can say that the code has changed since a run, and the user decides.
@@ -98,6 +100,7 @@ class PlannedRun:
     epochs: int | None
     steps: int | None
     batch_size: int | None
+    start: StartPolicy | None = None
     settings: Mapping[str, Any]
     task_sha256: str = ""
 
@@ -107,6 +110,7 @@ def planned_runs(
     arms: Mapping[str, Sequence[TechniqueChoice]],
     matrix: Mapping[str, Sequence[Any]],
     seeds: Sequence[int],
+    starts: Mapping[str, StartPolicy | None] = MappingProxyType({}),
 ) -> tuple[PlannedRun, ...]:
     """Return every training of an experiment, in the order in which they are trained.
 
@@ -119,6 +123,7 @@ def planned_runs(
         arms: the techniques of each arm, by its name.
         matrix: the values of ``epochs``, ``steps``, ``batch_size`` or an argument such as ``--lr``, by name.
         seeds: of all random states.
+        starts: of arms that have their own, by name.
     """
     combinations = [dict(zip(matrix, chosen, strict=True)) for chosen in itertools.product(*matrix.values())]
     found = []
@@ -127,7 +132,8 @@ def planned_runs(
         if (n_seed + n_combination) % 2 == 1:
             in_turn.reverse()
         for arm in in_turn:
-            run = _with_values(replace(common, arm=arm, techniques=tuple(arms[arm]), seed=seed), values)
+            own = replace(common, arm=arm, techniques=tuple(arms[arm]), seed=seed, start=starts.get(arm))
+            run = _with_values(own, values)
             group = ", ".join((arm, *(f"{name}={value}" for name, value in values.items())))
             found.append(replace(run, key=training_key(run), group=group, name=f"{group}, seed {seed}"))
     return tuple(found)
@@ -151,9 +157,10 @@ def training_key(run: PlannedRun) -> str:
     """Return the first digits of the SHA-256 of what defines a training, as JSON in one certain form.
 
     It is what the training does: the name of the task's file and of its function, the arguments as they are written,
-    the techniques in their order with their options, epochs, steps, batch size and seed. It is not the name of an arm,
-    the settings that only measure, the place of the file, nor whether a value stands in the matrix or above it: to
-    rename an arm, or to add a seed, an exporter or a deadline, trains nothing anew.
+    the techniques in their order with their options, epochs, steps, batch size and seed, and the schedule that an arm
+    has for itself. It is not the name of an arm, the schedule of all, the settings that only measure, the place of the
+    file, nor whether a value stands in the matrix or above it: to rename an arm, or to add a seed, an exporter or a
+    deadline, trains nothing anew.
     """
     what = {
         "form": _KEY_FORM,
@@ -165,6 +172,8 @@ def training_key(run: PlannedRun) -> str:
         "batch_size": run.batch_size,
         "seed": run.seed,
     }
+    if run.start is not None:
+        what["schedule"] = run.start.model_dump()
     text = json.dumps(what, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:12]
 
@@ -274,6 +283,21 @@ class StartPolicy(_FileSection):
     max_wait: Annotated[str, _checked_by(parse_span_s)] = _said("begin after so long anyway", "6h", "6h")
 
 
+class ArmSection(_FileSection):
+    """A way to train: a list of techniques, or these keys where it has a schedule of its own."""
+
+    techniques: list[Annotated[Any, AfterValidator(_technique)]] = _said("of it, in their order", "[amp-bf16]", [])
+    schedule: StartPolicy | None = _said(
+        "when its trainings begin, instead of the file's `schedule`; those that wait for nothing come first",
+        "{below_gco2e_per_kwh: 250}",
+    )
+
+
+def _arm(given: Any) -> Any:
+    """Return the keys of an arm, which may be a list of techniques or have nothing behind its colon."""
+    return given if isinstance(given, Mapping) else {"techniques": given or []}
+
+
 class ExperimentBudget(_FileSection):
     """Limits for all trainings together; at one, no other begins, and the one that runs is stopped and saved."""
 
@@ -366,11 +390,11 @@ class ExperimentFile(_FileSection):
     )
     arms: dict[
         Annotated[str, _checked_by(_check_label)],
-        Annotated[list[Annotated[Any, AfterValidator(_technique)]], BeforeValidator(lambda items: items or [])],
-    ] = _said(  # an arm may have nothing behind its colon
+        Annotated[ArmSection, BeforeValidator(_arm)],
+    ] = _said(
         "ways to train, by name: each a list of techniques. Default: one, `baseline`, with none",
         "{baseline: [], faster: [amp-bf16]}",
-        {"baseline": []},
+        {"baseline": ArmSection()},
         min_length=1,
     )
     baseline: str | None = _said(
@@ -401,12 +425,13 @@ class ExperimentFile(_FileSection):
 
 SECTIONS: dict[str, type[_FileSection]] = {
     "": ExperimentFile,
+    "arms": ArmSection,
     "matrix": MatrixSection,
     "schedule": StartPolicy,
     "budget": ExperimentBudget,
     "outputs": OutputsSection,
 }
-"""The mappings of the file by where they stand; all but those of ``arms`` and ``settings``, whose keys are free."""
+"""The mappings of the file by where they stand, of ``arms`` one of them; ``settings`` are those of the tracker."""
 
 
 # -- Reading --
@@ -422,7 +447,7 @@ class Experiment:
         sha256: of the file's bytes.
         runs: in the order in which they are trained; all arms of one combination and seed follow one another.
         baseline: the group that the others are compared with.
-        start: when they begin.
+        start: when they begin, but for arms that have their own.
         budget: of them all.
         outputs: the directory of the runs, of the checkpoints and of the reports.
         reports: ``html``, ``pdf``, ``md``, ``json``, ``csv``.
@@ -439,6 +464,10 @@ class Experiment:
     outputs: Path
     reports: tuple[str, ...]
     weights: str
+
+    def start_of(self, run: PlannedRun) -> StartPolicy:
+        """Return when a training is to begin."""
+        return run.start or self.start
 
 
 class _Texts(VersionedResolver):
@@ -523,7 +552,9 @@ def _message(details: Any) -> str:
         if isinstance(given, str):
             problem += f", not {given!r}"[:60]
         return problem
-    section = SECTIONS[str(location[0])] if len(location) > 1 else ExperimentFile
+    section = ExperimentFile
+    if len(location) > 1:
+        section = SECTIONS["schedule" if "schedule" in location[:-1] else str(location[0])]
     return f"no such key: {nearest(str(location[-1]), section.model_fields)}"
 
 
@@ -541,6 +572,8 @@ def _place(values: Any, location: Location) -> tuple[int, str]:
     line = 0
     place = ""
     for part in location:
+        if isinstance(part, str) and isinstance(values, list):
+            continue  # an arm that is a list of techniques
         place += f"[{part}]" if isinstance(part, int) else f".{part}"
         try:
             position = values.lc.key(part) if hasattr(values, "keys") else values.lc.item(part)  # of ruamel
@@ -589,9 +622,11 @@ def _experiment(file: Path, content: ExperimentFile, names: Iterable[str], sha25
         settings=settings,
         task_sha256=hashlib.sha256(_source(beside(task)).encode()).hexdigest(),
     )
-    runs = planned_runs(common, content.arms, matrix, content.seeds)
+    arms = {name: arm.techniques for name, arm in content.arms.items()}
+    starts = {name: arm.schedule for name, arm in content.arms.items()}
+    runs = planned_runs(common, arms, matrix, content.seeds, starts)
     baseline = content.baseline or runs[0].arm
-    return Experiment(
+    experiment = Experiment(
         name=content.name,
         path=file,
         sha256=sha256,
@@ -603,6 +638,9 @@ def _experiment(file: Path, content: ExperimentFile, names: Iterable[str], sha25
         reports=tuple(dict.fromkeys(content.outputs.reports)),
         weights=content.outputs.weights,
     )
+    # what waits for nothing is not held up by what does
+    in_turn = sorted(runs, key=lambda run: experiment.start_of(run).below_gco2e_per_kwh is not None)
+    return replace(experiment, runs=tuple(in_turn))
 
 
 def _contradictions(
@@ -617,9 +655,9 @@ def _contradictions(
         yield ("baseline",), f"no arm is called {content.baseline!r}: {nearest(content.baseline, content.arms)}"
     if any(run.epochs is not None and run.steps is not None for run in runs):
         yield ("steps",), "epochs and steps exclude each other: leave one out"
-    for arm, choices in content.arms.items() if makes_techniques else ():
+    for arm, section in content.arms.items() if makes_techniques else ():
         try:
-            technique_of(choices)
+            technique_of(section.techniques)
         except (TypeError, ValueError) as error:  # a UsageError, or an option of another type
             yield ("arms", arm), str(error)
     counts = Counter(run.key for run in runs)

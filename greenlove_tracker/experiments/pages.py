@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from greenlove_tracker.experiments.definition import Experiment
@@ -48,7 +49,6 @@ def experiment_record(
 def forecast_document(forecast: ExperimentForecast) -> Document:
     """Return a dry run: what all that is left takes, then what a training of each group does."""
     progress = forecast.progress
-    start = forecast.experiment.start
     verdict = fmt.plural(len(progress.runs), "training")
     if progress.n_finished:
         verdict += f", {progress.n_finished} of them finished"
@@ -60,10 +60,11 @@ def forecast_document(forecast: ExperimentForecast) -> Document:
         verdict += f": {', '.join(_totals(forecast))}"
         start_up = fmt.duration(forecast.start_up_s)
         lines.append(f"beside these times, starting the processes takes about {start_up}")
-        if start.below_gco2e_per_kwh is not None:
-            grid = f"a grid at or below {start.below_gco2e_per_kwh:g} gCO2e/kWh"
-            each = f"at most {start.max_wait} for each of the {len(progress.left)}"
-            lines.append(f"before a training it waits for {grid}, {each}")
+        for start, n_left in Counter(forecast.experiment.start_of(run.planned) for run in progress.left).items():
+            if start.below_gco2e_per_kwh is not None:
+                grid = f"a grid at or below {start.below_gco2e_per_kwh:g} gCO2e/kWh"
+                each = f"at most {start.max_wait} for each of the {n_left}"
+                lines.append(f"before a training it waits for {grid}, {each}")
     lines += [f"* {note}" for note in progress.notes]
     for group in forecast.groups:
         lines += _group_lines(group)

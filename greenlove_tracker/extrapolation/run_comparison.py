@@ -27,6 +27,7 @@ from greenlove_tracker.vocabulary.comparisons import ArmTrial, Comparison, Compa
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import LEVEL, Estimate, Kind
 from greenlove_tracker.vocabulary.records import COMPONENTS, EpochRecord, joined_methods
+from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 
 _LEAST_WARM_EPOCHS = 3  # of a run: fewer show no noise of their own
 _LEAST_KNOWN_SHARE = 0.5  # of a run's epochs; an interrupted one may lack the energy of an epoch
@@ -215,6 +216,7 @@ def _trials(groups: Groups, runs: Sequence[Run], block_of: Callable[[Run], int])
     trials = []
     for position, run in enumerate(runs):
         summary = run.summary
+        peak_gb = peak_memory_gb(run)
         trials.append(
             ArmTrial(
                 arm=names[id(run)],
@@ -225,6 +227,7 @@ def _trials(groups: Groups, runs: Sequence[Run], block_of: Callable[[Run], int])
                 samples=summary.counts.samples or 1,
                 energy_kwh=summary.energy_kwh,
                 energy_method=_methods([run]),
+                peak_memory_bytes=None if peak_gb is None else round(peak_gb * BYTES_PER_GB),
             )
         )
     return trials

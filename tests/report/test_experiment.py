@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import re
 from dataclasses import replace
 
 import pytest
 from experiment_samples import record, training, two_arms
 from fakes import FakeClock
+from scipy import stats
 
 from greenlove_tracker.experiments.whole_training import whole_training
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.rendering import terminal
+from greenlove_tracker.rendering import markdown, terminal
 from greenlove_tracker.rendering.document import Heading, Table
 from greenlove_tracker.report.checkpoint_report import training_interruptions
-from greenlove_tracker.report.experiment_report import ExperimentRecord, experiment_document
+from greenlove_tracker.report.experiment_report import ExperimentRecord, experiment_data, experiment_document
 
 
 def tables(of: ExperimentRecord) -> dict[str, list[dict[str, str]]]:
@@ -58,6 +63,65 @@ def test_what_counts_of_a_stopped_training_is_its_best_epoch_and_of_another_its_
 def test_a_carbon_intensity_that_is_invented_is_marked(tmp_path):
     made = experiment_document(record(("baseline", [training(tmp_path, intensity="mock")])))
     assert "! MOCK: the carbon intensity is invented" in terminal.render(made)
+
+
+def test_each_arm_stands_beside_the_baseline_with_its_changes_and_their_ranges(tmp_path):
+    grid = {"intensity_at_request_gco2e_per_kwh": "310", "intensity_at_start_gco2e_per_kwh": "190"}
+    before = {"arm": "baseline", "peak_cpu_memory_gb": "0.02"}
+    after = {"arm": "optimised", "peak_cpu_memory_gb": "0.015", "wait_s": "7200", **grid}
+    one = {"epochs": 4, "country": "DE"}
+    groups = (
+        ("baseline", [training(tmp_path, seed, fields=before, **one) for seed in (0, 1, 2)]),
+        ("optimised", [training(tmp_path, seed, fields=after, epoch_s=5.0, best=0.9, **one) for seed in (0, 1, 2)]),
+    )
+    (savings,) = [rows for rows in tables_of(record(*groups)) if "change" in rows[0]]
+    found = {row[""].removesuffix("*"): row for row in savings}
+    for quantity in ("time", "energy", "CO2e"):
+        point, lower, upper = map(float, re.findall(r"-?[\d.]+", found[quantity]["change"].replace("−", "-")))
+        assert lower <= point <= upper and point == pytest.approx(-46, abs=2)
+    memory = found["peak memory"]
+    assert tuple(memory.values()) == ("peak memory", "20.5 MiB", "15.4 MiB", "−25.0%")
+    truth = stats.ttest_ind(
+        *([run.metrics["accuracy"].last for run in runs] for _, runs in groups[::-1]), equal_var=False
+    )
+    interval = truth.confidence_interval(0.95)
+    assert found["final accuracy"]["change"].startswith("−0.05 [")
+    assert [
+        found[name]["optimised (3 runs)"] for name in ("waited", "grid before, gCO2e/kWh", "grid at the start")
+    ] == [
+        "2 h",
+        "310",
+        "190",
+    ]
+    rows = list(csv.DictReader(io.StringIO(experiment_data(record(*groups), "csv"))))
+    data = json.loads(experiment_data(record(*groups), "json"))["savings"]
+    assert [row["quantity"] for row in rows] == [row["quantity"] for row in data]
+    by_name = {row["quantity"]: row for row in data if row["arm"] == "optimised"}
+    assert by_name["peak_memory_bytes"]["change"] == pytest.approx(0.75)
+    accuracy = by_name["accuracy"]
+    assert accuracy["change"] == pytest.approx(accuracy["value"] - accuracy["baseline"])
+    assert (accuracy["change_lower"], accuracy["change_upper"]) == pytest.approx((interval.low, interval.high))
+    assert (by_name["wait_s"]["baseline"], by_name["wait_s"]["value"]) == (None, 7200.0)
+
+
+def test_after_two_epochs_of_one_run_each_a_large_ratio_is_told_with_a_wide_range(tmp_path):
+    one = {"epochs": 2, "country": "DE"}
+    before = training(tmp_path, fields={"arm": "baseline"}, epoch_s=168.0, **one)
+    after = training(tmp_path, fields={"arm": "optimised"}, epoch_s=26.0, **one)
+    said = experiment_document(record(("baseline", [before]), ("optimised", [after]))).verdict
+    assert re.search(
+        r"optimised saves 84% of the modelled energy \[7\d – 9\d\] and 84% of the time \[7\d – 9\d\]", said
+    )
+    near = training(tmp_path, fields={"arm": "near"}, epoch_s=160.0, **one)
+    said = experiment_document(record(("baseline", [before]), ("near", [near]))).verdict
+    assert re.search(r"near: time −5% \[−4\d – \+5\d\], too short to tell", said)
+
+
+def test_each_file_of_weights_is_named_by_arm_and_seed(experiment):
+    content = markdown.render(
+        experiment_document(replace(experiment, weights=[("optimised, seed 1", "weights/0a.pt")]))
+    )
+    assert re.search(r"optimised, seed 1 \| weights/0a.pt", content)
 
 
 # -- A matrix --

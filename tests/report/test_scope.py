@@ -47,6 +47,13 @@ def simulated(log_dir: Path, run_id: str = "20261121T034044-7f3a", meter: str = 
     return write_run(log_dir, [epoch_row(1, 2.0, cpu_energy(2.0))], run_id, fields={"meter": meter})
 
 
+def test_only_energy_that_no_machine_drew_is_said_to_be_simulated(tmp_path) -> None:
+    asked = {"intensity_order": "mock", "intensity_sources": "mock"}
+    run = write_run(tmp_path, [epoch_row(1, 2.0, cpu_energy(2.0))], fields=asked)
+    said = run_document(run).verdict
+    assert run.is_simulated and "no machine drew it" not in said
+
+
 def test_simulated_runs_are_stamped_in_every_format(tmp_path) -> None:
     content = run_document(simulated(tmp_path))
     assert content.stamp == "SIMULATED" and "That is simulated: no machine drew it." in content.verdict
