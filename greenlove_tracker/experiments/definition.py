@@ -552,7 +552,7 @@ def _message(details: Any) -> str:
         if isinstance(given, str):
             problem += f", not {given!r}"[:60]
         return problem
-    section = ExperimentFile
+    section = SECTIONS[""]
     if len(location) > 1:
         section = SECTIONS["schedule" if "schedule" in location[:-1] else str(location[0])]
     return f"no such key: {nearest(str(location[-1]), section.model_fields)}"

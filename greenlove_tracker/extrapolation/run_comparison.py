@@ -12,16 +12,17 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, geometric_mean, variance
+from statistics import fmean, geometric_mean
 
 import numpy as np
-import pandas as pd
 from scipy import special
+from statsmodels.stats.weightstats import CompareMeans
 
-from greenlove_tracker.extrapolation.draws import SPREAD, student_quantile
+from greenlove_tracker.extrapolation.draws import SPREAD
 from greenlove_tracker.extrapolation.ratios import RatioFit, fit_ratios, times_the_trials, verdict_of
 from greenlove_tracker.extrapolation.regression import cold_epochs_of, variance_of_mean
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
+from greenlove_tracker.logs.totals import utc_s
 from greenlove_tracker.text.format import count, plural
 from greenlove_tracker.vocabulary.comparisons import ArmTrial, Comparison, ComparisonRow, Verdict, is_modelled
 from greenlove_tracker.vocabulary.errors import UsageError
@@ -60,12 +61,12 @@ def peak_memory_gb(run: Run) -> float | None:
     return run.amount("peak_gpu_memory_gb") or run.amount("peak_cpu_memory_gb")  # 0: torch used no GPU
 
 
-_QUANTITIES = {
-    "time": _Quantity(lambda run: run.summary.duration_s, lambda epoch: epoch.duration_s),
-    "energy": _Quantity(lambda run: run.summary.energy_kwh, lambda epoch: epoch.energy.total_kwh),
-    "emissions": _Quantity(lambda run: run.emissions_kgco2e, lambda epoch: epoch.energy.total_kwh),
-    "cost": _Quantity(lambda run: run.summary.cost_usd, lambda epoch: epoch.duration_s),
-    "memory": _Quantity(peak_memory_gb, lambda epoch: None, grows=False),
+QUANTITIES = {
+    "duration_s": _Quantity(lambda run: run.summary.duration_s, lambda epoch: epoch.duration_s),
+    "energy_kwh": _Quantity(lambda run: run.summary.energy_kwh, lambda epoch: epoch.energy.total_kwh),
+    "emissions_kgco2e": _Quantity(lambda run: run.emissions_kgco2e, lambda epoch: epoch.energy.total_kwh),
+    "cost_usd": _Quantity(lambda run: run.summary.cost_usd, lambda epoch: epoch.duration_s),
+    "peak_memory_gb": _Quantity(peak_memory_gb, lambda epoch: None, grows=False),
 }
 
 
@@ -107,30 +108,31 @@ def compare_runs(
         if not has_repeats:
             return dict(_assumed_ratios(kept, quantity, value)), None
         fit = fit_ratios(trials, lambda trial: value(runs[trial.position]), baseline=next(iter(kept)))
-        if fit is None:
-            return {}, None
-        return fit.ratios, fit
+        return fit.ratios if fit else {}, fit
 
     on_gpu = {bool(run.amount("peak_gpu_memory_gb")) for run in runs}
-    is_mixed = {"cost": len({run.summary.cost_basis for run in runs}) > 1, "memory": len(on_gpu) > 1}
-    of_all = [({}, None) if is_mixed.get(name) else fitted(quantity) for name, quantity in _QUANTITIES.items()]
+    bases = {run.summary.cost_basis for run in runs}
+    is_mixed = {"cost_usd": len(bases) > 1, "peak_memory_gb": len(on_gpu) > 1}
+    of_all = [({}, None) if is_mixed.get(name) else fitted(quantity) for name, quantity in QUANTITIES.items()]
     baseline, *rows = [_compared(name, group, of_all) for name, group in kept.items()]
+    residual_cv = None
     time_fit = of_all[0][1]
-    notes = [*length_note, *left_out]
+    if time_fit is not None:
+        residual_cv = time_fit.residual_cv
+    notes = []
     if not has_repeats:
-        notes.insert(
-            0,
+        notes.append(
             "Of one run each nothing shows how much a run differs from the next of the same code: some 2% is "
             "assumed (10% of runs of under three steady epochs), and now and then far more. Three runs of each would "
             "show it",
         )
-    notes += _differences(kept)
+    notes += [*length_note, *left_out, *_differences(kept)]
     return Comparison(
         baseline=replace(baseline, verdict=Verdict.NO_DIFFERENCE, notes=()),
-        rows=tuple(sorted(rows, key=saving_order)),
+        rows=tuple(sorted(rows, key=_saving_order)),
         trials=tuple(trials),
         spent_s=math.fsum(trial.duration_s for trial in trials),
-        residual_cv=time_fit and time_fit.residual_cv,
+        residual_cv=residual_cv,
         energy_method=_methods(runs),
         notes=tuple(notes),
         is_of_runs=True,
@@ -211,23 +213,27 @@ def _lengths(groups: Groups, runs: Sequence[Run], *, of_whole: bool) -> tuple[Ma
 def _trials(groups: Groups, runs: Sequence[Run], block_of: Callable[[Run], int]) -> list[ArmTrial]:
     """Return each run as a trial, in the order in which they began."""
     names = {id(run): name for name, group in groups.items() for run in group}
-    starts = pd.to_datetime(pd.Series([run.started_at for run in runs]), errors="coerce", utc=True, format="ISO8601")
-    started_s = (starts - starts.min()).dt.total_seconds().fillna(0.0)
+    starts_s = [utc_s(run.started_at) for run in runs]
+    first_s = starts_s[0] or 0.0
     trials = []
     for position, run in enumerate(runs):
         summary = run.summary
+        started_s = starts_s[position] or first_s
+        peak_bytes = None
         peak_gb = peak_memory_gb(run)
+        if peak_gb is not None:
+            peak_bytes = round(peak_gb * BYTES_PER_GB)
         trials.append(
             ArmTrial(
                 arm=names[id(run)],
                 block=block_of(run),
                 position=position,
-                started_s=float(started_s[position]),
+                started_s=started_s - first_s,
                 duration_s=summary.duration_s,
                 samples=summary.counts.samples or 1,
                 energy_kwh=summary.energy_kwh,
                 energy_method=_methods([run]),
-                peak_memory_bytes=None if peak_gb is None else round(peak_gb * BYTES_PER_GB),
+                peak_memory_bytes=peak_bytes,
             )
         )
     return trials
@@ -272,7 +278,7 @@ def _assumed_ratios(
 def _variance_within(run: Run, quantity: _Quantity) -> float | None:
     """Return the relative variance of a run from the noise of its epochs; None if too few are known."""
     epochs = [quantity.of_epoch(epoch) or 0.0 for epoch in run.epochs if epoch.is_complete]
-    known = [x for x in epochs if x > 0]
+    known = [x for x in epochs if x]
     if len(known) < max(_LEAST_WARM_EPOCHS, _LEAST_KNOWN_SHARE * len(epochs)):
         return None
     warm = known[cold_epochs_of([known])[0] :]
@@ -282,17 +288,16 @@ def _variance_within(run: Run, quantity: _Quantity) -> float | None:
 
 
 def difference_of_means(values: Sequence[float], baseline: Sequence[float]) -> Estimate | None:
-    """Return the difference of two means with Welch's t interval; without one where a side has a single value."""
+    """Return the difference of two means with Welch's t interval; without one where nothing shows how each varies."""
     if not (values and baseline):
         return None
     difference = fmean(values) - fmean(baseline)
-    errors = [variance(side) / len(side) for side in (values, baseline) if len(side) > 1]
-    error = math.fsum(errors)
-    if len(errors) < 2 or not error:
-        return Estimate(difference, difference, difference, 0.0, "1", Kind.CONFIDENCE)
-    freedom = error**2 / (errors[0] ** 2 / (len(values) - 1) + errors[1] ** 2 / (len(baseline) - 1))
-    width = student_quantile((1 + LEVEL) / 2, freedom) * math.sqrt(error)
-    return Estimate(difference, difference - width, difference + width, LEVEL, "1", Kind.CONFIDENCE)
+    lower = upper = difference
+    level = 0.0
+    if len(set(values)) + len(set(baseline)) > 2 and min(len(values), len(baseline)) > 1:
+        level = LEVEL
+        lower, upper = CompareMeans.from_data(values, baseline).tconfint_diff(1 - LEVEL, usevar="unequal")
+    return Estimate(difference, lower, upper, level, "1", Kind.CONFIDENCE)
 
 
 # -- What is said --
@@ -317,8 +322,10 @@ def _compared(name: str, runs: Sequence[Run], of_all: Sequence[Fitted]) -> Compa
         else:
             notes.append("The runs differ too much among themselves: no practical number of runs would tell")
     duration_s_per_sample = None
-    if all(run.summary.counts.samples for run in runs):
-        duration_s_per_sample = geometric_mean(run.summary.duration_s / run.summary.counts.samples for run in runs)
+    samples = [run.summary.counts.samples or 0 for run in runs]
+    if all(samples):
+        durations_s = geometric_mean(run.summary.duration_s for run in runs)
+        duration_s_per_sample = durations_s / geometric_mean(samples)
     return ComparisonRow(
         name,
         verdict,
@@ -334,12 +341,12 @@ def _compared(name: str, runs: Sequence[Run], of_all: Sequence[Fitted]) -> Compa
     )
 
 
-def saving_order(row: ComparisonRow) -> tuple[bool, float]:
+def _saving_order(row: ComparisonRow) -> float:
     """Order rows by what they save; rows without a ratio come last."""
     ratio = row.energy_ratio or row.time_ratio
     if ratio is None:
-        return True, 0.0
-    return False, ratio.point
+        return math.inf
+    return ratio.point
 
 
 def _differences(groups: Groups) -> Iterator[str]:

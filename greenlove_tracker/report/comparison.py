@@ -92,9 +92,9 @@ def comparison_blocks(comparison: Comparison, groups: comparison_sides.Groups = 
     ]
 
 
-def answer_blocks(comparisons: Comparisons, sides: comparison_sides.Sides, savings: Blocks = ()) -> Blocks:
+def answer_blocks(comparisons: Comparisons, sides: comparison_sides.Sides, savings: Sequence[Table] = ()) -> Blocks:
     """Return the savings, else the table of changes and that of totals, and what has to be known to read them."""
-    blocks = [*comparison_sides.metric_chart(sides), *savings]
+    blocks: Blocks = [*comparison_sides.metric_chart(sides), *savings]
     if len(comparisons) != 1 or not savings:
         blocks += _changes(comparisons)
         blocks += comparison_sides.took_by_runs(sides) if sides else _took_whole(comparisons)
@@ -151,24 +151,25 @@ def row_sentence(comparison: Comparison, row: ComparisonRow) -> str:
     learnt = ""
     if row.learns_otherwise:
         learnt = f"; {row.learns_otherwise}"
+    energy = "energy"
+    if is_modelled(comparison.energy_method):
+        energy = "modelled energy"
+    both = ((energy, row.energy_ratio), ("time", row.time_ratio))
+    ratios = [(name, ratio) for name, ratio in both if ratio is not None]
     if row.verdict is Verdict.TOO_SHORT:
         advice = ""
         if comparison.is_of_runs:
             advice = ": more runs of each may tell"
         elif row.budget_s is not None:
             advice = f": --budget {math.ceil(row.budget_s)} would show more"
-        name, ratio = telling(comparison, row)
-        known = f"{name} {change_text(ratio)}, " if ratio is not None else ""
-        return f"{row.name}: {known}{Verdict.TOO_SHORT}{advice}{learnt}"
-    energy = "energy"
-    if is_modelled(comparison.energy_method):
-        energy = "modelled energy"
+        found = [*(f"{name} {change_text(ratio)}" for name, ratio in ratios), Verdict.TOO_SHORT]
+        return f"{row.name}: {', '.join(found)}{advice}{learnt}"
     saved = []
     spent = []
-    for ratio, name in ((row.energy_ratio, energy), (row.time_ratio, "time")):
-        if ratio is not None and ratio.upper < 1:
+    for name, ratio in ratios:
+        if ratio.upper < 1:
             saved.append(share_text(ratio, name))
-        elif ratio is not None and ratio.lower > 1:
+        elif ratio.lower > 1:
             spent.append(share_text(ratio, name))
     memory = row.memory_ratio
     if spent and memory is not None and memory.upper < 1:
@@ -179,13 +180,6 @@ def row_sentence(comparison: Comparison, row: ComparisonRow) -> str:
     if spent:
         does.append(f"takes {' and '.join(spent)}")
     return f"{row.name} {', but '.join(does) or 'makes no measurable difference'}{learnt}"
-
-
-def telling(comparison: Comparison, row: ComparisonRow) -> tuple[str, Estimate | None]:
-    """Return what the verdict on an arm goes by: its energy if hardware counted any of it, else its time."""
-    if row.energy_ratio is None or is_modelled(comparison.energy_method):
-        return "time", row.time_ratio
-    return "energy", row.energy_ratio
 
 
 def share_text(ratio: Estimate, of_what: str) -> str:
@@ -271,7 +265,7 @@ def _took_whole(comparisons: Comparisons) -> Blocks:
         known = next(filter(None, estimates), None)
         if known is not None:
             unit, text = fmt.in_one_unit(field_name, known.point)
-            numbers[f"{name}, {unit}"] = [_whole_cell(estimate, text) for estimate in estimates]
+            numbers[f"{name}, {unit}"] = [estimate_text(estimate, text) for estimate in estimates]
     if any(row.final_loss is not None for row in rows):
         numbers["loss"] = [number_text(row.final_loss) for row in rows]
     if len(rows) < 2 or not numbers:
@@ -280,7 +274,7 @@ def _took_whole(comparisons: Comparisons) -> Blocks:
     return [Table(heads, list(zip([row.name for row in rows], *numbers.values(), strict=True)))]
 
 
-def _whole_cell(estimate: Estimate | None, text: fmt.Text) -> str:
+def estimate_text(estimate: Estimate | None, text: fmt.Text) -> str:
     if estimate is None:
         return fmt.UNKNOWN
     if estimate.lower < estimate.upper:

@@ -6,9 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap
-from typing import cast
 
-from greenlove_tracker.extrapolation.run_comparison import peak_memory_gb
+from greenlove_tracker.extrapolation.run_comparison import QUANTITIES
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.logs.run_fields import FIELDS, names_by
 from greenlove_tracker.rendering.document import (
@@ -25,14 +24,12 @@ from greenlove_tracker.rendering.document import (
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.metric_report import final_value, is_learning_rate, number_text, rank_of_metric
 from greenlove_tracker.text import format as fmt
-from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 
 MOST_SAID = 3  # names in a sentence
 Runs = Sequence[Run]
 Groups = Sequence[tuple[str, Runs]]
 """Runs by the name of their group; the first is the baseline."""
 DASH = "–"
-PEAK_MEMORY = "peak_memory_bytes"
 _NAME_WIDTH = 40
 MOST_METRICS = 2
 _MOST_NAMED = 8  # points of a chart
@@ -74,8 +71,9 @@ class Side:
         values = self.values(name)
         if not values:
             return None
-        is_amount = name in fmt.QUANTITIES or name == PEAK_MEMORY
-        return statistics.geometric_mean(values) if is_amount and all(values) else statistics.fmean(values)
+        if name in QUANTITIES and all(values):
+            return statistics.geometric_mean(values)
+        return statistics.fmean(values)
 
     def text(self, name: str, write: fmt.Text) -> str:
         """Write the mean of such values; a dash where one is not known."""
@@ -117,13 +115,8 @@ def _is_done(run: Run) -> bool:
 
 
 def _value(run: Run, name: str) -> float | None:
-    if name == PEAK_MEMORY:
-        peak_gb = peak_memory_gb(run)
-        return peak_gb and peak_gb * BYTES_PER_GB
-    if name == "emissions_kgco2e":
-        return run.emissions_kgco2e  # None where the carbon intensity is not known; that of the summary is not
-    if name in fmt.QUANTITIES:
-        return cast("float | None", getattr(run.summary, name))
+    if name in QUANTITIES:
+        return QUANTITIES[name].of_run(run)
     return run.amount(name) if name in FIELDS else final_value(run, name)
 
 

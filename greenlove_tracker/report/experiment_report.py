@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import starmap
+from typing import Any
 
 from greenlove_tracker.extrapolation.run_comparison import compare_runs
-from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.rendering.document import Blocks, Column, Document, Heading, Paragraph, Table, Texts
 from greenlove_tracker.report import comparison, comparison_sides, wording
-from greenlove_tracker.report.savings import DATA_COLUMNS, savings_data, savings_tables
+from greenlove_tracker.report.savings import savings_data, savings_tables
 from greenlove_tracker.text import format as fmt
-from greenlove_tracker.vocabulary.comparisons import Comparison, ComparisonRow
-from greenlove_tracker.vocabulary.forecasting import Estimate
+from greenlove_tracker.vocabulary.comparisons import Comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +58,14 @@ def experiment_document(record: ExperimentRecord) -> Document:
     if begun:
         parts.append(f"begun {begun[:16].replace('T', ' ')} UTC")
     metrics = comparison_sides.shared_metrics(sides)[: comparison_sides.MOST_METRICS]
-    savings: Blocks = ()
+    savings = []
     if combinations:
         savings = savings_tables(comparisons[0], combinations[0].sides, metrics)
     blocks = [*comparison.answer_blocks(comparisons, sides, savings), *comparison.not_run_blocks(record.not_run)]
     blocks += [Paragraph(f"! {note}.") for note in record.notes]
     for quantity, (used, limit) in record.budget.items():
-        name, text = fmt.QUANTITIES[quantity]
-        if limit:
-            blocks.append(Paragraph(f"{text(used)} of the budget of {text(limit)} used."))
-        else:
-            blocks.append(Paragraph(f"Budget of {name}: {text(used)} used."))
+        _, text = fmt.QUANTITIES[quantity]
+        blocks.append(Paragraph(f"{text(used)} of the budget of {text(limit)} used."))
     blocks += _trainings(record, metrics)
     if record.weights:
         blocks += [Heading("Weights"), wording.facts_table(record.weights)]
@@ -86,23 +81,13 @@ def experiment_document(record: ExperimentRecord) -> Document:
     )
 
 
-def experiment_data(record: ExperimentRecord, suffix: str) -> str:
-    """Return the savings of an experiment as data: a row for each quantity of each arm, as JSON or CSV.
-
-    Args:
-        record: of it.
-        suffix: ``json`` or ``csv``.
-    """
+def experiment_savings(record: ExperimentRecord) -> Iterator[dict[str, Any]]:
+    """Yield the savings of an experiment as data, by ``DATA_COLUMNS``: a row for each quantity of each arm."""
     sides = list(starmap(comparison_sides.side_of, record.groups))
     metrics = comparison_sides.shared_metrics(sides)
-    rows = []
     for combination in _combinations(sides):
-        savings = savings_data(combination.comparison, combination.sides, metrics)
-        rows += [{"combination": combination.name, **saving} for saving in savings]
-    if suffix == "csv":
-        return csv_text(DATA_COLUMNS, rows)
-    whole = {"schema_version": 1, "experiment": record.name, "savings": rows}
-    return f"{json.dumps(whole, indent=1, allow_nan=False)}\n"
+        for saving in savings_data(combination.comparison, combination.sides, metrics):
+            yield {"combination": combination.name, **saving}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +104,6 @@ class _Combination:
     sides: dict[str, comparison_sides.Side]
     comparison: Comparison
 
-    def rows_of(self, arm: str) -> list[ComparisonRow]:
-        """Return the row of an arm; none where it has not finished here."""
-        return [row for row in self.comparison.rows if self.sides[row.name].arm == arm]
-
 
 def _combinations(sides: comparison_sides.Sides) -> list[_Combination]:
     """Compare the arms within each combination of the matrix by itself; with several, what holds over all is first.
@@ -130,14 +111,9 @@ def _combinations(sides: comparison_sides.Sides) -> list[_Combination]:
     A combination without a finished training of the baseline and of another arm is left out.
     """
     arms = [side.arm for side in sides]
-    by_name: dict[str, list[comparison_sides.Side]] = {}
-    for side, arm in zip(sides, arms, strict=True):
-        name = ""
-        if len(set(arms)) > 1:
-            name = side.name.removeprefix(arm).removeprefix(", ")
-        by_name.setdefault(name, []).append(side)
+    names = [side.name.removeprefix(side.arm).removeprefix(", ") if len(set(arms)) > 1 else "" for side in sides]
     found = []
-    for name, own in by_name.items():
+    for name, own in wording.grouped(zip(names, sides, strict=True)).items():
         own.sort(key=lambda side: arms.index(side.arm))  # in each second combination the baseline was trained second
         done = {side.name: side for side in own if side.runs}
         if len(done) > 1 and own[0].runs and own[0].arm == arms[0]:
@@ -172,28 +148,15 @@ def _experiment_verdict(sides: comparison_sides.Sides, combinations: Sequence[_C
         return f"Nothing can be compared: no training of {names} has finished."
     if not combinations:
         return "Nothing can be compared: there is one group of trainings."
-    answer, *cells = combinations
-    rows = answer.comparison.rows[: comparison_sides.MOST_SAID if cells else 1]
+    answer = combinations[0]
+    rows = answer.comparison.rows[: comparison_sides.MOST_SAID if len(combinations) > 1 else 1]
     baseline = answer.sides[answer.comparison.baseline.name]
     said = []
     for row in rows:
         side = answer.sides[row.name]
-        in_cells = [
-            (*comparison.telling(answer.comparison, own), cell.name) for cell in cells for own in cell.rows_of(side.arm)
-        ]
         learnt = comparison_sides.learnt_text(side, baseline, comparison_sides.shared_metrics(sides))
-        parts = [comparison.row_sentence(answer.comparison, row), _cells_text(in_cells), learnt]
-        said.append("; ".join(filter(None, parts)))
+        said.append("; ".join(filter(None, (comparison.row_sentence(answer.comparison, row), learnt))))
     return f"{'. '.join(said)}."
-
-
-def _cells_text(found: Sequence[tuple[str, Estimate | None, str]]) -> str:
-    """Say from what to what an arm goes in the combinations, by their names; empty where no ratio is known."""
-    known = sorted((ratio.point, name, quantity) for quantity, ratio, name in found if ratio is not None)
-    if not known:
-        return ""
-    least, most = (f"{comparison.signed(point - 1, 0)}% at {name}" for point, name, _ in (known[0], known[-1]))
-    return f"its {known[0][-1]} from {least} to {most}"
 
 
 def _trainings(record: ExperimentRecord, metrics: Texts) -> Blocks:
@@ -201,11 +164,7 @@ def _trainings(record: ExperimentRecord, metrics: Texts) -> Blocks:
     for name, runs in record.groups:
         for run in runs:
             seed = run.text("seed")
-            own = name
-            if seed:
-                own += f", seed {seed}"
-            elif len(runs) > 1:
-                own += f", {run.run_id}"
+            own = f"{name}, seed {seed}" if seed else name
             status = fmt.shortened(run.summary.status, 20)
             if len(run.parts) > 1:
                 status += f", {len(run.parts)} runs"

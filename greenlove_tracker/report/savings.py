@@ -6,26 +6,27 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from greenlove_tracker.extrapolation.run_comparison import difference_of_means
-from greenlove_tracker.rendering.document import Blocks, Table, Texts, columns
+from greenlove_tracker.rendering.document import Table, Texts, columns
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.comparison import change_text, has_model
-from greenlove_tracker.report.comparison_sides import DASH, PEAK_MEMORY, Side
+from greenlove_tracker.report.comparison import change_text, estimate_text, has_model
+from greenlove_tracker.report.comparison_sides import DASH, Side
 from greenlove_tracker.report.metric_report import number_text
 from greenlove_tracker.report.plain_values import values_at
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.comparisons import Comparison
 from greenlove_tracker.vocabulary.forecasting import Estimate
+from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 
 _RATIOS = {
     "emissions_kgco2e": "co2e_ratio",
     "energy_kwh": "energy_ratio",
-    PEAK_MEMORY: "memory_ratio",
+    "peak_memory_gb": "memory_ratio",
     "duration_s": "time_ratio",
     "cost_usd": "cost_ratio",
 }
 _TITLES: dict[str, tuple[str, fmt.Text]] = {
     **fmt.QUANTITIES,
-    PEAK_MEMORY: ("peak memory", fmt.memory),
+    "peak_memory_gb": ("peak memory", lambda peak_gb: fmt.memory((peak_gb or 0.0) * BYTES_PER_GB)),
     "wait_s": ("waited", fmt.duration),
     "intensity_at_request_gco2e_per_kwh": ("grid before, gCO2e/kWh", fmt.count),
     "intensity_at_start_gco2e_per_kwh": ("grid at the start", fmt.count),
@@ -48,7 +49,7 @@ def _changes(comparison: Comparison, sides: Sides, metrics: Texts) -> Iterator[t
         yield arm, changes
 
 
-def savings_tables(comparison: Comparison, sides: Sides, metrics: Texts) -> Blocks:
+def savings_tables(comparison: Comparison, sides: Sides, metrics: Texts) -> list[Table]:
     """Return a table for each arm, beside the baseline, with each change and its range."""
     before = sides[comparison.baseline.name]
     tables = []
@@ -71,8 +72,7 @@ def _text_of(name: str, change: Estimate | None) -> str:
         return DASH
     if name in _RATIOS:
         return change_text(change)
-    point, lower, upper = (f"{end:+.2g}".replace("-", "−") for end in (change.point, change.lower, change.upper))
-    return f"{point} [{lower} – {upper}]" if change.has_interval else point
+    return estimate_text(change, lambda end: f"{end:+.2g}".replace("-", "−"))
 
 
 def savings_data(comparison: Comparison, sides: Sides, metrics: Texts) -> Iterator[dict[str, Any]]:

@@ -62,7 +62,7 @@ def test_the_pipeline_is_killed_goes_on_and_ends_in_table_data_weights_and_pdf(n
 
     savings = json.loads((outputs / "report.json").read_text(encoding="utf-8"))["savings"]
     by_name = {row["quantity"]: row for row in savings}
-    assert by_name["peak_memory_bytes"]["change"] < 0.8 and by_name["accuracy"]["value"] > 0.8
+    assert by_name["peak_memory_gb"]["change"] < 0.8 and by_name["accuracy"]["value"] > 0.8
     with (outputs / "report.csv").open(encoding="utf-8", newline="") as lines:
         assert [row["quantity"] for row in csv.DictReader(lines)] == list(by_name)
     assert (outputs / "report.pdf").read_bytes().startswith(b"%PDF")
