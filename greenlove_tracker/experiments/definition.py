@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
-from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -107,10 +106,9 @@ class PlannedRun:
 
 def planned_runs(
     common: PlannedRun,
-    arms: Mapping[str, Sequence[TechniqueChoice]],
+    arms: Mapping[str, ArmSection],
     matrix: Mapping[str, Sequence[Any]],
     seeds: Sequence[int],
-    starts: Mapping[str, StartPolicy | None] = MappingProxyType({}),
 ) -> tuple[PlannedRun, ...]:
     """Return every training of an experiment, in the order in which they are trained.
 
@@ -120,10 +118,9 @@ def planned_runs(
 
     Args:
         common: what all of them have; its key, names, arm, values and seed are of no account.
-        arms: the techniques of each arm, by its name.
+        arms: by name.
         matrix: the values of ``epochs``, ``steps``, ``batch_size`` or an argument such as ``--lr``, by name.
         seeds: of all random states.
-        starts: of arms that have their own, by name.
     """
     combinations = [dict(zip(matrix, chosen, strict=True)) for chosen in itertools.product(*matrix.values())]
     found = []
@@ -132,8 +129,10 @@ def planned_runs(
         if (n_seed + n_combination) % 2 == 1:
             in_turn.reverse()
         for arm in in_turn:
-            own = replace(common, arm=arm, techniques=tuple(arms[arm]), seed=seed, start=starts.get(arm))
-            run = _with_values(own, values)
+            section = arms[arm]
+            techniques = tuple(section.techniques)
+            run = replace(common, arm=arm, techniques=techniques, start=section.schedule, seed=seed)
+            run = _with_values(run, values)
             group = ", ".join((arm, *(f"{name}={value}" for name, value in values.items())))
             found.append(replace(run, key=training_key(run), group=group, name=f"{group}, seed {seed}"))
     return tuple(found)
@@ -622,9 +621,7 @@ def _experiment(file: Path, content: ExperimentFile, names: Iterable[str], sha25
         settings=settings,
         task_sha256=hashlib.sha256(_source(beside(task)).encode()).hexdigest(),
     )
-    arms = {name: arm.techniques for name, arm in content.arms.items()}
-    starts = {name: arm.schedule for name, arm in content.arms.items()}
-    runs = planned_runs(common, arms, matrix, content.seeds, starts)
+    runs = planned_runs(common, content.arms, matrix, content.seeds)
     baseline = content.baseline or runs[0].arm
     experiment = Experiment(
         name=content.name,

@@ -100,8 +100,7 @@ def answer_blocks(comparisons: Comparisons, sides: comparison_sides.Sides, savin
         blocks += comparison_sides.took_by_runs(sides) if sides else _took_whole(comparisons)
     if any(map(has_model, comparisons)):
         blocks.append(Paragraph(_MODEL_NOTE))
-    differing = {label for label, *_ in comparison_sides.unlike(sides)}
-    of_machine = [label for label in _OF_MACHINE if label in differing]
+    of_machine = [label for label, *_ in comparison_sides.unlike(sides) if label in _OF_MACHINE]
     if of_machine:
         blocks.append(Paragraph(f"! The runs also differ in {wording.joined(of_machine, comparison_sides.MOST_SAID)}."))
     if any(is_mock(run.intensity_sources) for side in sides for run in side.runs):
@@ -185,13 +184,13 @@ def row_sentence(comparison: Comparison, row: ComparisonRow) -> str:
 def share_text(ratio: Estimate, of_what: str) -> str:
     """Write what is saved or spent more: ``31% of the energy [27 – 35]``, ``14% more time [12 – 16]``."""
     decimals = _decimals(ratio)
+    percent = 100
+    what = f"more {of_what}"
     if ratio.point < 1:
-        values = (1 - ratio.point, 1 - ratio.upper, 1 - ratio.lower)
+        percent = -100
         what = f"of the {of_what}"
-    else:
-        values = (ratio.point - 1, ratio.lower - 1, ratio.upper - 1)
-        what = f"more {of_what}"
-    share, lower, upper = (f"{value * 100:,.{decimals}f}" for value in values)
+    ends = sorted(percent * (end - 1) for end in (ratio.lower, ratio.upper))
+    share, lower, upper = (f"{value:,.{decimals}f}" for value in (percent * (ratio.point - 1), *ends))
     if ratio.has_interval and not lower == share == upper:
         what += f" [{lower} – {upper}]"
     return f"{share}% {what}"
@@ -213,8 +212,6 @@ def _decimals(ratio: Estimate) -> int:
 
 
 def signed(change: float, decimals: int) -> str:
-    if not math.isfinite(change):
-        return fmt.UNKNOWN
     text = f"{change * 100:+,.{decimals}f}"
     if not float(text.replace(",", "")):
         return "0"
@@ -265,7 +262,7 @@ def _took_whole(comparisons: Comparisons) -> Blocks:
         known = next(filter(None, estimates), None)
         if known is not None:
             unit, text = fmt.in_one_unit(field_name, known.point)
-            numbers[f"{name}, {unit}"] = [estimate_text(estimate, text) for estimate in estimates]
+            numbers[f"{name}, {unit}"] = [_whole_cell(estimate, text) for estimate in estimates]
     if any(row.final_loss is not None for row in rows):
         numbers["loss"] = [number_text(row.final_loss) for row in rows]
     if len(rows) < 2 or not numbers:
@@ -274,7 +271,7 @@ def _took_whole(comparisons: Comparisons) -> Blocks:
     return [Table(heads, list(zip([row.name for row in rows], *numbers.values(), strict=True)))]
 
 
-def estimate_text(estimate: Estimate | None, text: fmt.Text) -> str:
+def _whole_cell(estimate: Estimate | None, text: fmt.Text) -> str:
     if estimate is None:
         return fmt.UNKNOWN
     if estimate.lower < estimate.upper:
@@ -310,5 +307,4 @@ def method_blocks(comparison: Comparison) -> Blocks:
     parts.append(f"energy: {known_by}")
     if comparison.budget_s is not None:
         parts.append(f"took {fmt.duration(comparison.spent_s)} of {fmt.duration(comparison.budget_s)}")
-    said = Paragraph(f"{' · '.join(parts)}.")
-    return [Heading("How we know"), said, Note(f"{method} {_EACH}")]
+    return [Heading("How we know"), Paragraph(f"{' · '.join(parts)}."), Note(f"{method} {_EACH}")]

@@ -94,11 +94,7 @@ class Side:
     def cells(self, metrics: Texts) -> Texts:
         """Write how far the runs trained, the means of what they took, and what they learnt."""
         took = (self.text(quantity, write) for quantity, (_, write) in fmt.QUANTITIES.items())
-        return (self.title, self.trained, *took, *map(self.learnt, metrics))
-
-    def learnt(self, metric: str) -> str:
-        """Write the mean of the values that a metric had at last."""
-        return self.text(metric, number_text)
+        return (self.title, self.trained, *took, *(self.text(metric, number_text) for metric in metrics))
 
 
 Sides = Sequence[Side]
@@ -131,8 +127,6 @@ def shared_metrics(sides: Sides) -> list[str]:
 
 def took_by_runs(sides: Sides) -> Blocks:
     """Return what the runs of each side took on average, and what they learnt."""
-    if not any(side.runs for side in sides):
-        return []
     metrics = shared_metrics(sides)[:MOST_METRICS]
     return [Table(side_columns(metrics), [side.cells(metrics) for side in sides])]
 
@@ -144,11 +138,10 @@ def side_columns(metrics: Texts) -> list[Column]:
 
 
 def learnt_differences(groups: Groups) -> Mapping[str, str]:
-    """Return by group how what it learnt differs from the first one's, as a clause; none where it is the same."""
+    """Return by group how what it learnt differs from the first one's, as a clause; empty where it is the same."""
     sides = list(starmap(side_of, groups))
     metrics = shared_metrics(sides)
-    texts = {side.name: learnt_text(side, sides[0], metrics) for side in sides[1:]}
-    return {name: text for name, text in texts.items() if text}
+    return {side.name: learnt_text(side, sides[0], metrics) for side in sides[1:]}
 
 
 def learnt_text(side: Side, baseline: Side, metrics: Texts) -> str:
@@ -156,8 +149,8 @@ def learnt_text(side: Side, baseline: Side, metrics: Texts) -> str:
     if not metrics:
         return ""
     name = metrics[0]
-    own = side.learnt(name)
-    before = baseline.learnt(name)
+    own = side.text(name, number_text)
+    before = baseline.text(name, number_text)
     if own == before or DASH in (own, before):
         return ""
     return f"its final {name} is {own} instead of {before}"

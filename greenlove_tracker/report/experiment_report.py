@@ -52,8 +52,7 @@ def experiment_document(record: ExperimentRecord) -> Document:
     comparisons = [combination.comparison for combination in combinations]
     n_all = len(record.runs) + len(record.not_run)
     parts = [f"{sum(len(side.runs) for side in sides):,} of {fmt.plural(n_all, 'training')} finished"]
-    if len(sides) > 1:
-        parts.append(fmt.plural(len(sides), "group"))
+    parts.append(fmt.plural(len(sides), "group"))
     begun = min((run.started_at for run in record.runs if run.started_at), default="")
     if begun:
         parts.append(f"begun {begun[:16].replace('T', ' ')} UTC")
@@ -64,7 +63,7 @@ def experiment_document(record: ExperimentRecord) -> Document:
     blocks = [*comparison.answer_blocks(comparisons, sides, savings), *comparison.not_run_blocks(record.not_run)]
     blocks += [Paragraph(f"! {note}.") for note in record.notes]
     for quantity, (used, limit) in record.budget.items():
-        _, text = fmt.QUANTITIES[quantity]
+        text = fmt.QUANTITIES[quantity][1]
         blocks.append(Paragraph(f"{text(used)} of the budget of {text(limit)} used."))
     blocks += _trainings(record, metrics)
     if record.weights:
@@ -140,21 +139,18 @@ def _over_all(combinations: Sequence[_Combination]) -> _Combination:
 
 def _experiment_verdict(sides: comparison_sides.Sides, combinations: Sequence[_Combination]) -> str:
     """Say what each arm saved, the best one first, and what it learnt for that."""
-    if not sides:
-        return "No training has been run."
-    missing = [side.name for side in sides if not side.runs]
-    if not combinations and missing:
-        names = wording.joined(missing, comparison_sides.MOST_SAID)
-        return f"Nothing can be compared: no training of {names} has finished."
     if not combinations:
-        return "Nothing can be compared: there is one group of trainings."
+        reason = "there is one group of trainings"
+        missing = [side.name for side in sides if not side.runs]
+        if missing:
+            reason = f"no training of {wording.joined(missing, comparison_sides.MOST_SAID)} has finished"
+        return f"Nothing can be compared: {reason}."
     answer = combinations[0]
-    rows = answer.comparison.rows[: comparison_sides.MOST_SAID if len(combinations) > 1 else 1]
     baseline = answer.sides[answer.comparison.baseline.name]
+    metrics = comparison_sides.shared_metrics(sides)
     said = []
-    for row in rows:
-        side = answer.sides[row.name]
-        learnt = comparison_sides.learnt_text(side, baseline, comparison_sides.shared_metrics(sides))
+    for row in answer.comparison.rows[: comparison_sides.MOST_SAID]:
+        learnt = comparison_sides.learnt_text(answer.sides[row.name], baseline, metrics)
         said.append("; ".join(filter(None, (comparison.row_sentence(answer.comparison, row), learnt))))
     return f"{'. '.join(said)}."
 
@@ -169,6 +165,4 @@ def _trainings(record: ExperimentRecord, metrics: Texts) -> Blocks:
             if len(run.parts) > 1:
                 status += f", {len(run.parts)} runs"
             rows.append((*comparison_sides.Side(own, (run,)).cells(metrics), status))
-    if not rows:
-        return []
     return [Heading("The trainings"), Table([*comparison_sides.side_columns(metrics), Column("status")], rows)]

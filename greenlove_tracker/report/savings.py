@@ -8,7 +8,7 @@ from typing import Any
 from greenlove_tracker.extrapolation.run_comparison import difference_of_means
 from greenlove_tracker.rendering.document import Table, Texts, columns
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.comparison import change_text, estimate_text, has_model
+from greenlove_tracker.report.comparison import change_text, has_model
 from greenlove_tracker.report.comparison_sides import DASH, Side
 from greenlove_tracker.report.metric_report import number_text
 from greenlove_tracker.report.plain_values import values_at
@@ -38,22 +38,23 @@ Sides = Mapping[str, Side]
 """The trainings by the name of their row in a comparison."""
 
 
-def _changes(comparison: Comparison, sides: Sides, metrics: Texts) -> Iterator[tuple[Side, dict[str, Estimate | None]]]:
-    """Yield each arm and its changes: of an amount the ratio to the baseline, of a metric the difference."""
+def _changes(
+    comparison: Comparison, sides: Sides, metrics: Texts
+) -> Iterator[tuple[Side, Side, dict[str, Estimate | None]]]:
+    """Yield the baseline, an arm, and its changes: of an amount the ratio, of a metric the difference."""
     before = sides[comparison.baseline.name]
     for row in comparison.rows:
         arm = sides[row.name]
-        changes = {name: getattr(row, _RATIOS[name]) if name in _RATIOS else None for name in _TITLES}
+        changes = dict.fromkeys(_TITLES) | {name: getattr(row, ratio) for name, ratio in _RATIOS.items()}
         for metric in metrics:
             changes[metric] = difference_of_means(arm.values(metric), before.values(metric))
-        yield arm, changes
+        yield before, arm, changes
 
 
 def savings_tables(comparison: Comparison, sides: Sides, metrics: Texts) -> list[Table]:
     """Return a table for each arm, beside the baseline, with each change and its range."""
-    before = sides[comparison.baseline.name]
     tables = []
-    for arm, changes in _changes(comparison, sides, metrics):
+    for before, arm, changes in _changes(comparison, sides, metrics):
         rows = [("trained", before.trained, arm.trained, "")]
         for name, change in changes.items():
             title, text = _TITLES.get(name, (f"final {fmt.shortened(name, 24)}", number_text))
@@ -62,23 +63,32 @@ def savings_tables(comparison: Comparison, sides: Sides, metrics: Texts) -> list
             cells = (before.text(name, text), arm.text(name, text))
             if cells != (DASH, DASH):
                 rows.append((title, *cells, _text_of(name, change)))
-        tables.append(Table(columns({"": 1.3}, (before.title, arm.title, "change"), 1.2), rows, is_whole=True))
+        tables.append(Table(columns({"": 1}, (before.title, arm.title, "change")), rows, is_whole=True))
     return tables
 
 
 def _text_of(name: str, change: Estimate | None) -> str:
     """Write a change with its range: ``−31% [−35 – −27]``; of a metric ``−0.0018 [−0.011 – +0.0073]``."""
-    if change is None:
-        return DASH
     if name in _RATIOS:
         return change_text(change)
-    return estimate_text(change, lambda end: f"{end:+.2g}".replace("-", "−"))
+    if change is None:
+        return ""
+    point = _signed(change.point)
+    return f"{point} [{fmt.bounds(change, _signed)}]" if change.has_interval else point
+
+
+def _signed(difference: float | None) -> str:
+    return f"{difference or 0.0:+.2g}".replace("-", "−")
 
 
 def savings_data(comparison: Comparison, sides: Sides, metrics: Texts) -> Iterator[dict[str, Any]]:
     """Yield a row of data for each quantity of each arm; a change without a range has its point as both ends."""
-    before = sides[comparison.baseline.name]
-    for arm, changes in _changes(comparison, sides, metrics):
+    for before, arm, changes in _changes(comparison, sides, metrics):
         for name, change in changes.items():
-            means = {"baseline": before.mean(name), "value": arm.mean(name)}
-            yield {"arm": arm.arm, "quantity": name, **means, **values_at(change, _CHANGE)}
+            yield {
+                "arm": arm.arm,
+                "quantity": name,
+                "baseline": before.mean(name),
+                "value": arm.mean(name),
+                **values_at(change, _CHANGE),
+            }
