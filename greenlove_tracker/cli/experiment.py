@@ -139,8 +139,7 @@ def _report(described: Experiment, progress: ExperimentProgress, reasons: Mappin
     from greenlove_tracker.files.writing import write_report
     from greenlove_tracker.logs.csvio import csv_text
     from greenlove_tracker.report.build import write_document
-    from greenlove_tracker.report.experiment_report import experiment_document, experiment_savings
-    from greenlove_tracker.report.savings import DATA_COLUMNS
+    from greenlove_tracker.report.experiment_report import DATA_COLUMNS, experiment_document, experiment_savings
 
     if not any(training.runs for training in progress.runs):
         return  # each training was told of by then

@@ -7,13 +7,33 @@ from dataclasses import dataclass, field, replace
 from itertools import starmap
 from typing import Any
 
-from greenlove_tracker.extrapolation.run_comparison import compare_runs
+from greenlove_tracker.extrapolation.run_comparison import compare_runs, difference_of_means
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.rendering.document import Blocks, Column, Document, Heading, Paragraph, Table, Texts
+from greenlove_tracker.rendering.document import Blocks, Column, Document, Heading, Paragraph, Table, Texts, columns
 from greenlove_tracker.report import comparison, comparison_sides, wording
-from greenlove_tracker.report.savings import savings_data, savings_tables
+from greenlove_tracker.report.metric_report import number_text
+from greenlove_tracker.report.plain_values import values_at
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.comparisons import Comparison
+from greenlove_tracker.vocabulary.forecasting import Estimate
+from greenlove_tracker.vocabulary.units import BYTES_PER_GB
+
+_RATIOS = {
+    "emissions_kgco2e": "co2e_ratio",
+    "energy_kwh": "energy_ratio",
+    "peak_memory_gb": "memory_ratio",
+    "duration_s": "time_ratio",
+    "cost_usd": "cost_ratio",
+}
+_TITLES: dict[str, tuple[str, fmt.Text]] = {
+    **fmt.QUANTITIES,
+    "peak_memory_gb": ("peak memory", lambda peak_gb: fmt.memory((peak_gb or 0.0) * BYTES_PER_GB)),
+    "wait_s": ("waited", fmt.duration),
+    "intensity_at_request_gco2e_per_kwh": ("grid before, gCO2e/kWh", fmt.count),
+    "intensity_at_start_gco2e_per_kwh": ("grid at the start", fmt.count),
+}
+_CHANGE = {"change": "point", "change_lower": "lower", "change_upper": "upper"}
+DATA_COLUMNS = ("combination", "arm", "quantity", "baseline", "value", *_CHANGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +77,7 @@ def experiment_document(record: ExperimentRecord) -> Document:
     if begun:
         parts.append(f"begun {begun[:16].replace('T', ' ')} UTC")
     metrics = comparison_sides.shared_metrics(sides)[: comparison_sides.MOST_METRICS]
-    savings = []
-    if combinations:
-        savings = savings_tables(comparisons[0], combinations[0].sides, metrics)
+    savings = [table for combination in combinations[:1] for table in _savings_tables(combination, metrics)]
     blocks = [*comparison.answer_blocks(comparisons, sides, savings), *comparison.not_run_blocks(record.not_run)]
     blocks += [Paragraph(f"! {note}.") for note in record.notes]
     for quantity, (used, limit) in record.budget.items():
@@ -81,12 +99,22 @@ def experiment_document(record: ExperimentRecord) -> Document:
 
 
 def experiment_savings(record: ExperimentRecord) -> Iterator[dict[str, Any]]:
-    """Yield the savings of an experiment as data, by ``DATA_COLUMNS``: a row for each quantity of each arm."""
+    """Yield the savings of an experiment as data, by ``DATA_COLUMNS``: a row for each quantity of each arm.
+
+    A change without a range has its point as both ends.
+    """
     sides = list(starmap(comparison_sides.side_of, record.groups))
     metrics = comparison_sides.shared_metrics(sides)
     for combination in _combinations(sides):
-        for saving in savings_data(combination.comparison, combination.sides, metrics):
-            yield {"combination": combination.name, **saving}
+        baseline = combination.baseline
+        for arm, changes in combination.changes(metrics):
+            arm_name = arm.arm
+            if arm_name == baseline.arm:  # a sweep of one arm
+                arm_name = arm.name
+            for name, change in changes.items():
+                means = {"baseline": baseline.mean(name), "value": arm.mean(name)}
+                what = {"combination": combination.name, "arm": arm_name, "quantity": name}
+                yield {**what, **means, **values_at(change, _CHANGE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +130,20 @@ class _Combination:
     name: str
     sides: dict[str, comparison_sides.Side]
     comparison: Comparison
+
+    @property
+    def baseline(self) -> comparison_sides.Side:
+        """The trainings that the others are compared with."""
+        return self.sides[self.comparison.baseline.name]
+
+    def changes(self, metrics: Texts) -> Iterator[tuple[comparison_sides.Side, dict[str, Estimate | None]]]:
+        """Yield each arm and its changes: of an amount the ratio to the baseline, of a metric the difference."""
+        for row in self.comparison.rows:
+            arm = self.sides[row.name]
+            changes = dict.fromkeys(_TITLES) | {name: getattr(row, ratio) for name, ratio in _RATIOS.items()}
+            for metric in metrics:
+                changes[metric] = difference_of_means(arm.values(metric), self.baseline.values(metric))
+            yield arm, changes
 
 
 def _combinations(sides: comparison_sides.Sides) -> list[_Combination]:
@@ -146,13 +188,41 @@ def _experiment_verdict(sides: comparison_sides.Sides, combinations: Sequence[_C
             reason = f"no training of {wording.joined(missing, comparison_sides.MOST_SAID)} has finished"
         return f"Nothing can be compared: {reason}."
     answer = combinations[0]
-    baseline = answer.sides[answer.comparison.baseline.name]
     metrics = comparison_sides.shared_metrics(sides)
     said = []
     for row in answer.comparison.rows[: comparison_sides.MOST_SAID]:
-        learnt = comparison_sides.learnt_text(answer.sides[row.name], baseline, metrics)
+        learnt = comparison_sides.learnt_text(answer.sides[row.name], answer.baseline, metrics)
         said.append("; ".join(filter(None, (comparison.row_sentence(answer.comparison, row), learnt))))
     return f"{'. '.join(said)}."
+
+
+def _savings_tables(combination: _Combination, metrics: Texts) -> Iterator[Table]:
+    """Yield a table for each arm, beside the baseline, with each change and its range."""
+    before = combination.baseline
+    for arm, changes in combination.changes(metrics):
+        rows = [("trained", before.trained, arm.trained, "")]
+        for name, change in changes.items():
+            title, text = _TITLES.get(name, (f"final {fmt.shortened(name, 24)}", number_text))
+            if name == "energy_kwh" and comparison.has_model(combination.comparison):
+                title += wording.STAR
+            cells = (before.text(name, text), arm.text(name, text))
+            if cells != (comparison_sides.DASH, comparison_sides.DASH):
+                rows.append((title, *cells, _text_of(name, change)))
+        yield Table(columns({"": 1}, (before.title, arm.title, "change")), rows, is_whole=True)
+
+
+def _text_of(name: str, change: Estimate | None) -> str:
+    """Write a change with its range: ``−31% [−35 – −27]``; of a metric ``−0.0018 [−0.011 – +0.0073]``."""
+    if name in _RATIOS:
+        return comparison.change_text(change)
+    if change is None:
+        return ""
+    point = _signed(change.point)
+    return f"{point} [{fmt.bounds(change, _signed)}]" if change.has_interval else point
+
+
+def _signed(difference: float | None) -> str:
+    return f"{difference or 0.0:+.2g}".replace("-", "−")
 
 
 def _trainings(record: ExperimentRecord, metrics: Texts) -> Blocks:

@@ -361,11 +361,13 @@ class ArmLoop:
     def _step(self, batch: Any) -> None:
         progress = self.progress
         before = self._n_updates()
-        if self.memory is None or (before or 0) >= N_STEPS or progress.batches_of_epoch >= MOST_BATCHES:
+        memory = self.memory
+        has_states = (before or 0) >= N_STEPS  # of the optimizer
+        if memory is None or has_states or progress.batches_of_epoch >= MOST_BATCHES:
             n_samples, loss = self._arm.train_on(batch)
-        else:  # until the optimizer's states exist
-            self.memory.count(batch)  # the data are no part of a step
-            with self.memory:
+        else:
+            memory.count(batch)  # the data are no part of a step
+            with memory:
                 n_samples, loss = self._arm.train_on(batch)
         if isinstance(loss, torch.Tensor | int | float):
             progress.loss_sum = progress.loss_sum + loss

@@ -161,6 +161,17 @@ def test_the_headline_and_the_savings_are_of_all_combinations(matrix):
     assert changes["batch_size=64, --lr=1e-2"] == pytest.approx(0.6, rel=0.02) and len(changes) == 5
 
 
+def test_a_sweep_of_one_arm_is_against_its_first_values(tmp_path):
+    sweep = {
+        size: [training(tmp_path, s, fields={"arm": "baseline"}, epoch_s=t, epochs=4) for s in (0, 1)]
+        for size, t in ((16, 10.0), (64, 5.0))
+    }
+    of = record(*((f"baseline, batch_size={size}", runs) for size, runs in sweep.items()))
+    (time,) = [row for row in experiment_savings(of) if row["quantity"] == "duration_s"]
+    assert (time["arm"], time["combination"]) == ("baseline, batch_size=64", "")
+    assert time["change"] == pytest.approx(0.54, abs=0.02)
+
+
 # -- A training of several runs --
 
 
