@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
 from greenlove_tracker.cli.base import cli, show
-from greenlove_tracker.cli.options import flag
+from greenlove_tracker.cli.options import flag, option
 from greenlove_tracker.settings.config import DEFAULT_LOG_DIR, load_settings
 from greenlove_tracker.vocabulary.errors import UsageError
+
+if TYPE_CHECKING:
+    from greenlove_tracker.rendering.document import Document
 
 _OTHER_LINES = 9  # of the screen, beside the runs
 _LOOK_S = 2.0  # between two looks at what runs
@@ -20,10 +25,12 @@ _MOST_TIME_SHARE = 0.1  # of a core, which may be a training's, for looking at i
 @cli.command(short_help="Show what is running now.")
 @click.argument("log_dir", required=False)
 @flag("--once", "print once and exit; the default where stdout is no terminal")
-def watch(log_dir: str | None, once: bool) -> None:
+@option("--serve [PORT]", "show it on a page, to browsers of this machine", is_flag=False, flag_value="8765")
+def watch(log_dir: str | None, once: bool, serve: str | None) -> None:
     """Watch the running trainings of a directory: progress, time left, power and energy so far.
 
-    Ctrl-C ends the view, not the runs. It shows what they log: at least a row a minute.
+    Ctrl-C ends the view, not the runs. It shows what they log: at least a row a minute. The page of --serve, at port
+    8765 unless another is given, has carbon intensity, CO2e, cost and the forecast of each, too.
     """
     from greenlove_tracker.logs.storage import place
     from greenlove_tracker.rendering import terminal
@@ -31,18 +38,27 @@ def watch(log_dir: str | None, once: bool) -> None:
     from greenlove_tracker.text.console import can_draw, live_screen
 
     path = place(load_settings().log_dir if log_dir is None else log_dir)
-    is_live = can_draw() and not once
+    is_live = serve is not None or (can_draw() and not once)
     if path.exists() != path.is_dir() or not (is_live or path.exists()):
         raise UsageError(f"{path} is not a directory of logs; by default, a run writes to {DEFAULT_LOG_DIR}")
     if not is_live:
         show(watch_document(look(path, MOST_ENDED), time.time()))
         return
-    with live_screen() as draw:
+    most = None
+    screen = live_screen()
+    render: Callable[[Document], str] = terminal.render
+    if serve is not None:
+        from greenlove_tracker.cli.page_server import live_page
+        from greenlove_tracker.rendering import html
+
+        screen = live_page(serve)
+        render = html.render
+    with screen as draw:
         while True:  # until Ctrl-C
             begun_s = time.monotonic()
-            n_lines = shutil.get_terminal_size().lines  # the window may have another size now
-            most = max(1, n_lines - MOST_ENDED - _OTHER_LINES)
-            seen = watch_document(look(path, MOST_ENDED), time.time(), most=most)
-            draw(terminal.render(seen))
+            if serve is None:
+                n_lines = shutil.get_terminal_size().lines  # the window may have another size now
+                most = max(1, n_lines - MOST_ENDED - _OTHER_LINES)
+            draw(render(watch_document(look(path, MOST_ENDED), time.time(), most=most)))
             took_s = time.monotonic() - begun_s
             time.sleep(max(_LOOK_S, took_s / _MOST_TIME_SHARE))

@@ -42,7 +42,7 @@ from greenlove_tracker.report.spans import span_blocks
 from greenlove_tracker.report.wording import sentence
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.text.format import power_scale, time_scale
-from greenlove_tracker.vocabulary.records import EpochRecord, Row, RunStatus, sum_energies
+from greenlove_tracker.vocabulary.records import EpochRecord, Row, RunStatus, sum_energies, sum_known
 from greenlove_tracker.vocabulary.units import w_from_kwh_s
 
 _ELSEWHERE = "greenlove project compares this training with rented machines."
@@ -65,7 +65,7 @@ def run_document(run: Run) -> Document:
     else:
         parts = [
             figures,
-            *_charts(run),
+            *power_chart(run),
             *notes,
             *forecast_blocks(run),
             *learning_blocks(run),
@@ -281,7 +281,7 @@ def _epochs_text(run: Run) -> str:
 # -- Its power --
 
 
-def _charts(run: Run) -> Blocks:
+def power_chart(run: Run) -> Blocks:
     """Return the power over time with epochs as bands."""
     powers = list[Point]()
     elapsed_s = 0.0
@@ -312,6 +312,19 @@ def _charts(run: Run) -> Blocks:
     if run.calibration:
         blocks.append(Note("Power is as metered, before calibration."))
     return blocks
+
+
+def latest_power_w(run: Run) -> float | None:
+    """Return the mean power of all nodes over their latest rows with a meter, before PUE; None if there are none."""
+    return sum_known(map(_latest_power_w, run.timed_streams))
+
+
+def _latest_power_w(rows: Sequence[Row]) -> float | None:
+    for row in reversed(rows):
+        stretch = _metered_stretch(row, 0.0)
+        if stretch:
+            return stretch[-1][1]
+    return None
 
 
 def _metered_stretch(row: Row, begin_s: float) -> Points:
