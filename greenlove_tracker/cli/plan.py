@@ -1,4 +1,4 @@
-"""``plan``: when and where a training emits or costs least; a file for Slurm; a command on a clean grid."""
+"""``plan``: when and where a training emits or costs least; a job file; a command on a clean grid."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ _OPTIONS = {
 )
 @option("--by", "what to minimise", type=Choice(["co2e", "cost"]), default="co2e", show_default=True)
 @option("--tariff TABLE|FILE", "price of electricity by the hour: 'base 0.20; peak 0.32 17-21'")
-@option("--emit", "print a job file for Slurm that starts COMMAND then", type=Choice(["slurm"]))
+@option("--emit", "print a job file that starts COMMAND then", type=Choice(["slurm", "cronjob"]))
+@option("--image NAME", "with --emit cronjob: the container that COMMAND runs in")
 @page_option
 @option("--electricity-price", "USD per kWh, the same at all hours", type=float)
 @option("--threshold G", "start COMMAND when the grid is at or below G gCO2e/kWh", type=float)
@@ -62,6 +63,7 @@ def plan(
     within: str | None,
     by: Literal["co2e", "cost"],
     emit: str | None,
+    image: str | None,
     page: str | None,
     threshold: float | None,
     max_wait: str,
@@ -82,6 +84,7 @@ def plan(
     greenlove plan greenlove_logs --within 24h --intensity grid.csv -o plan.html
     greenlove plan --hours 4 --within "monday 08:00" --by cost --tariff "base 0.20; peak 0.32 17-21"
     greenlove plan --within 24h --intensity live --emit slurm -- python train.py
+    greenlove plan --within 24h --intensity live --emit cronjob --image me/train -- python train.py
     greenlove plan --threshold 200 --max-wait 6h --country GB -- python train.py
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.report.plan_report import headline, plan_document, plan_record
@@ -98,11 +101,13 @@ def plan(
             become(command)
         return
     if emit is None and command is not None:
-        raise UsageError("a command is for a job file: say --emit slurm")
+        raise UsageError("a command is for a job file: say --emit slurm, or --emit cronjob for Kubernetes")
     if emit is not None and as_json:
         raise UsageError("--emit and --json: choose one")
     if emit is not None and not command:
         raise UsageError(f"--emit {emit} needs the command after two dashes: greenlove plan … -- python train.py")
+    if (emit == "cronjob") != (image is not None):
+        raise UsageError("--emit cronjob and --image, what its command runs in, go together")
     now = _utc_now()
     settings = load_settings()
     duration, about, run = _job(log_dir, hours, kwh, settings)
@@ -128,10 +133,11 @@ def plan(
         return
     from greenlove_tracker.rendering import terminal
     from greenlove_tracker.report.build import write_document
-    from greenlove_tracker.scheduling.job_files import slurm_file
+    from greenlove_tracker.scheduling.job_files import job_file
 
     start = advice.start_utc if advice.is_worth_waiting else now
-    file = slurm_file(command or (), start, now=now, duration_s=_longest_s(duration), reason=headline(advice))
+    longest_s = _longest_s(duration)
+    file = job_file(command or (), start, now=now, image=image or "", duration_s=longest_s, reason=headline(advice))
     if page is not None:
         wrote(write_document(document, page))
     console.say(terminal.render(document, brief=not is_verbose))

@@ -93,6 +93,7 @@ def test_live_answers_and_where_it_fails_the_table_is_no_reason_to_wait(monkeypa
         (["--hours", "4", "--within", "9h", "--intensity", "eia", "--country", "DE"], "eia knows no zone for DE"),
         (["--hours", "4", "--within", "9h", "--by", "cost"], "--by cost needs --tariff"),
         (["--hours", "4", "--within", "9h", "--intensity", "mock", "--emit", "slurm"], "needs the command after"),
+        (["--hours", "4", "--within", "9h", "--intensity", "mock", "--emit", "cronjob", "--", "x"], "and --image"),
         (["--hours", "4", "--within", "9h", "--intensity", "mock", "--", "x"], "say --emit slurm"),
         (["--hours", "4", "--within", "9h", "--intensity", "mock", "-o", "plan.txt"], "can be written"),
         (["logs", "--hours", "4", "--within", "9h"], "leave it out"),
@@ -125,6 +126,9 @@ def test_a_schedulers_file_is_all_of_stdout(tmp_path: Path) -> None:
     assert slurm.stdout.startswith("#!/bin/sh") and "sbatch --begin=" in slurm.stdout
     assert "2026-11-23 04:00:00 UTC" in slurm.stdout and "it's $HOME" not in slurm.stdout.replace("'\"'\"'", "'")[:40]
     assert slurm.stderr.startswith("Start at 04:00 tomorrow")
+    kubernetes = call(*arguments, "cronjob", "--image", "me/train", "--", *words)
+    assert "kind: CronJob" in kubernetes.stdout and 'schedule: "0 4 23 11 *"' in kubernetes.stdout
+    assert kubernetes.stderr == slurm.stderr and "it's $$HOME" in kubernetes.stdout
     now = call("--hours", "4", "--within", "5h", "--intensity", str(path), "--emit", "slurm", "--", "x")
     assert "2026-11-22 15:03:20 UTC" in now.stdout  # not worth waiting: it starts now
 
