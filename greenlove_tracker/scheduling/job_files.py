@@ -10,10 +10,10 @@ import json
 import math
 import re
 import shlex
-import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from greenlove_tracker.rendering.html import fill
 from greenlove_tracker.vocabulary.errors import UsageError
 
 
@@ -30,7 +30,7 @@ def job_file(
 
     Args:
         command: its words; they arrive unchanged.
-        start_utc: the start; at once if it has passed.
+        start_utc: the start; at once if it has passed. Kubernetes knows minutes, and starts in the next full one.
         now: when that was planned.
         image: of the container that Kubernetes runs the command in; empty: it is for Slurm.
         duration_s: the longest expected duration of the command; it is ended then.
@@ -41,74 +41,29 @@ def job_file(
     """
     if not command or not command[0] or command[0].startswith("-"):
         raise UsageError("{argument} must be the words of a command line, such as python train.py", argument="command")
-    wait_s = max(0, math.ceil((start_utc - now).total_seconds()))
     start_s = math.ceil(start_utc.timestamp())
-    at = f"{datetime.fromtimestamp(start_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    said = f"to start at {at}" if wait_s else f"to start at once (the start, {at}, is past)"
-    about = f"# A training, {said}; planned at {now.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC.\n"
-    if reason:
-        about += f"# {' '.join(reason.split())}\n"
-    minutes = None if duration_s is None else math.ceil(duration_s / 60)
-    if image:
-        return about + _manifest(command, image, start_s, minutes, waits=wait_s > 0)
-    options = "--job-name=greenlove"
-    if minutes is not None:
-        options += f" --time={minutes}"
-        about += f"# Slurm ends it after {minutes} minutes, the longest expected: --time=… after FILE is more.\n"
-    line = shlex.quote(f"exec {shlex.join(command)}")  # the shell becomes the command: signals reach it
-    return f"#!/bin/sh\n{about}{_SLURM.format(wait_s=wait_s, start_s=start_s, options=options, line=line)}"
+    wait_s = max(0, math.ceil((start_utc - now).total_seconds()))
+    at = _text(datetime.fromtimestamp(start_s, UTC))
+    text = fill(
+        "kubernetes.yaml" if image else "slurm.sh",
+        said=f"to start at {at}" if wait_s else f"to start at once (the start, {at}, is past)",
+        planned=_text(now.astimezone(UTC)),
+        reason=" ".join(reason.split()),
+        start_s=start_s,
+        minute=datetime.fromtimestamp(60 * math.ceil(start_s / 60), UTC),
+        wait_s=wait_s,
+        minutes=None if duration_s is None else math.ceil(duration_s / 60),
+        line=shlex.quote(f"exec {shlex.join(command)}"),
+        image=_quoted(image),
+        words=[_quoted(word.replace("$", "$$")) for word in command],  # Kubernetes would put values for $(NAME)
+    )
+    return f"{text}\n"
 
 
-def _manifest(command: Sequence[str], image: str, start_s: int, minutes: int | None, *, waits: bool) -> str:
-    """Return a CronJob that starts at the next full minute; a Job where there is no wait."""
-    words = ", ".join(_quoted(word.replace("$", "$$")) for word in command)  # Kubernetes would put values for $(NAME)
-    limit = "" if minutes is None else f"  activeDeadlineSeconds: {60 * minutes}\n"
-    job = _JOB.format(limit=limit, image=_quoted(image), words=words)
-    at = datetime.fromtimestamp(60 * math.ceil(start_s / 60), UTC)
-    kind = "Job"
-    if waits:
-        kind = "CronJob"
-        job = _CRON.format(at=at) + textwrap.indent(job, "    ")
-    return _MANIFEST.format(kind=kind, at=at) + job
+def _text(when_utc: datetime) -> str:
+    return f"{when_utc:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _quoted(text: str) -> str:
     """Return a string of YAML 1.1 and 1.2: JSON's, but for what is not ASCII, which JSON writes in two halves."""
     return re.sub("[^ -~]", lambda found: f"\\U{ord(found[0]):08x}", json.dumps(text, ensure_ascii=False))
-
-
-# An absolute time would be read in the time zone of the controller.
-_SLURM = """\
-# Submit: sh FILE [more options of sbatch, such as --gpus=1]
-# When planned, that was sbatch --begin=now+{wait_s}seconds; submitted later, it waits less.
-wait_s=$(({start_s} - $(date +%s)))
-begin=now
-[ "$wait_s" -le 0 ] || begin="now+${{wait_s}}seconds"
-sbatch --begin="$begin" {options} "$@" --wrap={line}
-"""
-
-_MANIFEST = """\
-# Submit: kubectl apply -f FILE. Add what it needs: resources such as GPUs, volumes for its data and logs.
-apiVersion: batch/v1
-kind: {kind}
-metadata:
-  name: greenlove-{at:%Y%m%d-%H%M}
-"""
-_CRON = """\
-spec:  # to be submitted before that time, and deleted once it ran: a CronJob comes again each year
-  schedule: "{at.minute} {at.hour} {at.day} {at.month} *"
-  timeZone: Etc/UTC
-  concurrencyPolicy: Forbid
-  jobTemplate:
-"""
-_JOB = """\
-spec:
-  backoffLimit: 0
-{limit}  template:
-    spec:
-      restartPolicy: Never
-      containers:
-        - name: training
-          image: {image}
-          command: [{words}]
-"""

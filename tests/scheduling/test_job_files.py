@@ -128,7 +128,7 @@ def test_slurm_counts_the_seconds_from_the_submission(place: Path, late_s: int) 
     assert "sbatch --begin=now+43028seconds" in text and "--time=61 " in text  # minutes, up
     lines = text.splitlines()
     assert "2026-11-23 03:00:20 UTC; planned at 2026-11-22 15:03:12 UTC" in lines[1]
-    assert lines[2] == "# saves 23% rm -rf /" and lines[4].startswith("# Submit: ")
+    assert lines[2] == "# saves 23% rm -rf /" and lines[3].startswith("# Submit: ")
 
 
 @pytest.mark.parametrize("start", [NOW, NOW - timedelta(days=2)])
