@@ -7,7 +7,7 @@ begins: so a gap in the file stays a gap.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -32,6 +32,23 @@ class TimedValue:
     value: float | None
 
 
+def read_rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the rows of a user's CSV file, each with the number of its line.
+
+    Raises:
+        UsageError: where it cannot be read, or lacks a column.
+    """
+    try:
+        columns, table = read_table(read_bytes(path))
+        if not set(needed).issubset(columns):
+            raise UsageError(f"{path} needs the columns {','.join(needed)}; it has {', '.join(columns) or 'none'}")
+        yield from table
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path} is not CSV in UTF-8") from error
+
+
 def read_series(path: Path, column: str, is_possible: Callable[[float], bool], what: str) -> tuple[TimedValue, ...]:
     """Return a column of a file by time.
 
@@ -44,20 +61,8 @@ def read_series(path: Path, column: str, is_possible: Callable[[float], bool], w
     Raises:
         UsageError: where the file cannot be read; the message names the line.
     """
-    try:
-        return _series(path, column, is_possible, what)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path} is not CSV in UTF-8") from error
-
-
-def _series(path: Path, column: str, is_possible: Callable[[float], bool], what: str) -> tuple[TimedValue, ...]:
-    columns, table = read_table(read_bytes(path))
-    if TIME_COLUMN not in columns or column not in columns:
-        raise UsageError(f"{path} needs the columns {TIME_COLUMN},{column}; it has {', '.join(columns) or 'none'}")
     series: dict[datetime, float | None] = {}
-    for line, row in table:
+    for line, row in read_rows(path, (TIME_COLUMN, column)):
         cell = (row[column] or "").strip()
         try:
             start = utc_time(row[TIME_COLUMN])

@@ -42,26 +42,20 @@ def job_file(
     if not command or not command[0] or command[0].startswith("-"):
         raise UsageError("{argument} must be the words of a command line, such as python train.py", argument="command")
     start_s = math.ceil(start_utc.timestamp())
-    wait_s = max(0, math.ceil((start_utc - now).total_seconds()))
-    at = _text(datetime.fromtimestamp(start_s, UTC))
     text = fill(
         "kubernetes.yaml" if image else "slurm.sh",
-        said=f"to start at {at}" if wait_s else f"to start at once (the start, {at}, is past)",
-        planned=_text(now.astimezone(UTC)),
-        reason=" ".join(reason.split()),
         start_s=start_s,
+        start=datetime.fromtimestamp(start_s, UTC),
         minute=datetime.fromtimestamp(60 * math.ceil(start_s / 60), UTC),
-        wait_s=wait_s,
+        now=now.astimezone(UTC),
+        wait_s=max(0, math.ceil((start_utc - now).total_seconds())),
         minutes=None if duration_s is None else math.ceil(duration_s / 60),
+        reason=" ".join(reason.split()),
         line=shlex.quote(f"exec {shlex.join(command)}"),
         image=_quoted(image),
         words=[_quoted(word.replace("$", "$$")) for word in command],  # Kubernetes would put values for $(NAME)
     )
     return f"{text}\n"
-
-
-def _text(when_utc: datetime) -> str:
-    return f"{when_utc:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _quoted(text: str) -> str:

@@ -1,8 +1,6 @@
 #!/bin/sh
-# A training for Slurm, {{ said }}; planned at {{ planned }}.
-{% if reason %}
-# {{ reason }}
-{% endif %}
+{% set system = "Slurm" %}
+{% include "job_head.txt" %}
 # Submit: sh FILE [more options of sbatch, such as --gpus=1]
 # When planned, that was sbatch --begin=now+{{ wait_s }}seconds; submitted later, it waits less.
 {% if minutes is not none %}
