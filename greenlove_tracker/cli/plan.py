@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -26,7 +29,7 @@ from greenlove_tracker.vocabulary.forecasting import P99, Forecast
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
-    from greenlove_tracker.scheduling.start_windows import Price
+    from greenlove_tracker.scheduling.start_windows import Price, StartAdvice
 
 _OPTIONS = {
     "regions": "--country",
@@ -38,6 +41,7 @@ _OPTIONS = {
 
 @cli.command(cls=CommandVerb, options=_OPTIONS, short_help="Find when and where a training emits or costs least.")
 @click.argument("log_dir", required=False)
+@option("--jobs FILE", "several trainings: a CSV file with name,hours,kwh and, where they have their own, within")
 @option("--hours", "hours the training takes, instead of a log", type=HOURS)
 @option("--kwh", "its energy; default: the log's", type=HOURS)
 @within_option
@@ -58,6 +62,7 @@ _OPTIONS = {
 @verbose_option
 def plan(
     log_dir: str | None,
+    jobs: str | None,
     hours: float | None,
     kwh: float | None,
     within: str | None,
@@ -82,12 +87,19 @@ def plan(
     \b
     greenlove plan --hours 4 --kwh 3 --within "tomorrow 08:00" --country DE,GB --intensity live
     greenlove plan greenlove_logs --within 24h --intensity grid.csv -o plan.html
+    greenlove plan --jobs jobs.csv --within 24h --country DE,GB --intensity live
     greenlove plan --hours 4 --within "monday 08:00" --by cost --tariff "base 0.20; peak 0.32 17-21"
     greenlove plan --within 24h --intensity live --emit slurm -- python train.py
     greenlove plan --within 24h --intensity live --emit cronjob --image me/train -- python train.py
     greenlove plan --threshold 200 --max-wait 6h --country GB -- python train.py
     """  # noqa: D301  # click wants the backspace itself
-    from greenlove_tracker.report.plan_report import headline, plan_document, plan_record
+    from greenlove_tracker.report.plan_report import (
+        headline,
+        jobs_document,
+        jobs_record,
+        plan_document,
+        plan_record,
+    )
     from greenlove_tracker.scheduling.start_windows import best_start
 
     command = click.get_current_context().meta["command"]
@@ -110,23 +122,39 @@ def plan(
         raise UsageError("--emit cronjob and --image, what its command runs in, go together")
     now = _utc_now()
     settings = load_settings()
-    duration, about, run = _job(log_dir, hours, kwh, settings)
+    run = None
+    if jobs is None:
+        duration, about, run = _job(log_dir, hours, kwh, settings)
+    elif log_dir or hours or kwh or emit:
+        raise UsageError("--jobs is for trainings of its own: leave out the log, --hours, --kwh and --emit")
     intensity = intensity or settings.intensity or ("table" if by == "cost" else "")
     if not intensity:
         raise UsageError(
             "give --intensity: live asks the network, as do neso, eia and the other services; a CSV file holds "
             "utc,gco2e_per_kwh; mock is invented, to try it out"
         )
-    advice = best_start(
-        duration,
+    start_of = partial(
+        best_start,
         intensity=intensity,
-        deadline=_deadline(within, settings, now),
         now=now,
-        energy_kwh=kwh,
         regions=_regions(country, settings, run),
         by=by,
         price_usd_per_kwh=_price(tariff, electricity_price, by, settings, run),
     )
+    if jobs is not None:
+        from greenlove_tracker.grid.time_series import read_rows
+
+        def start_of_job(row: Mapping[str, str]) -> tuple[str, StartAdvice]:
+            deadline = _deadline(row.get("within") or within, settings, now)
+            kwh = float(row["kwh"] or "")
+            return row["name"], start_of(float(row["hours"] or ""), energy_kwh=kwh, deadline=deadline)
+
+        found = list(read_rows(Path(jobs), ("name", "hours", "kwh"), start_of_job))
+        if not found:
+            raise UsageError(f"{jobs} holds no job")
+        answer(jobs_document(found), jobs_record(found))
+        return
+    advice = start_of(duration, energy_kwh=kwh, deadline=_deadline(within, settings, now))
     document = plan_document(advice, about)
     if emit is None:
         answer(document, plan_record(advice, about))

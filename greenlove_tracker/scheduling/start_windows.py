@@ -78,11 +78,11 @@ class StartAdvice:
         saving: the share of CO2e, or cost, saved against running now; None if it cannot be forecast.
         is_worth_waiting: True if the expected saving is large enough, and any saving probable enough; else start now.
         reason: the reason, in a sentence.
-        probability_of_saving: the probability of any saving at all; None if it cannot be forecast.
-        by: what is minimised: ``co2e`` or ``cost``.
         now_utc: when the advice was given.
         deadline_utc: when the run must end.
         duration_s: the expected duration of the run.
+        probability_of_saving: the probability of any saving at all; None if it cannot be forecast.
+        by: what is minimised: ``co2e`` or ``cost``.
         energy_kwh: of the run; None if unknown.
         cost_now_usd: of the electricity if started now.
         price_usd_per_kwh: the mean over the run if started then; None if unknown.
@@ -104,11 +104,11 @@ class StartAdvice:
     saving: Estimate | None
     is_worth_waiting: bool
     reason: str
+    now_utc: datetime
+    deadline_utc: datetime
+    duration_s: float
     probability_of_saving: float | None = None
     by: str = "co2e"
-    now_utc: datetime | None = None
-    deadline_utc: datetime | None = None
-    duration_s: float | None = None
     energy_kwh: float | None = None
     cost_now_usd: float | None = None
     price_usd_per_kwh: float | None = None
