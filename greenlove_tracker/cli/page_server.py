@@ -50,30 +50,25 @@ class _PageHandler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def live_page(port: str) -> Iterator[Callable[[str], None]]:
+def live_page(port: int) -> Iterator[Callable[[str], None]]:
     """Yield a function that puts a page in place of the one before; it is served on the loopback interface alone.
 
     Args:
-        port: as a user typed it; 0: any that is free.
+        port: of it; 0: any that is free.
 
     Raises:
-        UsageError: where it is no port, or is taken.
+        UsageError: where it is taken.
     """
-    if not port.isdecimal():
-        raise UsageError(
-            f"--serve takes a port, and a directory stands before it: greenlove watch DIR --serve 8765, not {port!r}; "
-            f"the page is for this machine alone, from another one: ssh -L 8765:{_LOOPBACK}:8765 HOST"
-        )
     try:
-        server = _PageServer((_LOOPBACK, int(port)), _PageHandler)
-    except (OSError, OverflowError) as error:
-        raise UsageError(f"port {port}: {error}; --serve 0 takes any that is free") from error
+        server = _PageServer((_LOOPBACK, port), _PageHandler)
+    except OSError as error:
+        raise UsageError(f"port {port}: {error.strerror}; --serve 0 takes any that is free") from error
+    thread = Thread(target=server.serve_forever, daemon=True)
 
     def show(page: str) -> None:
-        is_first = not server.page
         server.page = page.encode()
-        if is_first:
-            Thread(target=server.serve_forever, daemon=True).start()
+        if not thread.ident:  # nobody is answered before
+            thread.start()
             say(f"greenlove watch  http://{_LOOPBACK}:{server.server_address[1]}/  (Ctrl-C ends it)")
 
     yield show

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -93,13 +92,7 @@ def plan(
     greenlove plan --within 24h --intensity live --emit cronjob --image me/train -- python train.py
     greenlove plan --threshold 200 --max-wait 6h --country GB -- python train.py
     """  # noqa: D301  # click wants the backspace itself
-    from greenlove_tracker.report.plan_report import (
-        headline,
-        jobs_document,
-        jobs_record,
-        plan_document,
-        plan_record,
-    )
+    from greenlove_tracker.report import plan_report
     from greenlove_tracker.scheduling.start_windows import best_start
 
     command = click.get_current_context().meta["command"]
@@ -112,12 +105,10 @@ def plan(
         if command:
             become(command)
         return
-    if emit is None and command is not None:
-        raise UsageError("a command is for a job file: say --emit slurm, or --emit cronjob for Kubernetes")
     if emit is not None and as_json:
         raise UsageError("--emit and --json: choose one")
-    if emit is not None and not command:
-        raise UsageError(f"--emit {emit} needs the command after two dashes: greenlove plan … -- python train.py")
+    if (emit is None) != (not command):
+        raise UsageError("a job file and its command go together: greenlove plan … --emit slurm -- python train.py")
     if (emit == "cronjob") != (image is not None):
         raise UsageError("--emit cronjob and --image, what its command runs in, go together")
     now = _utc_now()
@@ -149,23 +140,28 @@ def plan(
             kwh = float(row["kwh"] or "")
             return row["name"], start_of(float(row["hours"] or ""), energy_kwh=kwh, deadline=deadline)
 
-        found = list(read_rows(Path(jobs), ("name", "hours", "kwh"), start_of_job))
+        found = list(read_rows(jobs, ("name", "hours", "kwh"), start_of_job))
         if not found:
             raise UsageError(f"{jobs} holds no job")
-        answer(jobs_document(found), jobs_record(found))
+        answer(plan_report.jobs_document(found), plan_report.jobs_record(found))
         return
     advice = start_of(duration, energy_kwh=kwh, deadline=_deadline(within, settings, now))
-    document = plan_document(advice, about)
+    document = plan_report.plan_document(advice, about)
     if emit is None:
-        answer(document, plan_record(advice, about))
+        answer(document, plan_report.plan_record(advice, about))
         return
     from greenlove_tracker.rendering import terminal
     from greenlove_tracker.report.build import write_document
     from greenlove_tracker.scheduling.job_files import job_file
 
-    start = advice.start_utc if advice.is_worth_waiting else now
-    longest_s = _longest_s(duration)
-    file = job_file(command or (), start, now=now, image=image or "", duration_s=longest_s, reason=headline(advice))
+    file = job_file(
+        command or (),
+        advice.start_utc if advice.is_worth_waiting else now,
+        now=now,
+        image=image,
+        duration_s=_longest_s(duration),
+        reason=plan_report.headline(advice),
+    )
     if page is not None:
         wrote(write_document(document, page))
     console.say(terminal.render(document, brief=not is_verbose))
@@ -225,10 +221,8 @@ def _deadline(text: str | None, settings: Settings, now: datetime) -> datetime:
 
 def _regions(asked: str | None, settings: Settings, run: Run | None) -> list[str] | None:
     """Return the places of the command line, else of the settings or the log; None where none is known."""
-    if asked is not None:
-        names = names_in(asked)
-        if not names:
-            raise UsageError('--country names none: such as "DE" or "DE,GB"')
+    names = names_in(asked)
+    if names:
         return names
     here = settings.country or (run.text("country") if run is not None else "")
     return [here] if here else None

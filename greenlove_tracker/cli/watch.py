@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import click
+from click import IntRange
 
 from greenlove_tracker.cli.base import cli, show
 from greenlove_tracker.cli.options import flag, option
 from greenlove_tracker.settings.config import DEFAULT_LOG_DIR, load_settings
 from greenlove_tracker.vocabulary.errors import UsageError
-
-if TYPE_CHECKING:
-    from greenlove_tracker.rendering.document import Document
 
 _OTHER_LINES = 9  # of the screen, beside the runs
 _LOOK_S = 2.0  # between two looks at what runs
@@ -25,15 +21,22 @@ _MOST_TIME_SHARE = 0.1  # of a core, which may be a training's, for looking at i
 @cli.command(short_help="Show what is running now.")
 @click.argument("log_dir", required=False)
 @flag("--once", "print once and exit; the default where stdout is no terminal")
-@option("--serve [PORT]", "show it on a page, to browsers of this machine", is_flag=False, flag_value="8765")
-def watch(log_dir: str | None, once: bool, serve: str | None) -> None:
+@option(
+    "--serve [PORT]",
+    "behind the directory: show it on a page, to browsers of this machine alone",
+    type=IntRange(0, 65535),
+    is_flag=False,
+    flag_value=8765,
+)
+def watch(log_dir: str | None, once: bool, serve: int | None) -> None:
     """Watch the running trainings of a directory: progress, time left, power and energy so far.
 
     Ctrl-C ends the view, not the runs. It shows what they log: at least a row a minute. The page of --serve, at port
     8765 unless another is given, has carbon intensity, CO2e, cost and the forecast of each, too.
     """
+    from greenlove_tracker.cli.page_server import live_page
     from greenlove_tracker.logs.storage import place
-    from greenlove_tracker.rendering import terminal
+    from greenlove_tracker.rendering import html, terminal
     from greenlove_tracker.report.watch import MOST_ENDED, look, watch_document
     from greenlove_tracker.text.console import can_draw, live_screen
 
@@ -45,20 +48,13 @@ def watch(log_dir: str | None, once: bool, serve: str | None) -> None:
         show(watch_document(look(path, MOST_ENDED), time.time()))
         return
     most = None
-    screen = live_screen()
-    render: Callable[[Document], str] = terminal.render
-    if serve is not None:
-        from greenlove_tracker.cli.page_server import live_page
-        from greenlove_tracker.rendering import html
-
-        screen = live_page(serve)
-        render = html.render
-    with screen as draw:
+    with live_screen() if serve is None else live_page(serve) as draw:
         while True:  # until Ctrl-C
             begun_s = time.monotonic()
             if serve is None:
                 n_lines = shutil.get_terminal_size().lines  # the window may have another size now
                 most = max(1, n_lines - MOST_ENDED - _OTHER_LINES)
-            draw(render(watch_document(look(path, MOST_ENDED), time.time(), most=most)))
+            seen = watch_document(look(path, MOST_ENDED), time.time(), most=most)
+            draw(terminal.render(seen) if serve is None else html.render(seen))
             took_s = time.monotonic() - begun_s
             time.sleep(max(_LOOK_S, took_s / _MOST_TIME_SHARE))

@@ -35,7 +35,7 @@ class TimedValue:
     value: float | None
 
 
-def read_rows(path: Path, needed: Sequence[str], parse: Callable[[dict[str, str]], _Parsed]) -> Iterator[_Parsed]:
+def read_rows(path: str | Path, needed: Sequence[str], parse: Callable[[dict[str, str]], _Parsed]) -> Iterator[_Parsed]:
     """Yield what is made of each row of a user's CSV file.
 
     Args:

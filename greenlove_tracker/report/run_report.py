@@ -35,7 +35,12 @@ from greenlove_tracker.rendering.document import (
 )
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.checkpoint_report import checkpoint_blocks, checkpoints_sentence
-from greenlove_tracker.report.forecast_report import forecast_blocks, outcome_sentence, time_limit_sentence
+from greenlove_tracker.report.forecast_report import (
+    forecast_blocks,
+    issued_after,
+    outcome_sentence,
+    time_limit_sentence,
+)
 from greenlove_tracker.report.method import method_blocks
 from greenlove_tracker.report.metric_report import final_value, learning_blocks, metric_blocks, number_text
 from greenlove_tracker.report.spans import span_blocks
@@ -340,6 +345,33 @@ def _metered_stretch(row: Row, begin_s: float) -> Points:
     if metered_kwh is not None and not is_uncounted:
         power_w = w_from_kwh_s(metered_kwh, to_s - from_s)
     return () if power_w is None else ((from_s, power_w), (to_s, power_w))
+
+
+# -- As long as it goes on --
+
+
+def live_blocks(run: Run) -> Blocks:
+    """Return what a run draws now, what it used so far, and what it is expected to have used at its end."""
+    factor = run.carbon_intensity
+    intensity = fmt.UNKNOWN
+    if run.knows_carbon_intensity:
+        intensity = f"{fmt.significant(factor.value)} g/kWh"
+    source = factor.source
+    for row in run.metered_rows:
+        if row.carbon_intensity_gco2e_per_kwh is not None:  # the latest stays
+            intensity = f"{fmt.significant(row.carbon_intensity_gco2e_per_kwh)} g/kWh"
+            source = row.carbon_intensity_source
+    power = f"{wording.energy_mark(run)}{fmt.power(latest_power_w(run))}"
+    now = (
+        KeyFigure("power now", power, "mean of its latest row"),
+        KeyFigure("carbon intensity now", intensity, fmt.shortened(source.partition(" (")[0], 60)),
+    )
+    blocks: Blocks = [Heading(run.title(60)), KeyFigures(now), Paragraph("So far:"), KeyFigures(key_figures(run))]
+    if run.forecasts:
+        latest = run.forecasts[-1]
+        tiles = [wording.forecast_tile(quantity, total, "") for quantity, total in latest.estimates.items()]
+        blocks += [Paragraph(f"Forecast of the whole run, {issued_after(latest)}:"), KeyFigures(tiles)]
+    return [*blocks, *power_chart(run)]
 
 
 # -- Its settings --

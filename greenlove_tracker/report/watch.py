@@ -11,22 +11,9 @@ from greenlove_tracker.logs.csvio import Problem
 from greenlove_tracker.logs.directory import is_readable
 from greenlove_tracker.logs.run import SILENT_AFTER_S, Run
 from greenlove_tracker.logs.storage import LogPath, forget_listings
-from greenlove_tracker.rendering.document import (
-    Blocks,
-    Column,
-    Document,
-    Heading,
-    KeyFigure,
-    KeyFigures,
-    Paragraph,
-    Table,
-    Texts,
-    columns,
-)
+from greenlove_tracker.rendering.document import Blocks, Column, Document, Paragraph, Table, Texts, columns
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.forecast_report import issued_after
-from greenlove_tracker.report.plan_report import intensity_text
-from greenlove_tracker.report.run_report import key_figures, latest_power_w, power_chart, ranks_sentence
+from greenlove_tracker.report.run_report import latest_power_w, live_blocks, ranks_sentence
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.records import RunStatus
@@ -226,7 +213,7 @@ def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None)
         blocks.append(_ended_table(ended))
     if n_more:
         blocks.append(Paragraph(f"and {n_more:,} more that ended"))
-    details = [block for run, _ in running for block in _details(run)]
+    details = [block for run, _ in running for block in live_blocks(run)]
     notes = list(filter(None, (ranks_sentence(run) for run, _ in running)))
     notes += [f"! {run.title(34)}: {progress.doubt}" for run, progress in (*running, *ended) if progress.doubt]
     notes += [f"! {fmt.shortened(str(problem), 90)}" for problem in seen.problems[:_MOST_PROBLEMS]]
@@ -254,27 +241,6 @@ def _running_blocks(seen: Sighting, running: _Seen, now_utc_s: float) -> Blocks:
     if n_more:
         blocks.append(Paragraph(f"and {n_more:,} more that run"))
     return blocks
-
-
-def _details(run: Run) -> Blocks:
-    """Return what a run draws now, what it used so far, and what it is expected to have used at its end."""
-    factor = run.carbon_intensity
-    intensity = factor.value if run.knows_carbon_intensity else None
-    source = factor.source
-    timed = [row for row in run.metered_rows if row.carbon_intensity_gco2e_per_kwh is not None]
-    if timed:
-        intensity = timed[-1].carbon_intensity_gco2e_per_kwh
-        source = timed[-1].carbon_intensity_source
-    now = (
-        KeyFigure("power now", f"{_tilde(run)}{fmt.power(latest_power_w(run))}", "mean of its latest row"),
-        KeyFigure("carbon intensity now", intensity_text(intensity), fmt.shortened(source.partition(" (")[0], 60)),
-    )
-    blocks: Blocks = [Heading(run.title(60)), KeyFigures(now), Paragraph("So far:"), KeyFigures(key_figures(run))]
-    if run.forecasts:
-        latest = run.forecasts[-1]
-        tiles = [wording.forecast_tile(quantity, total, "") for quantity, total in latest.estimates.items()]
-        blocks += [Paragraph(f"Forecast of the whole run, {issued_after(latest)}:"), KeyFigures(tiles)]
-    return [*blocks, *power_chart(run)]
 
 
 def _ended_table(ended: _Seen) -> Table:

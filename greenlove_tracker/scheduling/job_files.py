@@ -22,7 +22,7 @@ def job_file(
     start_utc: datetime,
     *,
     now: datetime,
-    image: str = "",
+    image: str | None = None,
     duration_s: float | None = None,
     reason: str = "",
 ) -> str:
@@ -32,7 +32,7 @@ def job_file(
         command: its words; they arrive unchanged.
         start_utc: the start; at once if it has passed. Kubernetes knows minutes, and starts in the next full one.
         now: when that was planned.
-        image: of the container that Kubernetes runs the command in; empty: it is for Slurm.
+        image: of the container that Kubernetes runs the command in; None: it is for Slurm.
         duration_s: the longest expected duration of the command; it is ended then.
         reason: the reason for the start, as a comment.
 
@@ -42,18 +42,21 @@ def job_file(
     if not command or not command[0] or command[0].startswith("-"):
         raise UsageError("{argument} must be the words of a command line, such as python train.py", argument="command")
     start_s = math.ceil(start_utc.timestamp())
+    wait_s = max(0, math.ceil((start_utc - now).total_seconds()))
+    line = shlex.quote(f"exec {shlex.join(command)}")
+    words = [_quoted(word.replace("$", "$$")) for word in command]  # Kubernetes would put values for $(NAME)
     text = fill(
         "kubernetes.yaml" if image else "slurm.sh",
         start_s=start_s,
         start=datetime.fromtimestamp(start_s, UTC),
         minute=datetime.fromtimestamp(60 * math.ceil(start_s / 60), UTC),
         now=now.astimezone(UTC),
-        wait_s=max(0, math.ceil((start_utc - now).total_seconds())),
+        wait_s=wait_s,
         minutes=None if duration_s is None else math.ceil(duration_s / 60),
         reason=" ".join(reason.split()),
-        line=shlex.quote(f"exec {shlex.join(command)}"),
-        image=_quoted(image),
-        words=[_quoted(word.replace("$", "$$")) for word in command],  # Kubernetes would put values for $(NAME)
+        line=line,
+        image=_quoted(image or ""),
+        words=words,
     )
     return f"{text}\n"
 
