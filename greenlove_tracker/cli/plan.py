@@ -105,10 +105,10 @@ def plan(
         if command:
             become(command)
         return
-    if emit is not None and as_json:
-        raise UsageError("--emit and --json: choose one")
-    if (emit is None) != (not command):
-        raise UsageError("a job file and its command go together: greenlove plan … --emit slurm -- python train.py")
+    if (emit is None) != (not command) or (emit and as_json):
+        raise UsageError(
+            "a command goes with --emit, and without --json: greenlove plan … --emit slurm -- python train.py"
+        )
     if (emit == "cronjob") != (image is not None):
         raise UsageError("--emit cronjob and --image, what its command runs in, go together")
     now = _utc_now()

@@ -50,12 +50,9 @@ def plan_document(advice: StartAdvice, about: str = "") -> Document:
     """
     now = advice.now_utc
     subtitle = (about, f"by {_dated(advice.deadline_utc)}", f"given {_dated(now)}")
-    start = start_title(advice)
-    heads = columns({"": 1}, filter(None, (f"now, {when_text(now, now)}", start)))
-    now_and_then = Table(heads, [row[: len(heads)] for row in figures(advice)])
-    is_choice = len(advice.alternatives) > 1
+    now_and_then = _now_and_then(advice)
     blocks: Blocks = [now_and_then]
-    if is_choice:
+    if advice.alternatives:
         regions = list(map(region_cells, advice.alternatives))
         blocks = [Table(columns({"region": 1, "best start": 1}, _REGION_NUMBERS), regions)]
     if advice.hours:
@@ -72,12 +69,12 @@ def plan_document(advice: StartAdvice, about: str = "") -> Document:
         blocks.append(Paragraph(f"The run: {about}."))
     if advice.wait_s > 0:
         blocks.append(Paragraph(_waiting_text(advice)))
-    if is_choice:
+    if advice.alternatives:
         blocks += [Heading("Now and then"), now_and_then]
     sources = [(one.region or "here", source_text(one, is_left_out=bool(advice.hours))) for one in advice.sources]
     blocks += [Heading("How we know"), Table(columns({"region": 1, "source": 5}), sources)]
     chance = advice.probability_of_saving
-    if start and chance is not None:
+    if len(now_and_then.columns) > 2 and chance is not None:
         blocks.append(Paragraph(f"Any saving at all is {fmt.chance(chance)} likely."))
     blocks += [Note(f"{note}.") for note in advice.notes]
     return Document(
@@ -100,7 +97,7 @@ def headline(advice: StartAdvice) -> str:
     start = "Start now"
     if advice.wait_s > 0:
         start = f"Start at {when_text(advice.start_utc, advice.now_utc)} (in {fmt.brief_duration(advice.wait_s)})"
-    if len(advice.alternatives) > 1 and advice.region is not None:
+    if advice.alternatives and advice.region is not None:
         start += f" in {_place(advice.region)}"
     return f"{start}: {saving_text(advice)}"
 
@@ -146,28 +143,30 @@ def intensity_text(value: float | None) -> str:
     return fmt.UNKNOWN if value is None else f"{fmt.significant(value)} g/kWh"
 
 
-def figures(advice: StartAdvice) -> list[tuple[str, str, str]]:
-    """Return what a run emits, costs and meets when started now, and when started as advised: label, now, then."""
+def _now_and_then(advice: StartAdvice) -> Table:
+    """Return what a run emits, costs and meets when started now, and when and where it is advised, if that differs."""
     now = advice.now_utc
     duration = timedelta(seconds=advice.duration_s)
-    intensity_now = intensity_text(advice.intensity_now_gco2e_per_kwh)
-    rows = [
+    rows = (
         ("CO2e", fmt.mass(advice.emissions_now_kgco2e), fmt.mass(advice.emissions_kgco2e)),
         ("cost", fmt.money(advice.cost_now_usd), fmt.money(advice.cost_usd)),
-        ("intensity", intensity_now, intensity_text(advice.intensity_gco2e_per_kwh)),
+        (
+            "intensity",
+            intensity_text(advice.intensity_now_gco2e_per_kwh),
+            intensity_text(advice.intensity_gco2e_per_kwh),
+        ),
         ("ends", when_text(now + duration, now), when_text(advice.start_utc + duration, now)),
-    ]
-    return [row for row in rows if row[1:] != (fmt.UNKNOWN, fmt.UNKNOWN)]
-
-
-def start_title(advice: StartAdvice) -> str:
-    """Return the title of the figures of the start: ``at 03:00 tomorrow``; empty where it is now and here."""
-    title = ""
-    if advice.wait_s > 0:
-        title = f"at {when_text(advice.start_utc, advice.now_utc)}"
-    if _is_elsewhere(advice):
-        return f"{title or 'now'}, {advice.region}"
-    return title
+    )
+    starts = [f"now, {when_text(now, now)}"]
+    here = next((source.region for source in advice.sources if not source.problem), advice.region)
+    start = f"at {when_text(advice.start_utc, now)}" if advice.wait_s else "now"
+    if advice.region != here:
+        starts.append(f"{start}, {advice.region}")
+    elif advice.wait_s:
+        starts.append(start)
+    heads = columns({"": 1}, starts)
+    known = [row[: len(heads)] for row in rows if row[1:] != (fmt.UNKNOWN, fmt.UNKNOWN)]
+    return Table(heads, known)
 
 
 def _waiting_text(advice: StartAdvice) -> str:
@@ -215,12 +214,6 @@ def source_text(source: IntensityBasis, *, is_left_out: bool) -> str:
     if source.failures and not source.problem:
         parts.append(f"asked in vain: {'; '.join(source.failures)}")
     return " · ".join(filter(None, parts))
-
-
-def _is_elsewhere(advice: StartAdvice) -> bool:
-    """Return True where the run starts in another region than it would now."""
-    here = next((s.region for s in advice.sources if not s.problem), advice.region)
-    return advice.region != here
 
 
 def _dated(when: datetime) -> str:

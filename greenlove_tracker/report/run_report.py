@@ -319,9 +319,10 @@ def power_chart(run: Run) -> Blocks:
     return blocks
 
 
-def latest_power_w(run: Run) -> float | None:
-    """Return the mean power of all nodes over their latest rows with a meter, before PUE; None if there are none."""
-    return sum_known(map(_latest_power_w, run.timed_streams))
+def power_now(run: Run) -> str:
+    """Write the mean power of all nodes over their latest rows with a meter, before PUE."""
+    power_w = sum_known(map(_latest_power_w, run.timed_streams))
+    return fmt.UNKNOWN if power_w is None else f"{wording.energy_mark(run)}{fmt.power(power_w)}"
 
 
 def _latest_power_w(rows: Sequence[Row]) -> float | None:
@@ -361,9 +362,8 @@ def live_blocks(run: Run) -> Blocks:
         if row.carbon_intensity_gco2e_per_kwh is not None:  # the latest stays
             intensity = f"{fmt.significant(row.carbon_intensity_gco2e_per_kwh)} g/kWh"
             source = row.carbon_intensity_source
-    power = f"{wording.energy_mark(run)}{fmt.power(latest_power_w(run))}"
     now = (
-        KeyFigure("power now", power, "mean of its latest row"),
+        KeyFigure("power now", power_now(run), "mean of its latest row"),
         KeyFigure("carbon intensity now", intensity, fmt.shortened(source.partition(" (")[0], 60)),
     )
     blocks: Blocks = [Heading(run.title(60)), KeyFigures(now), Paragraph("So far:"), KeyFigures(key_figures(run))]

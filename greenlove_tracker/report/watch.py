@@ -13,7 +13,7 @@ from greenlove_tracker.logs.run import SILENT_AFTER_S, Run
 from greenlove_tracker.logs.storage import LogPath, forget_listings
 from greenlove_tracker.rendering.document import Blocks, Column, Document, Paragraph, Table, Texts, columns
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.run_report import latest_power_w, live_blocks, ranks_sentence
+from greenlove_tracker.report.run_report import live_blocks, power_now, ranks_sentence
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.records import RunStatus
@@ -136,8 +136,7 @@ def _row(run: Run, progress: RunProgress, now_utc_s: float) -> Texts:
         if left.has_interval:
             text = fmt.interval(left, fmt.brief_duration)
         ends = fmt.clock_time(now_utc_s + left.point, now_utc_s)
-    power = f"{_tilde(run)}{fmt.power(latest_power_w(run))}"
-    return (wording.run_label(run.run_id, run.summary.project), done, text, ends, power, _energy(run))
+    return (wording.run_label(run.run_id, run.summary.project), done, text, ends, power_now(run), _energy(run))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +207,10 @@ def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None)
     counts.append(f"{datetime.fromtimestamp(now_utc_s).astimezone():%H:%M:%S}")
     blocks: Blocks = [Paragraph(_why_empty(seen))]
     if running:
-        blocks = _running_blocks(seen, running, now_utc_s)
+        heads = columns({"running": 1, "done": 1}, ("left", "ends", "power", "so far"))
+        blocks = [Table(heads, [_row(run, progress, now_utc_s) for run, progress in running], is_whole=True)]
+    if len(running) < len(seen.running):
+        blocks.append(Paragraph(f"and {len(seen.running) - len(running):,} more that run"))
     if ended:
         blocks.append(_ended_table(ended))
     if n_more:
@@ -231,16 +233,6 @@ def _why_empty(seen: Sighting) -> str:
     if seen.ended:
         return "nothing is running"
     return "There is no run in it yet. One is shown as soon as it begins."
-
-
-def _running_blocks(seen: Sighting, running: _Seen, now_utc_s: float) -> Blocks:
-    n_more = len(seen.running) - len(running)
-    rows = [_row(run, progress, now_utc_s) for run, progress in running]
-    heads = columns({"running": 1, "done": 1}, ("left", "ends", "power", "so far"))
-    blocks: Blocks = [Table(heads, rows, is_whole=True)]
-    if n_more:
-        blocks.append(Paragraph(f"and {n_more:,} more that run"))
-    return blocks
 
 
 def _ended_table(ended: _Seen) -> Table:
