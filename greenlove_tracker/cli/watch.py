@@ -37,7 +37,7 @@ def watch(log_dir: str | None, once: bool, serve: int | None) -> None:
     from greenlove_tracker.cli.page_server import live_page
     from greenlove_tracker.logs.storage import place
     from greenlove_tracker.rendering import html, terminal
-    from greenlove_tracker.report.watch import MOST_ENDED, look, watch_document
+    from greenlove_tracker.report.watch import MOST_ENDED, watch_document
     from greenlove_tracker.text.console import can_draw, live_screen
 
     path = place(load_settings().log_dir if log_dir is None else log_dir)
@@ -45,7 +45,7 @@ def watch(log_dir: str | None, once: bool, serve: int | None) -> None:
     if path.exists() != path.is_dir() or not (is_live or path.exists()):
         raise UsageError(f"{path} is not a directory of logs; by default, a run writes to {DEFAULT_LOG_DIR}")
     if not is_live:
-        show(watch_document(look(path, MOST_ENDED), time.time()))
+        show(watch_document(path, time.time()))
         return
     most = None
     with live_screen() if serve is None else live_page(serve) as draw:
@@ -54,7 +54,7 @@ def watch(log_dir: str | None, once: bool, serve: int | None) -> None:
             if serve is None:
                 n_lines = shutil.get_terminal_size().lines  # the window may have another size now
                 most = max(1, n_lines - MOST_ENDED - _OTHER_LINES)
-            seen = watch_document(look(path, MOST_ENDED), time.time(), most=most)
+            seen = watch_document(path, time.time(), most=most)
             draw(terminal.render(seen) if serve is None else html.render(seen))
             took_s = time.monotonic() - begun_s
             time.sleep(max(_LOOK_S, took_s / _MOST_TIME_SHARE))
