@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.projection.uncertain import draws
+from greenlove_tracker.vocabulary.forecasting import Estimate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,6 +40,7 @@ LIKELY = 0.8  # the probability from which a machine is called faster
 _LEAST_HOPE = 0.05  # the probability to keep the limits below which a machine is not even named for it
 # Less is not worth renting a machine for: it takes minutes to start, and more to copy code and data to.
 LEAST_GAIN_S = 600.0
+_MOST_UPSTREAM_GCO2E_PER_KWH = 50.0  # that a lifecycle intensity holds beyond a direct one: some 10 to 50
 _DEAREST_USD_PER_KWH = 1.0  # nobody pays as much: the dearest price in electricity_prices.csv is under half of it
 
 
@@ -333,6 +335,29 @@ def _cheaper(rows: Sequence[Projection], chosen: Projection | None, drawn: Joint
     if cheapest is None or (chosen is not None and drawn.better(cheapest, chosen, "cost_usd") < EVEN):
         return None
     return cheapest
+
+
+def saved_co2e_share(row: Projection, here: Projection) -> Estimate | None:
+    """Return the share of the CO2e here that a machine saves, negative if it emits more.
+
+    If only the machine's is direct, the lower end counts the most upstream emissions there.
+
+    Returns:
+        None if it is unknown, or if neither less nor more has 80% probability.
+    """
+    there_kg = row.joint.get("emissions_kgco2e")
+    here_kg = here.joint.get("emissions_kgco2e")
+    if there_kg is None or here_kg is None:
+        return None
+    ratio = there_kg.over(here_kg)
+    most = ratio
+    if row.intensity and row.coverage == "direct" != here.coverage:
+        most = ratio.times(1 + _MOST_UPSTREAM_GCO2E_PER_KWH / row.intensity.value)
+    least_drawn, most_drawn = draws([ratio, most], _DRAWS)
+    if max((most_drawn < 1).mean(), (least_drawn > 1).mean()) < LIKELY:
+        return None
+    found = ratio.estimate("")
+    return Estimate(1 - found.point, 1 - most.estimate("").upper, 1 - found.lower, found.level, "")
 
 
 def cost_point(row: Projection) -> float:
