@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering.document import (
     Blocks,
-    ChartRow,
     Column,
     Document,
     Heading,
     KeyFigures,
-    Line,
-    LineChart,
     Paragraph,
     Table,
     columns,
@@ -30,7 +27,8 @@ from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, TimeFit, Trial, stop_estimate
 
 Trials = Sequence[Trial]
-_TALLEST = 3.0  # of a chart, times the forecast
+_TALLEST = 3.0  # of a chart, times what it is about
+_EPOCHS = "The time of an epoch by sample size: median, shortest to longest"
 _NOT_COVERED = "what comes before the first epoch, another machine, other work here, an error of the carbon intensity"
 _EXTENDED = {
     "wls": "a line through their epochs: weighted least squares with run-to-run variation",
@@ -162,11 +160,13 @@ def _trials_text(trials: Trials) -> str:
 
 def _details(forecast: Forecast, trials: Trials) -> Blocks:
     timed = []
-    epochs_s: dict[int, list[float]] = {}
+    epochs = []
     for size in sorted({trial.sample_size for trial in trials}):
         alike = [trial for trial in trials if trial.sample_size == size]
-        epochs_s[size] = [s for trial in alike for s in trial.epoch_durations_s]
-        timed.append((f"{size:,}", f"{len(alike)}", fmt.duration(statistics.median(epochs_s[size]))))
+        durations_s = [s for trial in alike for s in trial.epoch_durations_s]
+        median_s = statistics.median(durations_s)
+        timed.append((f"{size:,}", f"{len(alike)}", fmt.duration(median_s)))
+        epochs.append((float(size), Estimate(median_s, min(durations_s), max(durations_s), 1.0, "s")))
     took = fmt.duration(sum(trial.total_s for trial in trials))
     method = [
         ("trials", f"{_trials_text(trials)}, {took} of the training itself"),
@@ -176,8 +176,9 @@ def _details(forecast: Forecast, trials: Trials) -> Blocks:
         off_by = fmt.error(forecast.backtest_error)
         method.append(("checked", f"the largest size, forecast from the others, is off {off_by}"))
     method.append(("not covered", _NOT_COVERED))
+    tallest_s = _TALLEST * max(epoch.point for _, epoch in epochs)
     return [
-        *_epochs_by_size(epochs_s),
+        narrowing_chart(_EPOCHS, "samples", epochs, tallest_s),
         *_narrowing(forecast, trials),
         *_parts(forecast.without_stop or forecast),
         Heading("The trials"),
@@ -218,17 +219,6 @@ def _ends(estimate: Estimate) -> str:
     if estimate.point:
         return "seen once"
     return "none seen"
-
-
-def _epochs_by_size(epochs_s: Mapping[int, Sequence[float]]) -> Blocks:
-    """Draw the median time of the epochs of each sample size, and its shortest and longest epoch."""
-    if len(epochs_s) < 2:
-        return []
-    scale = fmt.time_scale(max(map(max, epochs_s.values())))
-    line = Line("", [(size, scale.value(statistics.median(found_s))) for size, found_s in epochs_s.items()])
-    band = [(size, scale.value(min(found_s)), scale.value(max(found_s))) for size, found_s in epochs_s.items()]
-    title = "The time of an epoch by sample size: median, shortest to longest"
-    return [ChartRow([LineChart(title, "samples", scale.unit, [line], band=band)])]
 
 
 def _narrowing(forecast: Forecast, trials: Trials) -> Blocks:
