@@ -18,10 +18,11 @@ from greenlove_tracker.logs.foreign.base import ForeignLog, ForeignRun
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.tables.equivalents import equivalents
 from greenlove_tracker.text.format import plural
+from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.records import Flag, RunStatus, RunSummary, sum_known, times
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, w_from_kwh_s
 
-__all__ = ["parse_all_logs", "print_aggregate"]
+__all__ = ["aggregate_consumption", "parse_all_logs", "parse_logs", "print_aggregate"]
 
 PathText = str | os.PathLike[str]
 _ENERGY = "energy (kWh)"
@@ -47,6 +48,37 @@ def parse_all_logs(log_dir: PathText) -> list[dict[str, Any]]:
     return [_entry(run) for run in _readable(log_dir)]
 
 
+def parse_logs(
+    log_dir: PathText, std_log_file: PathText | None = None, output_log_file: PathText | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return the components of one run, as ``parse_all_logs`` has them.
+
+    Args:
+        log_dir: directory of logs.
+        std_log_file: the log of the run; default: of the latest one there.
+        output_log_file: found beside it.
+
+    Raises:
+        UsageError: where there is no run.
+    """
+    del output_log_file
+    runs = _readable(std_log_file or log_dir)
+    if not runs:
+        raise UsageError(f"there is no run in {std_log_file or log_dir}")
+    return _components(max(runs, key=lambda run: run.started_at))
+
+
+def aggregate_consumption(log_dir: PathText) -> tuple[float, float, dict[str, float]]:
+    """Return the energy in kWh, the CO2e in g and its equivalents of all runs of a directory, of what is known.
+
+    Raises:
+        UsageError: where there is no such directory.
+    """
+    found = [_counted(run) for run in _readable(log_dir)]
+    grams = math.fsum(_known(found, _GRAMS))
+    return math.fsum(_known(found, _ENERGY)), grams, {_CAR: _car_km(grams / GRAMS_PER_KG)}
+
+
 def print_aggregate(log_dir: PathText) -> None:
     """Print energy and CO2e of all runs of a directory as a sentence for a paper, which says how many it lacks.
 
@@ -57,8 +89,8 @@ def print_aggregate(log_dir: PathText) -> None:
         UsageError: where there is no such directory.
     """
     found = [_counted(run) for run in _readable(log_dir)]
-    known_kwh = [entry[_ENERGY] for entry in found if entry.get(_ENERGY) is not None]
-    known_kg = [entry[_GRAMS] / GRAMS_PER_KG for entry in found if entry.get(_GRAMS) is not None]
+    known_kwh = _known(found, _ENERGY)
+    known_kg = [grams / GRAMS_PER_KG for grams in _known(found, _GRAMS)]
     kwh = f"{math.fsum(known_kwh):.6g} kWh" if known_kwh or not found else _UNKNOWN
     kg = f"{math.fsum(known_kg):.6g} kg" if known_kg or not found else _UNKNOWN
     as_much = ""
@@ -72,6 +104,11 @@ def print_aggregate(log_dir: PathText) -> None:
         f"Training the models of this work took {kwh} of electricity and emitted {kg} of CO2e{as_much}{without} "
         "(greenlove_tracker)."
     )
+
+
+def _known(found: Sequence[dict[str, Any]], column: str) -> list[float]:
+    """Return the values of a column that are known."""
+    return [entry[column] for entry in found if entry.get(column) is not None]
 
 
 def _counted(run: Run) -> dict[str, Any]:

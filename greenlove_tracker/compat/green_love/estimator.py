@@ -199,7 +199,7 @@ class GreenLoveEstimator:
         page = self._report_dir / f"green_love_report_{estimation.run_dir.name}.html"
         shutil.copyfile(estimation.page, page)
         if not self._is_silent:
-            say(f"  report  {page}\n")
+            say("\n".join((*fill.choices_text(self.results.crusoe_estimates), f"  report      {page}\n")))
         if self._auto_open_report and can_ask():  # a batch job may have inherited a display with nobody before it
             open_page(page.absolute().as_uri())
         answer = confirm("Continue training locally?", default=False)
