@@ -65,6 +65,21 @@ _WORTH_MORE = 1.25  # times as large: less is not worth another size
 
 
 @dataclass(frozen=True, slots=True)
+class TrialLimits:
+    """Limits of the trials, within those that the budget sets.
+
+    Attributes:
+        first_samples: of the first epoch that is longer than a step; larger samples are tried step by step.
+        epoch_s: of each epoch, as far as its time is foreseen.
+        epochs: of each trial; more than 8 are never run.
+    """
+
+    first_samples: float = math.inf
+    epoch_s: float = math.inf
+    epochs: int = _MOST_EPOCHS
+
+
+@dataclass(frozen=True, slots=True)
 class TrialRequest:
     """A trial to run next.
 
@@ -144,6 +159,8 @@ class ExplorationScheduler:
         budget_s: never overrun by more than one step, or one start of a loader. The first step has all of it,
             however long the preparations took: without a step there is nothing to say.
         seed: of the order of trials.
+        batch_size: of the training.
+        limits: of the trials.
 
     Attributes:
         results: of the trials so far; whoever runs them adds each.
@@ -156,8 +173,12 @@ class ExplorationScheduler:
         *,
         budget_s: float = 30.0,
         seed: int = 0,
+        batch_size: int = 1,
+        limits: TrialLimits = TrialLimits(),
     ) -> None:
         self.batches_per_epoch = batches_per_epoch
+        self._first_batches = max(1, min(batches_per_epoch, limits.first_samples // batch_size))
+        self._limits = limits
         self.total_epochs = total_epochs
         self.budget_s = budget_s
         self.results: list[TrialResult] = []
@@ -258,9 +279,9 @@ class ExplorationScheduler:
         elif self._remaining_s >= _COLD_SHARE * cold_s:
             stretch_s = self._remaining_s / 3  # what was slow may have been a compilation or a step: this will tell
         if stretch_s:
-            yield TrialRequest(self.batches_per_epoch, 1, stretch_s, "stretch")
+            yield TrialRequest(int(self._first_batches), 1, min(stretch_s, self._limits.epoch_s), "stretch")
         for batches, epochs in self._blocks():
-            request = self._budget.fitted(batches, epochs, self._remaining_s)
+            request = self._budget.fitted(batches, min(epochs, self._limits.epochs), self._remaining_s)
             if request:
                 yield request
 
@@ -285,7 +306,7 @@ class ExplorationScheduler:
             min((1 - _RESERVE_SHARE) * self._remaining_s, allowance_s),
             cost,
             statistics.median(self._overheads_s or [0.0]),
-            min(self.batches_per_epoch, int(_GROWTH * max(longest, 4))),
+            int(max(1, min(self.batches_per_epoch, _GROWTH * max(longest, 4), self._limits.epoch_s / cost.epoch_s(1)))),
             self._random,
         )
 

@@ -18,6 +18,7 @@ from greenlove_tracker import Estimation, Estimator
 from greenlove_tracker.compat.electricity_maps import intensity_now
 from greenlove_tracker.compat.green_love import results as fill
 from greenlove_tracker.compat.green_love.results import CANONICAL, BenchmarkResults
+from greenlove_tracker.exploration.adaptive import TrialLimits
 from greenlove_tracker.exploration.trials import loss_of_pair
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.machine import devices
@@ -38,12 +39,8 @@ _WORKLOAD_OF = {
 BENCHMARK_TASKS = list(_WORKLOAD_OF)
 _TARGET_S = 10.0
 _BUDGET_S = 30.0  # that an exploration has where the original's target is its default
-_SCHEDULE_DEFAULTS = {
-    "exploration_epochs": 30,
-    "warmup_epochs": 3,
-    "initial_sample_size": 1000,
-    "single_epoch_budget": 0.3,
-}
+_TRIAL_DEFAULTS = {"epochs": 30, "first_samples": 1000, "epoch_s": 0.3}
+_DEFAULTS_WITHOUT_EFFECT = {"warmup_epochs": 3, "gpu_index": 0, "power_poll_interval": 1.0}
 
 
 class GreenLoveEstimator:
@@ -98,11 +95,12 @@ class GreenLoveEstimator:
         on_no_terminal: str = "stop",
         **ours: Any,
     ) -> None:
-        trials = {
-            "exploration_epochs": exploration_epochs,
-            "warmup_epochs": whole_number("warmup_epochs", warmup_epochs, 0),
-            "initial_sample_size": initial_sample_size,
-            "single_epoch_budget": single_epoch_budget,
+        if not single_epoch_budget > 0:
+            raise UsageError(f"single_epoch_budget must be seconds above 0, not {single_epoch_budget!r}")
+        trials: dict[str, Any] = {
+            "epochs": whole_number("exploration_epochs", exploration_epochs),
+            "first_samples": whole_number("initial_sample_size", initial_sample_size),
+            "epoch_s": single_epoch_budget,
         }
         if benchmark_task and benchmark_task not in BENCHMARK_TASKS:
             tasks = ", ".join(BENCHMARK_TASKS)
@@ -160,13 +158,15 @@ class GreenLoveEstimator:
             carbon_intensity_gco2e_per_kwh=carbon_intensity,
             electricity_price_usd_per_kwh=electricity_price,
             **simulated,
+            trial_limits=TrialLimits(**{name: x for name, x in trials.items() if x != _TRIAL_DEFAULTS[name]}),
             **{"comparison": comparison, "budget_s": _BUDGET_S * target_benchmark_time / _TARGET_S, **ours},
         )
-        without_effect = [name for name, value in trials.items() if value != _SCHEDULE_DEFAULTS[name]]
-        if gpu_index:
-            without_effect.append("gpu_index")
-        if power_poll_interval != 1.0:
-            without_effect.append("power_poll_interval")
+        unused = {
+            "warmup_epochs": whole_number("warmup_epochs", warmup_epochs, 0),
+            "gpu_index": gpu_index,
+            "power_poll_interval": power_poll_interval,
+        }
+        without_effect = [name for name, value in unused.items() if value != _DEFAULTS_WITHOUT_EFFECT[name]]
         if without_effect:
             said = (
                 f"no effect here: {', '.join(without_effect)}; docs/coming-from-green-love.md says what to do instead"
