@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import warnings
+from datetime import UTC, datetime
 from queue import SimpleQueue
 
 import pytest
@@ -19,6 +20,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fakes import FakeClock  # noqa: E402
+from intensity_server import serving  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
@@ -201,6 +203,19 @@ def test_the_further_examples_of_its_readme_run_too(tmp_path):
     assert results.est_total_co2_kg == pytest.approx(results.est_total_energy_kwh * 0.332)
     assert results.est_total_cost_usd == pytest.approx(results.est_total_energy_kwh * 0.40)
     assert set(speedups) <= {e.name for e in results.crusoe_estimates}
+
+
+@pytest.mark.slow
+def test_a_key_of_electricity_maps_asks_it_for_the_intensity_in_force(tmp_path, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    with serving() as server:
+        hour = f"{datetime.now(UTC):%Y-%m-%dT%H:00:00.000Z}"
+        latest = {"zone": "DE", "carbonIntensity": 322, "datetime": hour, "isEstimated": False}
+        server.by_path({"/v3/carbon-intensity/latest": latest})
+        monkeypatch.setenv("GREENLOVE_INTENSITY_URLS", f"electricity_maps={server.url}")
+        results = make(tmp_path, electricity_maps_api_key="s3cret").estimate()
+    assert server.asked[0].headers["auth-token"] == "s3cret" and results.carbon_intensity_gco2_kwh == 322
+    assert results.est_total_co2_kg == pytest.approx(results.est_total_energy_kwh * 0.322)
 
 
 def test_parameters_are_the_originals_in_its_order_with_its_defaults():

@@ -180,7 +180,8 @@ class CarbonTracker:
             run = Run(self.tracker.run_dir)
             intensity = run.carbon_intensity
             say(f"greenlove  counted: {_counted(run)}")
-            say(f"greenlove  carbon intensity: {intensity.value:.4g} gCO2e/kWh, {fmt.shortened(intensity.source, 80)}")
+            source = fmt.shortened(intensity.source, 80)
+            say(f"greenlove  carbon intensity: {intensity.value:.4g} gCO2e/kWh, expected to the end too; {source}")
         if forecast is not None:
             say(f"greenlove  predicted: {_predicted(forecast)}")
             if forecast.emissions_kgco2e is not None:
