@@ -177,7 +177,8 @@ class ExplorationScheduler:
         limits: TrialLimits = TrialLimits(),
     ) -> None:
         self.batches_per_epoch = batches_per_epoch
-        self._first_batches = max(1, min(batches_per_epoch, limits.first_samples // batch_size))
+        most_first = min(batches_per_epoch, limits.first_samples // batch_size)
+        self._first_batches = max(1, int(most_first))
         self._limits = limits
         self.total_epochs = total_epochs
         self.budget_s = budget_s
@@ -278,8 +279,9 @@ class ExplorationScheduler:
                 stretch_s = min(available_s / 2, max(_STRETCH_SHARE * available_s, least_s))
         elif self._remaining_s >= _COLD_SHARE * cold_s:
             stretch_s = self._remaining_s / 3  # what was slow may have been a compilation or a step: this will tell
+        stretch_s = min(stretch_s, self._limits.epoch_s)
         if stretch_s:
-            yield TrialRequest(int(self._first_batches), 1, min(stretch_s, self._limits.epoch_s), "stretch")
+            yield TrialRequest(self._first_batches, 1, stretch_s, "stretch")
         for batches, epochs in self._blocks():
             request = self._budget.fitted(batches, min(epochs, self._limits.epochs), self._remaining_s)
             if request:
@@ -301,14 +303,11 @@ class ExplorationScheduler:
         whole_s = self.total_epochs * cost.epoch_s(self.batches_per_epoch)
         useful_s = min(max(_USEFUL_S, _USEFUL_STEPS * cost.epoch_s(1)), _MOST_OF_RUN * whole_s)
         allowance_s = max(_SHARE_OF_RUN * whole_s, useful_s) - (self._spent_s - self._probed_at_s)
+        available_s = min((1 - _RESERVE_SHARE) * self._remaining_s, allowance_s)
+        overhead_s = statistics.median(self._overheads_s or [0.0])
         longest = max(r.batches for r in self.results)
-        return TrialBudget(
-            min((1 - _RESERVE_SHARE) * self._remaining_s, allowance_s),
-            cost,
-            statistics.median(self._overheads_s or [0.0]),
-            int(max(1, min(self.batches_per_epoch, _GROWTH * max(longest, 4), self._limits.epoch_s / cost.epoch_s(1)))),
-            self._random,
-        )
+        most_batches = min(self.batches_per_epoch, _GROWTH * max(longest, 4), self._limits.epoch_s / cost.epoch_s(1))
+        return TrialBudget(available_s, cost, overhead_s, max(1, int(most_batches)), self._random)
 
 
 @dataclass(frozen=True, slots=True)

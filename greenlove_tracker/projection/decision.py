@@ -40,7 +40,6 @@ LIKELY = 0.8  # the probability from which a machine is called faster
 _LEAST_HOPE = 0.05  # the probability to keep the limits below which a machine is not even named for it
 # Less is not worth renting a machine for: it takes minutes to start, and more to copy code and data to.
 LEAST_GAIN_S = 600.0
-_MOST_UPSTREAM_GCO2E_PER_KWH = 50.0  # that a lifecycle intensity holds beyond a direct one: some 10 to 50
 _DEAREST_USD_PER_KWH = 1.0  # nobody pays as much: the dearest price in electricity_prices.csv is under half of it
 
 
@@ -340,8 +339,6 @@ def _cheaper(rows: Sequence[Projection], chosen: Projection | None, drawn: Joint
 def saved_co2e_share(row: Projection, here: Projection) -> Estimate | None:
     """Return the share of the CO2e here that a machine saves, negative if it emits more.
 
-    If only the machine's is direct, the lower end counts the most upstream emissions there.
-
     Returns:
         None if it is unknown, or if neither less nor more has 80% probability.
     """
@@ -350,14 +347,11 @@ def saved_co2e_share(row: Projection, here: Projection) -> Estimate | None:
     if there_kg is None or here_kg is None:
         return None
     ratio = there_kg.over(here_kg)
-    most = ratio
-    if row.intensity and row.coverage == "direct" != here.coverage:
-        most = ratio.times(1 + _MOST_UPSTREAM_GCO2E_PER_KWH / row.intensity.value)
-    least_drawn, most_drawn = draws([ratio, most], _DRAWS)
-    if max((most_drawn < 1).mean(), (least_drawn > 1).mean()) < LIKELY:
+    drawn = draws([ratio], _DRAWS)
+    if max((drawn < 1).mean(), (drawn > 1).mean()) < LIKELY:
         return None
     found = ratio.estimate("")
-    return Estimate(1 - found.point, 1 - most.estimate("").upper, 1 - found.lower, found.level, "")
+    return Estimate(1 - found.point, 1 - found.upper, 1 - found.lower, found.level, "")
 
 
 def cost_point(row: Projection) -> float:

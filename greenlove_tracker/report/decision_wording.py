@@ -28,7 +28,7 @@ from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 Rows = Sequence[Projection]
 _WIDE = 2.0  # relative width of the time here from which it is to be narrowed before anything is rented
 _NARROW = 0.2  # relative width of a range up to which three digits say something
-_WIDE_SHARE = 0.02  # between the ends of a share from which they are told
+_NARROW_SHARE = 0.02  # between the ends of a share up to which the range says nothing
 _LEFT_OUT = {
     "term": f"only to reserve, and a minimum term of {MINIMUM_TERM_DAYS} d (assumed) alone costs more",
     "unknown cost": "cost unknown",
@@ -142,8 +142,8 @@ def _faster(faster: Faster | None, chosen: Projection, time: Scale, here: Projec
     return f" {name}{likely}: {at(row)}, {what}: {sooner}{more}."
 
 
-def _saves(row: Projection, here: Projection, mass: Scale) -> Iterator[str]:
-    """Yield ``1 × L40S at Crusoe Cloud emits 70 kg CO2e less than here, 69% [52% – 80%]``, if that is likely."""
+def _saves(row: Projection, here: Projection) -> Iterator[str]:
+    """Yield ``1 × L40S at Crusoe Cloud emits 70.1 kg CO2e less than here, 69% [52%–80%]``, if that is likely."""
     share = saved_co2e_share(row, here)
     if share is None:
         return
@@ -151,11 +151,11 @@ def _saves(row: Projection, here: Projection, mass: Scale) -> Iterator[str]:
     if share.point < 0:
         than = "more"
         share = share.times(-1.0, "")
-    kg = fmt.significant(mass.value(here.joint["emissions_kgco2e"].point * share.point), 2)
+    mass = fmt.mass(here.joint["emissions_kgco2e"].point * share.point)
     change = fmt.percent(share.point)
-    if share.upper - share.lower > _WIDE_SHARE:
+    if share.upper - share.lower > _NARROW_SHARE:
         change = fmt.interval(share, fmt.percent)
-    text = f"{at(row)} emits {kg} {mass.unit} CO2e {than} than here, {change}"
+    text = f"{at(row)} emits {mass} CO2e {than} than here, {change}"
     if row.coverage != here.coverage:
         text += f", {here.coverage or 'unknown'} here against {row.coverage or 'unknown'} emissions there"
     yield f"{text}."
@@ -189,13 +189,13 @@ def advice_reasons(decision: Decision, rows: Rows) -> Iterator[str]:
     """Yield what else is to be known before it is done: of the machine here, of others, and of what is asked for."""
     here = machine_here(rows)
     row = decision.recommended
-    time, _, mass = units_of(compared(rows))
+    time, *_ = units_of(compared(rows))
     if here is not None and here.duration_s is not None and here.duration_s.relative_width > _WIDE:
         off_by = fmt.percent(here.duration_s.relative_width / 2)
         yield f"First narrow the forecast: the time here may be off by ±{off_by}. Explore with a larger --budget."
     named = machines_named(decision)
     if here is not None:
-        yield from (text for one in named for text in _saves(one, here, mass))
+        yield from (text for one in named for text in _saves(one, here))
     if any(one.speedup is not None and one.speedup.known_from.startswith("rough") for one in named):
         yield "This is a rough guess: without a GPU here, speeds are known to a factor of five. Explore on a GPU."
     if here is not None and here.fits is False and here.gpu is not None:

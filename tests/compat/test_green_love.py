@@ -8,7 +8,6 @@ import json
 import math
 import os
 import random
-import statistics
 import subprocess
 import sys
 import warnings
@@ -334,16 +333,21 @@ def test_what_has_no_effect_is_said_where_it_was_given(tmp_path, argument, messa
 
 
 @pytest.mark.slow
-def test_the_originals_schedule_is_kept_to_where_ours_has_the_same(tmp_path):
-    """Its epochs of a trial, first sample and longest epoch limit our trials."""
-    given = {"exploration_epochs": 2, "initial_sample_size": 128, "single_epoch_budget": 0.004}
+def test_the_originals_schedule_limits_our_trials(tmp_path):
+    """Of 10 ms a batch, epochs of 0.1 s at most have ten."""
+    clock = FakeClock()
+
+    def step(*arguments):
+        clock.pass_s(0.01)
+
+    limits = {"exploration_epochs": 2, "initial_sample_size": 128, "single_epoch_budget": 0.1}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        estimator = make(tmp_path, **given)
-    estimator.estimate()
-    trials = estimator.estimation.trials
-    assert max(len(trial.epoch_durations_s) for trial in trials) <= 2
-    assert statistics.median(s for trial in trials for s in trial.epoch_durations_s) < 0.04
+        limited = make(tmp_path, train_step=step, clock=clock, meter=SimulatedMeter(clock), budget_s=30, **limits)
+    limited.estimate()
+    trials = limited.estimation.trials
+    assert max(trial.sample_size for trial in trials) <= 640
+    assert max(len(trial.epoch_durations_s) for trial in trials) == 2
 
 
 # -- the comparison with Crusoe's GPUs ---------------------------------------------------------------------------
@@ -487,7 +491,7 @@ def test_the_best_value_the_fastest_and_the_report_are_there_before_the_question
     fastest = next(e for e in estimates if e.is_fastest)
     best = next(e for e in estimates if e.is_best_value)
     assert f"best value  {best.name}, " in said and f"fastest     {fastest.name}, " in said
-    assert fastest.cost_basis == "minimum term" and "$5,766 for a minimum term, " in said
+    assert (best.access, fastest.access) == ("on demand", "reserved") and "$5,766 reserved, " in said
     assert estimator.user_chose_continue and page.name in said
     assert "The time of an epoch by sample size" in page.read_text(encoding="utf-8")
     estimator.cleanup()
@@ -540,7 +544,6 @@ def test_a_training_step_of_the_users_is_called_as_the_original_calls_it(tmp_pat
         ({"warmup_epochs": -1}, "warmup_epochs must be a whole number"),
         ({"warmup_epochs": 1.5}, "warmup_epochs must be a whole number"),
         ({"exploration_epochs": 0}, "exploration_epochs must be a whole number"),
-        ({"single_epoch_budget": -1}, "single_epoch_budget must be"),
         ({"country_code": "Atlantis"}, "Atlantis"),
         ({"on_no_terminal": "ask"}, "on_no_terminal"),
         ({"bach_size": 3}, "no such setting: bach_size"),

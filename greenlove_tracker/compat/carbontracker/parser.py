@@ -22,7 +22,7 @@ from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.records import Flag, RunStatus, RunSummary, sum_known, times
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, w_from_kwh_s
 
-__all__ = ["aggregate_consumption", "parse_all_logs", "parse_logs", "print_aggregate"]
+__all__ = ["parse_all_logs", "parse_logs", "print_aggregate"]
 
 PathText = str | os.PathLike[str]
 _ENERGY = "energy (kWh)"
@@ -68,17 +68,6 @@ def parse_logs(
     return _components(max(runs, key=lambda run: run.started_at))
 
 
-def aggregate_consumption(log_dir: PathText) -> tuple[float, float, dict[str, float]]:
-    """Return the energy in kWh, the CO2e in g and its equivalents of all runs of a directory, of what is known.
-
-    Raises:
-        UsageError: where there is no such directory.
-    """
-    found = [_counted(run) for run in _readable(log_dir)]
-    grams = math.fsum(_known(found, _GRAMS))
-    return math.fsum(_known(found, _ENERGY)), grams, {_CAR: _car_km(grams / GRAMS_PER_KG)}
-
-
 def print_aggregate(log_dir: PathText) -> None:
     """Print energy and CO2e of all runs of a directory as a sentence for a paper, which says how many it lacks.
 
@@ -89,8 +78,8 @@ def print_aggregate(log_dir: PathText) -> None:
         UsageError: where there is no such directory.
     """
     found = [_counted(run) for run in _readable(log_dir)]
-    known_kwh = _known(found, _ENERGY)
-    known_kg = [grams / GRAMS_PER_KG for grams in _known(found, _GRAMS)]
+    known_kwh = [entry[_ENERGY] for entry in found if entry.get(_ENERGY) is not None]
+    known_kg = [entry[_GRAMS] / GRAMS_PER_KG for entry in found if entry.get(_GRAMS) is not None]
     kwh = f"{math.fsum(known_kwh):.6g} kWh" if known_kwh or not found else _UNKNOWN
     kg = f"{math.fsum(known_kg):.6g} kg" if known_kg or not found else _UNKNOWN
     as_much = ""
@@ -104,11 +93,6 @@ def print_aggregate(log_dir: PathText) -> None:
         f"Training the models of this work took {kwh} of electricity and emitted {kg} of CO2e{as_much}{without} "
         "(greenlove_tracker)."
     )
-
-
-def _known(found: Sequence[dict[str, Any]], column: str) -> list[float]:
-    """Return the values of a column that are known."""
-    return [entry[column] for entry in found if entry.get(column) is not None]
 
 
 def _counted(run: Run) -> dict[str, Any]:
@@ -235,14 +219,14 @@ def _components(run: Run) -> dict[str, dict[str, Any]]:
     found = {}
     durations = [epoch.duration_s for epoch in run.epochs]
     energies = [epoch.energy for epoch in run.epochs]
-    for component, name, kwh in (
-        ("gpu", "gpu_models", [energy.gpu_kwh for energy in energies]),
-        ("cpu", "cpu_model", [sum_known((energy.cpu_kwh, energy.ram_kwh)) for energy in energies]),
-    ):
+    gpu_kwh = [energy.gpu_kwh for energy in energies]
+    cpu_kwh = [sum_known((energy.cpu_kwh, energy.ram_kwh)) for energy in energies]
+    for component, name, kwh in (("gpu", "gpu_models", gpu_kwh), ("cpu", "cpu_model", cpu_kwh)):
         devices = list(filter(None, [run.text(name)]))
-        powers = [None if e is None else w_from_kwh_s(e, s) for e, s in zip(kwh, durations, strict=True)]
-        if devices or any(power_w is not None for power_w in powers):
-            found[component] = _arrays([[power_w] for power_w in powers], durations, devices)
+        is_known = any(value is not None for value in kwh)
+        powers = [[None if e is None else w_from_kwh_s(e, s)] for e, s in zip(kwh, durations, strict=True)]
+        if devices or is_known:
+            found[component] = _arrays(powers, durations, devices)
     return found
 
 

@@ -17,7 +17,7 @@ from greenlove_tracker.projection.decision import without_spot
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.tables.equivalents import equivalents
 from greenlove_tracker.text import format as fmt
-from greenlove_tracker.vocabulary.forecasting import PROJECTION_LEVEL, Estimate, Forecast, Trial
+from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, Trial
 from greenlove_tracker.vocabulary.units import h_from_s, w_from_kwh_s
 
 # The original's names of what Crusoe rents out, and ours.
@@ -46,7 +46,7 @@ class CrusoeGPUEstimate(SimpleNamespace):
         speedup: local time / time there: that of one GPU × ``scale_factor``, unless launching its kernels takes longer.
         est_time_lower_s: the lower end of a 90% range that includes the error of the speedup.
         on_demand_cost: what one pays; for a machine that is only reserved, at least its minimum term.
-        cost_basis: ``machine``, or ``minimum term`` if that costs more than the training; not in the original.
+        access: ``on demand`` or ``reserved``; not in the original.
         on_demand_rate: in USD/h for all GPUs that are paid for.
         est_co2_kg: location-based, for the site's grid.
         cloud_power_w: the power of the whole machine, PUE included.
@@ -243,7 +243,7 @@ def _estimate(row: Projection, local_s: float) -> CrusoeGPUEstimate | None:
         on_demand_cost=cost.point,
         on_demand_cost_lower=cost.lower,
         on_demand_cost_upper=cost.upper,
-        cost_basis=row.cost_basis,
+        access=row.obtained,
         on_demand_rate=usd_per_hour,
         est_co2_kg=_point(row.emissions_kgco2e),
         est_energy_kwh=energy_kwh,
@@ -265,16 +265,14 @@ def _flag(estimates: Sequence[CrusoeGPUEstimate]) -> None:
 
 
 def choices_text(estimates: Sequence[CrusoeGPUEstimate]) -> Iterator[str]:
-    """Yield a line about the estimate with the best value, and about the fastest one."""
-    for e in estimates:
-        named = [name for name, is_it in (("best value", e.is_best_value), ("fastest", e.is_fastest)) if is_it]
-        if named:
-            time = Estimate(e.est_time_s, e.est_time_lower_s, e.est_time_upper_s, PROJECTION_LEVEL, "s")
-            cost = fmt.money(e.on_demand_cost)
-            if e.cost_basis == "minimum term":
-                cost += " for a minimum term"
-            what = f"{e.name}, {fmt.interval(time, fmt.duration)}, {cost}, {fmt.mass(e.est_co2_kg)} CO2e"
-            yield f"  {' and '.join(named):10}  {what}"
+    """Yield a line about the estimate with the best value, and one about the fastest."""
+    for what, flag in (("best value", "is_best_value"), ("fastest", "is_fastest")):
+        for e in estimates:
+            if getattr(e, flag):
+                time = fmt.duration(e.est_time_s)
+                cost = fmt.money(e.on_demand_cost)
+                emissions = fmt.mass(e.est_co2_kg)
+                yield f"  {what:10}  {e.name}, {time}, {cost} {e.access}, {emissions} CO2e"
 
 
 def _equivalences(saved_kg: float | None) -> list[CO2Equivalence]:
