@@ -195,7 +195,7 @@ def advice_reasons(decision: Decision, rows: Rows) -> Iterator[str]:
         yield f"First narrow the forecast: the time here may be off by ±{off_by}. Explore with a larger --budget."
     named = machines_named(decision)
     if here is not None:
-        yield from (text for one in named for text in _saves(one, here))
+        yield from (text for one in named if not one.is_local for text in _saves(one, here))
     if any(one.speedup is not None and one.speedup.known_from.startswith("rough") for one in named):
         yield "This is a rough guess: without a GPU here, speeds are known to a factor of five. Explore on a GPU."
     if here is not None and here.fits is False and here.gpu is not None:

@@ -44,6 +44,12 @@ def test_what_moving_saves_in_co2e_stands_beside_money_and_time() -> None:
         assert float(kg) == pytest.approx(saved, rel=0.05) and int(percent) == pytest.approx(100 * saved / here, abs=1)
 
 
+def test_of_the_machine_here_no_saving_is_told() -> None:
+    said = call("--gpu", "RTX 4090", "--hours", "20", "--country", "DE", "--json").stdout
+    record = json.loads(said)["decision"]
+    assert record["recommended"]["obtained"] == "here" and not any("CO2e" in text for text in record["reasons"])
+
+
 def test_the_command_on_a_log_in_every_style(logs: Path, tmp_path: Path) -> None:
     explored(logs)
     assert LAPTOP.removeprefix("GeForce ") in " ".join(call(str(logs), "-v").stdout.split())
