@@ -96,7 +96,8 @@ class Estimator:
         stopping: the rule of early stopping, where the training has one: trials do not show where it will end the
             training, and the forecast says for how long that may be; the run itself then narrows it.
         seed: of the order of trials.
-        trial_limits: of the trials, within the budget.
+        trial_limits: a ``greenlove_tracker.exploration.adaptive.TrialLimits``: the first sample of the trials, their
+            longest epoch and the most epochs of each.
         comparison: options of the comparison with other GPUs.
         clock: read for all times.
         meter: measures the energy; default CodeCarbon.
