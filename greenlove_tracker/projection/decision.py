@@ -350,8 +350,7 @@ def saved_co2e_share(row: Projection, here: Projection) -> Estimate | None:
     drawn = draws([ratio], _DRAWS)
     if max((drawn < 1).mean(), (drawn > 1).mean()) < LIKELY:
         return None
-    found = ratio.estimate("")
-    return Estimate(1 - found.point, 1 - found.upper, 1 - found.lower, found.level, "")
+    return ratio.estimate("").plus(-1.0).times(-1.0, "")
 
 
 def cost_point(row: Projection) -> float:

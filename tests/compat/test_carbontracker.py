@@ -277,7 +277,7 @@ def test_verbose_2_says_what_is_counted_the_intensity_and_the_prediction(log_dir
     train(tracker, 3, clock)
     said = capsys.readouterr().err
     assert "counted: 1 × simulated GPU" in said and "CPU" not in said.partition("counted:")[2].splitlines()[0]
-    assert re.search(r"carbon intensity: [\d.]+ gCO2e/kWh, expected to the end too; Germany", said)
+    assert re.search(r"carbon intensity, now and expected to the end: .*[\d.]+ g/kWh, .*Germany", said)
     assert re.search(r"predicted: [\d.]+ s \[.*Wh \[.*\b(g|mg) \[", said)
     assert "km by new EU car" in said
 

@@ -62,9 +62,10 @@ def parse_logs(
         UsageError: where there is no run.
     """
     del output_log_file
-    runs = _readable(std_log_file or log_dir)
+    path = std_log_file or log_dir
+    runs = _readable(path)
     if not runs:
-        raise UsageError(f"there is no run in {std_log_file or log_dir}")
+        raise UsageError(f"there is no run in {path}")
     return _components(max(runs, key=lambda run: run.started_at))
 
 
@@ -78,17 +79,19 @@ def print_aggregate(log_dir: PathText) -> None:
         UsageError: where there is no such directory.
     """
     found = [_counted(run) for run in _readable(log_dir)]
+    n_runs = len(found)
     known_kwh = [entry[_ENERGY] for entry in found if entry.get(_ENERGY) is not None]
     known_kg = [entry[_GRAMS] / GRAMS_PER_KG for entry in found if entry.get(_GRAMS) is not None]
+    total_kg = math.fsum(known_kg)
     kwh = f"{math.fsum(known_kwh):.6g} kWh" if known_kwh or not found else _UNKNOWN
-    kg = f"{math.fsum(known_kg):.6g} kg" if known_kg or not found else _UNKNOWN
+    kg = f"{total_kg:.6g} kg" if known_kg or not found else _UNKNOWN
     as_much = ""
-    if any(known_kg):
-        as_much = f", as much as {_car_km(math.fsum(known_kg)):.6g} {_CAR}"
-    n_lacking = max((len(found) - len(known) for known in (known_kwh, known_kg) if known), default=0)
+    if total_kg:
+        as_much = f", as much as {_car_km(total_kg):.6g} {_CAR}"
+    n_lacking = max((n_runs - len(known) for known in (known_kwh, known_kg) if known), default=0)
     without = ""
     if n_lacking:
-        without = f", without {n_lacking:,} of {plural(len(found), 'run')}, of which it is unknown"
+        without = f", without {n_lacking:,} of {plural(n_runs, 'run')}, of which it is unknown"
     print(  # noqa: T201  # what it is for
         f"Training the models of this work took {kwh} of electricity and emitted {kg} of CO2e{as_much}{without} "
         "(greenlove_tracker)."

@@ -177,10 +177,9 @@ class CarbonTracker:
         forecast = self.tracker.forecast
         if self._verbose >= 2 and self.tracker.run_dir is not None:
             run = Run(self.tracker.run_dir)
-            intensity = run.carbon_intensity
+            intensity = wording.intensity(run.carbon_intensity)
             say(f"greenlove  counted: {_counted(run)}")
-            source = fmt.shortened(intensity.source, 80)
-            say(f"greenlove  carbon intensity: {intensity.value:.4g} gCO2e/kWh, expected to the end too; {source}")
+            say(f"greenlove  carbon intensity, now and expected to the end: {intensity}")
         if forecast is not None:
             say(f"greenlove  predicted: {_predicted(forecast)}")
             if forecast.emissions_kgco2e is not None:

@@ -201,11 +201,8 @@ def comparison_fields(rows: Sequence[Projection], local_s: float) -> dict[str, A
     every = [_estimate(row, local_s) for row in rows]
     estimates = [estimate for estimate in every if estimate is not None]
     _flag(estimates)
-    key = None
-    if here.gpu:
-        key = here.gpu.name
     return {
-        "gpu_benchmark_key": key,
+        "gpu_benchmark_key": getattr(here.gpu, "name", None),
         "crusoe_estimates": estimates,
         "co2_savings_kg": saved_kg,
         "co2_equivalences": _equivalences(saved_kg),
