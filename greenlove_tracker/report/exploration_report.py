@@ -39,7 +39,6 @@ _EXTENDED = {
 def exploration_document(
     forecast: Forecast,
     trials: Trials,
-    title: str = "",
     projections: Sequence[Projection] = (),
     *,
     now_utc_s: float | None = None,
@@ -53,7 +52,6 @@ def exploration_document(
     Args:
         forecast: made from the trials.
         trials: what was timed.
-        title: the project or run.
         projections: the same training on other machines, as ``project`` gives them.
         now_utc_s: when the training would start; None: its end is not told.
         fit: how it fits a time limit; None without one.
@@ -63,7 +61,7 @@ def exploration_document(
     """
     said = (*_when(forecast, now_utc_s, fit), *_said(forecast, trials), *notes)
     return Document(
-        title=title or "What this training will take",
+        title="What this training will take",
         subtitle=fmt.plan(forecast.plan),
         footer=wording.footer(),
         verdict=_verdict(forecast),
