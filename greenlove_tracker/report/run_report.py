@@ -366,7 +366,8 @@ def live_blocks(run: Run) -> Blocks:
         KeyFigure("power now", power_now(run), "mean of its latest row"),
         KeyFigure("carbon intensity now", intensity, fmt.shortened(source.partition(" (")[0], 60)),
     )
-    blocks: Blocks = [Heading(run.title(60)), KeyFigures(now), Paragraph("So far:"), KeyFigures(key_figures(run))]
+    title = Heading(wording.run_label(run.run_id, run.label))
+    blocks: Blocks = [title, KeyFigures(now), Paragraph("So far:"), KeyFigures(key_figures(run))]
     if run.forecasts:
         latest = run.forecasts[-1]
         tiles = [wording.forecast_tile(quantity, total, "") for quantity, total in latest.estimates.items()]
