@@ -223,19 +223,17 @@ def _dated(when: datetime) -> str:
 
 def _curve(advice: StartAdvice) -> Blocks:
     """Return the chart of the hours: what is expected with its interval, the run's window, and the other regions."""
-    first = advice.hours[0].utc
-    known = _points(advice.hours, first)
+    known = _points(advice.hours)
     if not known:
         return [Paragraph("No hour is known.")]
-    begin = (advice.start_utc - first) / timedelta(hours=1)
+    begin = (advice.start_utc - advice.hours[0].utc) / timedelta(hours=1)
     end = begin + advice.duration_s / SECONDS_PER_HOUR
     saved = ""
     if advice.saving is not None:
         saved = f", {saving_text(advice).partition(' (')[0]}"
     window = ShadedSpan(begin, end, f"the run{saved}")
-    others = [Line(row.region or "", _points(row.hours, first)) for row in advice.alternatives]
+    others = [Line(row.region or "", _points(row.hours)) for row in advice.alternatives]
     others = [line for line in others if line.points and line.name != advice.region][: _MOST_LINES - 1]
-    bounds = ((x, hour.lower, hour.upper) for x, hour in enumerate(advice.hours))
     step_h = next((step for step in (3, 6, 12, 24) if len(advice.hours) / step <= _MOST_TICKS), 48)
     clocks = ((float(x), hour.utc.astimezone()) for x, hour in enumerate(advice.hours))
     chart = LineChart(
@@ -243,7 +241,11 @@ def _curve(advice: StartAdvice) -> Blocks:
         x_label="local time",
         y_label="gCO2e/kWh",
         lines=[Line(advice.region or "expected", known), *others],
-        band=[(x, low, high) for x, low, high in bounds if low is not None and high is not None],
+        band=[
+            (x, hour.lower, hour.upper)
+            for x, hour in enumerate(advice.hours)
+            if hour.lower is not None and hour.upper is not None
+        ],
         spans=[window],
         x_names=[
             (x, f"{at:%a %H:%M}" if at.hour < step_h else f"{at:%H:%M}") for x, at in clocks if at.hour % step_h == 0
@@ -257,8 +259,8 @@ def _curve(advice: StartAdvice) -> Blocks:
     return blocks
 
 
-def _points(hours: Sequence[IntensityHour], first: datetime) -> Points:
-    return [((hour.utc - first) / timedelta(hours=1), hour.expected) for hour in hours if hour.expected is not None]
+def _points(hours: Sequence[IntensityHour]) -> Points:
+    return [(x, hour.expected) for x, hour in enumerate(hours) if hour.expected is not None]
 
 
 # -- Of several jobs --
