@@ -34,11 +34,11 @@ def watch(log_dir: str | None, once: bool, serve: int | None) -> None:
     Ctrl-C ends the view, not the runs. It shows what they log: at least a row a minute. The page of --serve, at port
     8765 unless another is given, has carbon intensity, CO2e, cost and the forecast of each, too.
     """
-    from greenlove_tracker.cli.page_server import live_page
     from greenlove_tracker.logs.storage import place
     from greenlove_tracker.rendering import html, terminal
     from greenlove_tracker.report.watch import MOST_ENDED, watch_document
     from greenlove_tracker.text.console import can_draw, live_screen
+    from greenlove_tracker.text.live_page import live_page
 
     path = place(load_settings().log_dir if log_dir is None else log_dir)
     is_live = serve is not None or (can_draw() and not once)

@@ -1,4 +1,4 @@
-"""Serves a page that changes to the browsers of this machine."""
+"""Serves a page that changes to the browsers of this machine, as ``console.live_screen`` draws on a terminal."""
 
 from __future__ import annotations
 
