@@ -255,7 +255,7 @@ def key_figures(run: Run) -> tuple[KeyFigure, ...]:
     badge = wording.badge(summary.measured_share)
     if run.calibration:
         badge = "calibrated"
-    elif run.is_simulated:
+    elif run.text("meter") in SIMULATED_METERS:
         badge = "simulated"
     emissions = run.emissions_kgco2e
     why = "the energy is unknown"

@@ -5,6 +5,7 @@ from report_samples import GERMANY, cpu_energy, demo_run, epoch_row, write_run
 
 from greenlove_tracker import aggregate
 from greenlove_tracker.rendering import html, markdown, pdf, terminal
+from greenlove_tracker.rendering.document import KeyFigures
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.directory_report import directory_scope
 from greenlove_tracker.report.run_report import run_document, run_scope, run_title
@@ -50,8 +51,10 @@ def simulated(log_dir: Path, run_id: str = "20261121T034044-7f3a", meter: str = 
 def test_only_energy_that_no_machine_drew_is_said_to_be_simulated(tmp_path) -> None:
     asked = {"intensity_order": "mock", "intensity_sources": "mock"}
     run = write_run(tmp_path, [epoch_row(1, 2.0, cpu_energy(2.0))], fields=asked)
-    said = run_document(run).verdict
-    assert run.is_simulated and "no machine drew it" not in said
+    page = run_document(run)
+    assert run.is_simulated and "no machine drew it" not in page.verdict
+    (figures,) = [block for block in page.blocks if isinstance(block, KeyFigures)]
+    assert "simulated" not in [figure.note for figure in figures.figures]
 
 
 def test_simulated_runs_are_stamped_in_every_format(tmp_path) -> None:
