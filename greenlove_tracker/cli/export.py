@@ -56,7 +56,7 @@ COLUMNS = (
 @cli.command(short_help="Export every epoch as a row for other programs.")
 @click.argument("log_dir", required=False)
 @option("-o", "--output FILE", "file to write: .json or .csv; default epochs.json", default="epochs.json")
-@option("--by", "order of the rows: as they ran, or arm by arm and seed by seed", type=Choice(["run", "arm"]))
+@option("--by", "order of the rows: arm by arm and seed by seed; default: as they ran", type=Choice(["arm"]))
 def export(log_dir: str | None, output: str, by: str | None) -> None:
     """Export every epoch of a run, or of all runs in a directory, as a row: JSON or CSV.
 
@@ -77,7 +77,7 @@ def export(log_dir: str | None, output: str, by: str | None) -> None:
     for run in chosen.each():
         rows += epoch_rows(run)
         problems |= dict.fromkeys(run.problems)  # totals are read without their rows
-    if by == "arm":
+    if by:
         rows.sort(key=lambda row: (row["arm"] or "", row["seed"] or 0))
     written = write_report(output, exported(rows, suffix))
     print_problems(list(problems))
@@ -136,9 +136,10 @@ def exported(rows: Sequence[Mapping[str, Any]], suffix: str) -> str:
     from greenlove_tracker.logs.schema import cell
 
     flat = []
+    names = set[str]()
     for row in rows:
         metrics = {f"metric.{name}": value for name, value in row["metrics"].items()}
+        names |= metrics.keys()
         own = {name: row[name] for name in COLUMNS}
         flat.append({**own, "is_complete": cell(row["is_complete"]), **metrics})
-    names = {name for row in flat for name in row}
-    return csv_text([*COLUMNS, *sorted(names - set(COLUMNS))], flat)
+    return csv_text([*COLUMNS, *sorted(names)], flat)
