@@ -32,7 +32,7 @@ def register(formatters: Any) -> None:
     for kind in (Forecast, RunSummary):
         formatters["text/plain"].for_type(kind, lambda result, printer, _: printer.text(in_words(result)))
         as_html.for_type(kind, card)
-    as_html.for_type(Projection, lambda projection: shown(projection_document([projection])))
+    as_html.for_type(Projection, lambda projection: _table([projection]))
     as_html.for_type(Projections, lambda rows: _table(rows) or None)
     as_html.for_type(Aggregate, lambda aggregate: shown(summary_document(aggregate, ("project",))))
     as_html.for_type_by_name(
@@ -53,8 +53,7 @@ def _table(rows: Sequence[Projection]) -> str:
 
 def card(result: Forecast | RunSummary) -> str:
     """Return the key figures of a forecast or a summary as HTML, and what else it says."""
-    about, figures, said = _told(result)
-    return html.fill("card.html", about=about, figures=figures, said=said)
+    return html.fill("card.html", told=_told(result))
 
 
 def in_words(result: Any) -> str:

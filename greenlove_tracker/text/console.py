@@ -66,9 +66,10 @@ def show_in_cell(text: str) -> Callable[[str], None] | None:
     """
     if getattr(_shell(), "kernel", None) is None:
         return None
-    from IPython.display import Pretty, display
+    from IPython.display import DisplayHandle, Pretty
 
-    handle = display(Pretty(text), display_id=True)
+    handle = DisplayHandle()
+    handle.display(Pretty(text))
     return lambda text: handle.update(Pretty(printable(text)))
 
 
