@@ -74,5 +74,5 @@ def _told(result: Forecast | RunSummary) -> tuple[str, Sequence[KeyFigure], Iter
     if not result.measured_share:
         mark += wording.TILDE
     figures = [wording.tile(name, getattr(result, name), None, "", "", mark) for name in fmt.QUANTITIES]
-    how = wording.badge(result.measured_share) or fmt.UNKNOWN
-    return f"{result.run_id} ({result.status}) took", figures, [f"Its energy is {how}."]
+    how = wording.badge(result.measured_share)
+    return f"{result.run_id} ({result.status}) took", figures, [f"Its energy is {how}."] if how else []

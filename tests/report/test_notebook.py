@@ -29,6 +29,11 @@ def test_a_tilde_stands_before_what_is_modelled(tmp_path):
     assert ">~120" in card(run.summary) and ">~1\N{NO-BREAK SPACE}h" not in card(run.summary)
 
 
+def test_of_an_energy_that_is_unknown_nothing_more_is_said(tmp_path):
+    run = write_run(tmp_path, [epoch_row(1, 60.0)], intensity=GERMANY)
+    assert f"{run.summary}".endswith(" took 1 min, unknown energy, unknown CO2e and unknown cost.")
+
+
 def test_a_forecast_is_a_card_and_prints_as_sentences():
     trials = [Trial(m * 10, 10, (0.1 * m,) * 3, 0.001 * m) for m in (10, 20, 40)]
     forecast = extrapolate(trials, TrainingPlan(10_000, 10, 50))
