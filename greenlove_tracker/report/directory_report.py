@@ -213,12 +213,13 @@ def _figures(total: Totals) -> doc.KeyFigures:
         "emissions_kgco2e": (total.emissions_kgco2e, total.n_unknown_emissions, badge),
         "cost_usd": (total.cost_usd, total.n_unknown_cost, cost),
     }
+    marks = dict.fromkeys(("energy_kwh", "emissions_kgco2e"), wording.sum_mark(total))
     figures = []
     for quantity, (value, n_missing, note) in found.items():
         known = total.bounds(quantity) if quantity in QUANTITIES else None
         if n_missing:
             note += f"; {fmt.plural(n_missing, 'run')} unknown"
-        figures.append(wording.tile(quantity, value, known, note, "unknown for every run"))
+        figures.append(wording.tile(quantity, value, known, note, "unknown for every run", marks.get(quantity, "")))
     return doc.KeyFigures(figures)
 
 
