@@ -29,7 +29,7 @@ def say(text: str, stream: TextIO | None = None) -> None:
     text = printable(text)
     if stream is None and show_in_cell(text):
         return
-    stream = sys.stderr if stream is None else stream
+    stream = stream or sys.stderr
     if not is_terminal(stream):
         _write(stream, text + "\n")  # no need to load rich for a file
         return
@@ -121,20 +121,15 @@ def live_screen() -> Iterator[Callable[[str], None]]:
 
 
 class StatusLine:
-    """A line on stderr that is redrawn in place; nothing is drawn if stderr is not a terminal.
-
-    Attributes:
-        is_seen: True if stderr is a terminal.
-    """
+    """A line on stderr that is redrawn in place; nothing is drawn if stderr is not a terminal."""
 
     def __init__(self) -> None:
         self._stream = sys.stderr
-        self.is_seen = is_terminal(sys.stderr)
         self._is_drawn = False
 
     def draw(self, text: str) -> None:
         """Draw over the line before."""
-        if self.is_seen:
+        if is_terminal(self._stream):
             width = shutil.get_terminal_size().columns - 1  # a line that wraps could not be wiped
             _write(self._stream, f"\r\x1b[2K{fitting(printable(text), width)}\r")
             self._is_drawn = True
