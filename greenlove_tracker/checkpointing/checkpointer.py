@@ -479,12 +479,11 @@ class Checkpointer:
         along = self._state.not_passed(ALL_KINDS)
         return {
             "held": {
-                **self._state.shards(),
                 "values": self.values,
                 "steps": self._optimizer_steps,
                 **self._state.capture_of_rank(),
                 **{name: digest(state) for name, state in random_state_values().items()},
-                **self._state.capture()["parts"],
+                **self._state.held(),
                 "generators of the loader": self._pass and digest(self._pass.random_states()),
             },
             "metrics": self._metrics,
@@ -554,8 +553,11 @@ class Checkpointer:
         draft: Draft = ranks.together(partial(self._store.draft, planned.name))[ranks.rank]
         try:
             files = ranks.together(partial(self._write_files, draft))
-            # Ranks wait for each other in these: not for one that could not write the files before.
-            files += ranks.together(partial(self._state.write_shards, draft, ranks))
+            if self._state.is_sharded:
+                from greenlove_tracker.checkpointing.shard_files import write_shards
+
+                # Ranks wait for each other in these: not for one that could not write the files before.
+                files += ranks.together(partial(write_shards, self._state, draft, ranks))
             whole = replace(planned.manifest, files=tuple(chain.from_iterable(files)))
             written: list[Checkpoint] = ranks.together(lambda: None if ranks.rank else draft.commit(whole))
             return written[0]
@@ -588,14 +590,13 @@ class Checkpointer:
             **self._state.capture_of_rank(),
         }
         contents = {_RANK_FILE.format(self._ranks.rank): of_rank}
+        read_back = self.values | of_rank
         if self._is_first:
-            contents[_MODEL_FILE] = self._state.capture()
+            contents[_MODEL_FILE] = state = self._state.capture()
+            read_back |= state["parts"]
         types = set(map(type, tree_leaves(contents)))
         if not types <= self._types_read:
-            for named_values in (self.values, contents.get(_MODEL_FILE, {}).get("parts", {})):
-                check_readable(named_values)  # first, for the names of these
-            for content in contents.values():
-                check_readable(content)
+            check_readable(read_back)
             self._types_read |= types
         return [draft.write(name, partial(torch.save, content)) for name, content in contents.items()]
 
@@ -618,12 +619,12 @@ class Checkpointer:
         if found is None:
             return
         manifest = found.manifest
-        if not found.path.exists():
-            raise OSError(f"rank {self._ranks.rank} does not see {found.name}: do all ranks share the directory?")
         state = read_plain(found.path / _MODEL_FILE)
         of_rank = read_plain(found.path / _RANK_FILE.format(self._ranks.rank % manifest.world_size))
         if state.get("is_sharded"):
-            self._state.load_shards(found.path, self._ranks)
+            from greenlove_tracker.checkpointing.shard_files import load_shards
+
+            load_shards(self._state, found.path, self._ranks)
         was = manifest.conditions
         others = self._conditions.items() - was.items()
         self._reasons = sorted(f"{name} {now} instead of {was.get(name)}" for name, now in others)

@@ -69,6 +69,28 @@ class SavedState(NamedTuple):
             raise UsageError(f"{self.name} cannot be saved, so exploring would change it: {error!r}") from error
 
 
+def is_pair(thing: Any) -> bool:
+    """Return True of two functions (save, restore); a module can be called too, and is none."""
+    is_two = isinstance(thing, tuple | list) and len(thing) == 2
+    return is_two and all(callable(one) and not hasattr(one, "state_dict") for one in thing)
+
+
+def own_state(name: str, thing: Any) -> SavedState:
+    """Return the state of what the user names, which saves and restores itself.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if is_pair(thing):
+        return SavedState(name, *thing)
+    if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
+        return SavedState(name, thing.state_dict, thing.load_state_dict)
+    raise UsageError(
+        f"{name} is a {type(thing).__name__}: it must have state_dict() and load_state_dict(), or be a pair of "
+        "functions (save, restore), the first of which returns what the second takes"
+    )
+
+
 def saved_process() -> Callable[[], None]:
     """Save the switches of torch and the global random states, and return what puts them back."""
     undos = [state.undo() for state in (*switches(), *random_states())]

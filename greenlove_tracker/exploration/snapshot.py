@@ -40,7 +40,7 @@ from greenlove_tracker.exploration.object_tree import (
     walk,
 )
 from greenlove_tracker.exploration.peak_memory import storages_of
-from greenlove_tracker.exploration.random_state import SavedState, saved_generator, saved_process
+from greenlove_tracker.exploration.random_state import SavedState, is_pair, own_state, saved_generator, saved_process
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.machine.devices import machine_share
 from greenlove_tracker.text.format import significant
@@ -104,7 +104,7 @@ class Snapshot:
                 self._kept[id(thing)] = thing
         self._undos.reverse()  # parts before what holds them
         states: list[SavedState | None]
-        states = [_own_state(n, t) for n, t in named if isinstance(t, list | tuple) or id(t) not in self._kept]
+        states = [_copied_state(n, t) for n, t in named if isinstance(t, list | tuple) or id(t) not in self._kept]
         tensors = [thing for thing in self._kept.values() if isinstance(thing, torch.Tensor)]
         copied = {storage._cdata: storage for storage in storages_of(tensors) if storage.device.type != "meta"}
         arrays = [thing for thing in self._kept.values() if _is_array(thing)]
@@ -192,26 +192,12 @@ def _is_array(thing: Any) -> bool:
     return isinstance(thing, np.ndarray) and thing.flags.writeable
 
 
-def _own_state(name: str, thing: Any) -> SavedState:
-    """Return the state of what the user names, which saves and restores itself.
-
-    Raises:
-        UsageError: it does not.
-    """
-    is_pair = isinstance(thing, tuple | list) and len(thing) == 2
-    if is_pair and all(callable(part) and not isinstance(part, nn.Module) for part in thing):
-        return SavedState(name, *thing)
-    if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
-        return SavedState(
-            name,  # copied in both directions: many a state_dict is the object's own state
-            lambda: copy.deepcopy(thing.state_dict()),
-            lambda state: thing.load_state_dict(copy.deepcopy(state)),
-        )
-    raise UsageError(
-        f"{name} is a {type(thing).__name__}, which cannot be saved and restored: pass an object with "
-        "state_dict() and load_state_dict(), or a pair of functions, the first of which returns what the "
-        "second takes to restore it"
-    )
+def _copied_state(name: str, thing: Any) -> SavedState:
+    """Return the state of what the user names; copied in both directions: many a state_dict is the object's own."""
+    state = own_state(name, thing)
+    if is_pair(thing):
+        return state
+    return SavedState(name, lambda: copy.deepcopy(state.save()), lambda saved: state.put_back(copy.deepcopy(saved)))
 
 
 def is_plain(thing: Any) -> bool:

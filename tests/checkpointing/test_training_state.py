@@ -129,11 +129,6 @@ def test_parameters_that_nobody_would_save_are_refused() -> None:
     TrainingState({"model": model}, {"optimizer": optimizer}, {"temperature": pair}, has_others=True)
 
 
-def test_a_name_with_a_dot_is_refused_before_the_training() -> None:
-    with pytest.raises(UsageError, match="names have no dot"):
-        named("model", {"net.1": nn.Linear(1, 1)})
-
-
 def test_the_parameters_of_an_optimizer_come_back_into_the_list_that_it_holds() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     saved = TrainingState({"model": model}, {"optimizer": torch.optim.LBFGS(model.parameters())}, {}).capture()
