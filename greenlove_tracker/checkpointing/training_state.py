@@ -7,8 +7,6 @@ ranks.
 
 from __future__ import annotations
 
-import copy
-import gc
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -17,11 +15,10 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 from torch.optim.swa_utils import AveragedModel
-from torch.utils._pytree import tree_map
 
 from greenlove_tracker.checkpointing.distributed import first_line
-from greenlove_tracker.exploration.object_tree import GRAD_SCALER
-from greenlove_tracker.exploration.random_state import SavedState, is_pair, own_state
+from greenlove_tracker.exploration.object_tree import GRAD_SCALER, objects_of
+from greenlove_tracker.exploration.random_state import SavedState, Values, copied, is_pair, own_state
 from greenlove_tracker.machine.job import torch_group
 from greenlove_tracker.vocabulary.errors import UsageError
 
@@ -45,7 +42,7 @@ class TrainingState:
         optimizers: by name.
         beside: by name, what else changes: objects with ``state_dict`` and ``load_state_dict``, or pairs of functions
             (save, restore).
-        has_others: some of them are the user's own, and may hold parameters of no model.
+        others: likewise, the user's own, which may hold parameters of no model.
 
     Attributes:
         names: of all that is held.
@@ -62,10 +59,10 @@ class TrainingState:
         self,
         models: Mapping[str, nn.Module],
         optimizers: Mapping[str, torch.optim.Optimizer],
-        beside: Mapping[str, Any],
-        *,
-        has_others: bool = False,
+        beside: Values,
+        others: Values,
     ) -> None:
+        beside = {**beside, **others}
         self.names = (*models, *optimizers, *beside)
         self.has_stepped = True
         self.models = nn.ModuleDict({name: _inner(model) for name, model in models.items()})
@@ -76,7 +73,7 @@ class TrainingState:
         self._whole = {"model": SavedState("model", partial(_state_of, self.models), partial(_put_back, self.models))}
         known = set(self.models.parameters())
         for name, optimizer in optimizers.items():
-            if not (has_others or known.issuperset(self._trained(optimizer).values())):
+            if not (others or known.issuperset(self._trained(optimizer).values())):
                 raise UsageError(
                     f"{name} trains parameters of none of the models that are given, so they would not be saved: give "
                     "their model too, or others=(save, restore) for them, and make an optimizer after its model is "
@@ -101,7 +98,7 @@ class TrainingState:
         """True where gradients wait for the first step of an optimizer."""
         return not self.has_stepped and any(one.grad is not None for one in self.models.parameters())
 
-    def capture(self) -> dict[str, Any]:
+    def capture(self) -> Values:
         """Return the state in plain values, with the training's own tensors in it."""
         parts = self._beside if self.is_sharded else self._whole
         return {
@@ -111,15 +108,15 @@ class TrainingState:
             "parts": {name: part.save() for name, part in parts.items()},
         }
 
-    def held(self) -> dict[str, Any]:
+    def held(self) -> Values:
         """Return the state of all, of sharded models and optimizers what lies on this rank."""
         return {name: part.save() for name, part in self._whole.items()}
 
-    def capture_of_rank(self) -> dict[str, Any]:
+    def capture_of_rank(self) -> Values:
         """Return what each rank saves of its own: buffers, modes, and plain numbers of modules that have changed."""
         return {"modules": dict(_attributes(self.models).items() - self._unchanged)}
 
-    def load(self, state: Mapping[str, Any], of_rank: Mapping[str, Any], *, is_in_loop: bool) -> None:
+    def load(self, state: Values, of_rank: Values, *, is_in_loop: bool) -> None:
         """Put back what ``capture`` and ``capture_of_rank`` returned, in place.
 
         Args:
@@ -152,7 +149,7 @@ class TrainingState:
                 ) from error
         self._put_back_modules(state["parts"], of_rank["modules"])  # with models came the buffers of the first rank
 
-    def _put_back_modules(self, parts: Mapping[str, Any], of_rank: Mapping[str, Any]) -> None:
+    def _put_back_modules(self, parts: Values, of_rank: Values) -> None:
         """Put back what is a rank's own; buffers that the first forward makes, or makes in another shape, are made."""
         modules = dict(self.models.named_modules())
         here = _attributes(self.models)
@@ -169,12 +166,12 @@ class TrainingState:
                 made = value.to(next(self.models.parameters()).device, copy=True)
                 modules[path].register_buffer(attribute, made, persistent=place in persistent)
 
-    def not_passed(self, kinds: tuple[type, ...] = _NAMED_KINDS) -> dict[str, Any]:
+    def not_passed(self, kinds: tuple[type, ...] = _NAMED_KINDS) -> Values:
         """Return what is alive here and was not passed, nor holds what was, by the name of its type: one of each."""
         known = {id(part) for one in self._passed for part in _parts(one)}
-        alive = [thing for thing in gc.get_objects() if issubclass(type(thing), kinds)]
-        found = dict[str, Any]()
-        for thing in sorted(alive, key=lambda one: len(_parts(one)), reverse=True):  # its parts are named with it
+        alive = sorted(objects_of(*kinds), key=lambda one: len(_parts(one)), reverse=True)
+        found = Values()
+        for thing in alive:  # its parts are named with it
             parts = set(map(id, _parts(thing)))
             if known.isdisjoint(parts) and thing.state_dict():
                 known |= parts
@@ -190,10 +187,10 @@ class TrainingState:
         numbered = enumerate(parameter for group in optimizer.param_groups for parameter in group["params"])
         return {names.get(parameter, f"parameter {number}"): parameter for number, parameter in numbered}
 
-    def _state_of_optimizer(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    def _state_of_optimizer(self, optimizer: torch.optim.Optimizer) -> Values:
         return {"own": optimizer.state_dict(), "parameters": list(self._trained(optimizer))}
 
-    def _put_back_optimizer(self, optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
+    def _put_back_optimizer(self, optimizer: torch.optim.Optimizer, saved: Values) -> None:
         """Load the state after the optimizer has the groups of the saved, and these their parameters, in its order."""
         names = saved["parameters"]
         here = self._trained(optimizer)
@@ -215,16 +212,7 @@ class TrainingState:
 # -- values, and their files --
 
 
-def copied(value: Any) -> Any:
-    """Return a copy of a value, its tensors on the CPU."""
-
-    def copy_of(leaf: Any) -> Any:
-        return leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else copy.deepcopy(leaf)
-
-    return tree_map(copy_of, value)
-
-
-def named(kind: str, things: Any) -> dict[str, Any]:
+def named(kind: str, things: Any) -> Values:
     """Return one thing or several by name: ``model``, or ``model-1``, ``model-2``, or as the user calls them."""
     if isinstance(things, list | tuple) and not is_pair(things):
         things = dict(enumerate(things, 1))
@@ -238,13 +226,12 @@ def named(kind: str, things: Any) -> dict[str, Any]:
 
 def _inner(model: nn.Module) -> nn.Module:
     """Return the model inside DDP and ``torch.compile``, so that it may be resumed without either."""
-    if isinstance(model, nn.parallel.DistributedDataParallel):
-        return _inner(model.module)
-    inner: nn.Module | None = getattr(model, "_orig_mod", None)
+    is_ddp = isinstance(model, nn.parallel.DistributedDataParallel)
+    inner = model.module if is_ddp else getattr(model, "_orig_mod", None)
     return model if inner is None else _inner(inner)
 
 
-def _state_of(model: nn.Module) -> dict[str, Any]:
+def _state_of(model: nn.Module) -> Values:
     """Return the state of a model, and what ``state_dict`` leaves out of parameters: flags and gradients.
 
     Gradients at hand are those of a GAN's other loss, or those that a sparse optimizer adds to.
@@ -252,14 +239,14 @@ def _state_of(model: nn.Module) -> dict[str, Any]:
     return {"own": model.state_dict(), "gradients": [(one.requires_grad, one.grad) for one in model.parameters()]}
 
 
-def _put_back(model: nn.Module, saved: Mapping[str, Any]) -> None:
+def _put_back(model: nn.Module, saved: Values) -> None:
     model.load_state_dict(saved["own"])
     for parameter, (is_trained, gradient) in zip(model.parameters(), saved["gradients"], strict=True):
         parameter.requires_grad_(is_trained)
         parameter.grad = None if gradient is None else gradient.to(parameter.device)
 
 
-def _attributes(model: nn.Module) -> dict[str, Any]:
+def _attributes(model: nn.Module) -> Values:
     """Return the buffers of modules that are whole, and plain numbers such as counters, rates and modes, by name."""
     buffers = {place: buffer.detach() for place, buffer in model.named_buffers() if type(buffer) is torch.Tensor}
     numbers = {

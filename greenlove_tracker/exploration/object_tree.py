@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import gc
 import sys
 import zlib
 from collections import defaultdict, deque
@@ -51,6 +52,11 @@ def walk(roots: Named, parts: Callable[[Any], Named]) -> Iterator[tuple[str, Any
         if not is_atom:
             seen[id(thing)] = thing
             queue.extend((f"{name}{part}", value) for part, value in parts(thing))
+
+
+def objects_of(*kinds: type) -> list[Any]:
+    """Return all objects of these kinds in this process."""
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), kinds)]  # isinstance would wake lazy ones
 
 
 def objects_within(roots: Named) -> Iterator[tuple[str, Any]]:

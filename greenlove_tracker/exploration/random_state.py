@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_map, tree_map_only
 
 from greenlove_tracker.exploration.object_tree import objects_within
 from greenlove_tracker.vocabulary.errors import UsageError
+
+Values = dict[str, Any]  # by name, in plain types that a file can hold
 
 # From the general to the particular: a precision that is not set is that of the wider one.
 _SWITCHES = (
@@ -119,7 +122,7 @@ def random_states() -> list[SavedState]:
     return states
 
 
-def random_state_values() -> dict[str, Any]:
+def random_state_values() -> Values:
     """Return the values of all global random states by name, in plain types that a file can hold.
 
     ``torch.load(weights_only=True)`` reads them; what a state of NumPy has as an array is a list here.
@@ -127,7 +130,7 @@ def random_state_values() -> dict[str, Any]:
     return {state.name: plain_value(state.save()) for state in random_states()}
 
 
-def put_back_random_state_values(values: Mapping[str, Any]) -> tuple[str, ...]:
+def put_back_random_state_values(values: Values) -> tuple[str, ...]:
     """Put back what ``random_state_values`` returned, here or in another process.
 
     Returns:
@@ -142,6 +145,15 @@ def put_back_random_state_values(values: Mapping[str, Any]) -> tuple[str, ...]:
         except Exception:  # whatever the library makes of it
             left.append(name)
     return tuple(left)
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of a value, its tensors on the CPU."""
+
+    def copy_of(leaf: Any) -> Any:
+        return leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else copy.deepcopy(leaf)
+
+    return tree_map(copy_of, value)
 
 
 def plain_value(value: Any) -> Any:

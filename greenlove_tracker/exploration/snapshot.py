@@ -10,7 +10,6 @@ compared, and what has changed is said by name.
 from __future__ import annotations
 
 import copy
-import gc
 import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +32,7 @@ from greenlove_tracker.exploration.object_tree import (
     TRAINS,
     changed_names,
     has_attributes,
+    objects_of,
     objects_within,
     parts_of,
     slots_of,
@@ -277,17 +277,13 @@ def find_lr_schedulers(optimizers: Any) -> tuple[Any, ...]:
     tens of ms. Not all leave a mark on the optimizer: ``ReduceLROnPlateau`` does not.
     """
     wanted = {id(optimizer) for optimizer in each_of(optimizers)}
-    found = _objects_of(LRScheduler)
+    found = objects_of(LRScheduler)
     return tuple(scheduler for scheduler in found if id(getattr(scheduler, "optimizer", None)) in wanted)
 
 
 def find_scalers_and_averages() -> list[Any]:
     """Find the gradient scalers and averaged models of this process, which a step may hold where nobody sees it."""
-    return _objects_of(GRAD_SCALER, AveragedModel)
-
-
-def _objects_of(*classes: type) -> list[Any]:
-    return [thing for thing in gc.get_objects() if issubclass(type(thing), classes)]  # isinstance wakes lazy objects
+    return objects_of(GRAD_SCALER, AveragedModel)
 
 
 def free_host_bytes() -> float:
