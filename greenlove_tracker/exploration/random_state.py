@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_map, tree_map_only
 
+from greenlove_tracker.exploration.object_tree import Values as Values
 from greenlove_tracker.exploration.object_tree import objects_within
 from greenlove_tracker.vocabulary.errors import UsageError
-
-Values = dict[str, Any]  # by name, in plain types that a file can hold
 
 # From the general to the particular: a precision that is not set is that of the wider one.
 _SWITCHES = (
@@ -52,6 +51,8 @@ _FUNCTIONS = (
     ("backends.cuda.cudnn_sdp_enabled", "backends.cuda.enable_cudnn_sdp"),
 )
 
+Undo = Callable[[], object]
+
 
 class SavedState(NamedTuple):
     """A state that a pair of functions saves and puts back, by name."""
@@ -60,7 +61,7 @@ class SavedState(NamedTuple):
     save: Callable[[], Any]
     put_back: Callable[[Any], object]
 
-    def undo(self) -> Callable[[], object]:
+    def undo(self) -> Undo:
         """Save the state, and return what puts it back, also more than once.
 
         Raises:
@@ -94,7 +95,7 @@ def own_state(name: str, thing: Any) -> SavedState:
     )
 
 
-def saved_process() -> Callable[[], None]:
+def saved_process() -> Undo:
     """Save the switches of torch and the global random states, and return what puts them back."""
     undos = [state.undo() for state in (*switches(), *random_states())]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import os
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from operator import setitem
 from types import FunctionType, ModuleType
@@ -30,6 +30,7 @@ from greenlove_tracker.exploration.object_tree import (
     CONTAINERS,
     GRAD_SCALER,
     TRAINS,
+    Values,
     changed_names,
     has_attributes,
     objects_of,
@@ -40,7 +41,7 @@ from greenlove_tracker.exploration.object_tree import (
     walk,
 )
 from greenlove_tracker.exploration.peak_memory import storages_of
-from greenlove_tracker.exploration.random_state import SavedState, is_pair, own_state, saved_generator, saved_process
+from greenlove_tracker.exploration.random_state import SavedState, Undo, own_state, saved_generator, saved_process
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.machine.devices import machine_share
 from greenlove_tracker.text.format import significant
@@ -87,13 +88,13 @@ class Snapshot:
         *,
         loaders: Any = (),
         others: Sequence[Any] = (),
-        watched: Mapping[str, Any] | None = None,
+        watched: Values | None = None,
     ) -> None:
         put_process_back = saved_process()  # first, and put back last: all else may draw
         self.left_changed: list[str] = []
         self._watched = watched or {}
         self._kept: dict[int, Any] = {}  # held, so that no other object gets the id meanwhile
-        self._undos: list[tuple[str, Callable[[], object]]] = []
+        self._undos: list[tuple[str, Undo]] = []
         named = [(f"also_restore[{index}]", thing) for index, thing in enumerate(others)]
         named += [("a model", m) for m in each_of(models)] + [("an optimizer", o) for o in each_of(optimizers)]
         for name, thing in walk(named, lambda thing: parts_of(thing) if id(thing) in self._kept else ()):
@@ -171,7 +172,7 @@ class Snapshot:
             ) from failures[0][1]
 
 
-def _undo_of(name: str, thing: Any) -> Callable[[], object] | None:
+def _undo_of(name: str, thing: Any) -> Undo | None:
     """Return what puts a thing back; None of one that is only compared.
 
     Raises:
@@ -193,10 +194,8 @@ def _is_array(thing: Any) -> bool:
 
 
 def _copied_state(name: str, thing: Any) -> SavedState:
-    """Return the state of what the user names; copied in both directions: many a state_dict is the object's own."""
+    """Return the state of what the user names; copied in both directions: many a state is the object's own."""
     state = own_state(name, thing)
-    if is_pair(thing):
-        return state
     return SavedState(name, lambda: copy.deepcopy(state.save()), lambda saved: state.put_back(copy.deepcopy(saved)))
 
 
@@ -218,7 +217,7 @@ def _is_value(thing: Any) -> bool:
     return is_its_content or is_code or is_of_torch or has_attributes(thing)
 
 
-def _storage_undo(storage: torch.UntypedStorage) -> Callable[[], None]:
+def _storage_undo(storage: torch.UntypedStorage) -> Undo:
     copied = torch.UntypedStorage(storage.nbytes()).copy_(storage)
 
     def undo() -> None:
@@ -229,7 +228,7 @@ def _storage_undo(storage: torch.UntypedStorage) -> Callable[[], None]:
     return undo
 
 
-def _object_undo(thing: Any) -> Callable[[], object]:
+def _object_undo(thing: Any) -> Undo:
     """Return what lets an object have its class again, which parametrizations change, its attributes and its items."""
     kind = type(thing)
     slots = slots_of(thing)
@@ -249,7 +248,7 @@ def _object_undo(thing: Any) -> Callable[[], object]:
     return undo
 
 
-def _content_undo(container: Any) -> Callable[[], object]:
+def _content_undo(container: Any) -> Undo:
     """Return what puts the items of a container back, by no method of a class of the user's."""
     base: Any = next(kind for kind in _REFILLED if isinstance(container, kind))
     if issubclass(base, dict):

@@ -29,6 +29,7 @@ from greenlove_tracker.extrapolation.future_mean import ASSUMED_SHARE, planned_c
 from greenlove_tracker.extrapolation.pauses import TOLD_SPREAD
 from greenlove_tracker.extrapolation.regression import (
     Observations,
+    Trials,
     backtest,
     fit_line,
     line_warnings,
@@ -50,7 +51,6 @@ from greenlove_tracker.vocabulary.forecasting import (
     Kind,
     PhaseForecast,
     TrainingPlan,
-    Trial,
     WarningCode,
 )
 from greenlove_tracker.vocabulary.phases import pauses_between, spans
@@ -69,7 +69,7 @@ _UNKNOWN_POWER = 0.25
 
 
 def extrapolate(
-    trials: Sequence[Trial],
+    trials: Trials,
     plan: TrainingPlan,
     *,
     level: float = LEVEL,
@@ -124,7 +124,7 @@ def extrapolate(
     return priced(forecast, carbon_intensity, electricity_price, price_usd_per_hour, seed)
 
 
-def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: str, cold_start_s: float) -> None:
+def _check(trials: Trials, plan: TrainingPlan, level: float, method: str, cold_start_s: float) -> None:
     if not trials:
         raise UsageError(
             "no trials: at least one timed trial is needed, six to nine on four sizes give a good forecast"
@@ -167,7 +167,7 @@ def _check_pauses(plan: TrainingPlan, kind: str, durations_s: Sequence[float]) -
 
 
 def _forecast_line(
-    trials: Sequence[Trial], plan: TrainingPlan, level: float, between_s: Array | None, cold_start_s: float
+    trials: Trials, plan: TrainingPlan, level: float, between_s: Array | None, cold_start_s: float
 ) -> Forecast:
     """Forecast by the fitted line."""
     observations = observe(trials, plan)
@@ -219,7 +219,7 @@ def _forecast(plan: TrainingPlan, method: str, **known: Any) -> Forecast:
 
 
 def _forecast_green_love(
-    trials: Sequence[Trial], plan: TrainingPlan, level: float, _between_s: Array | None, _cold_start_s: float
+    trials: Trials, plan: TrainingPlan, level: float, _between_s: Array | None, _cold_start_s: float
 ) -> Forecast:
     """Forecast by the formulas that the original green-love publishes; they ignore evaluations and cold starts.
 
@@ -262,7 +262,7 @@ def _forecast_green_love(
 
 
 def _forecast_power_law(
-    trials: Sequence[Trial], plan: TrainingPlan, level: float, between_s: Array | None, cold_start_s: float
+    trials: Trials, plan: TrainingPlan, level: float, between_s: Array | None, cold_start_s: float
 ) -> Forecast:
     """Forecast by a power law; its energy is the trials' mean power times the time."""
     observations = observe(trials, plan)
@@ -288,9 +288,7 @@ def _forecast_power_law(
     )
 
 
-def _energy_by_line(
-    trials: Sequence[Trial], observations: Observations, plan: TrainingPlan, work: Array
-) -> Array | None:
+def _energy_by_line(trials: Trials, observations: Observations, plan: TrainingPlan, work: Array) -> Array | None:
     """Return draws of the energy in kWh of a plan's epochs, by a line like the time's.
 
     The energy of a trial covers all its epochs, the cold ones too: an epoch has the trial's mean power over the mean
@@ -313,7 +311,7 @@ def _energy_by_line(
     return np.asarray(line.total(plan, observations.epoch_of(plan)) * work)
 
 
-def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[Estimate | None, list[ForecastWarning]]:
+def energy_at_mean_power(trials: Trials, duration: Estimate) -> tuple[Estimate | None, list[ForecastWarning]]:
     """Return the energy of the forecast time at the trials' mean power, and warnings about it.
 
     The interval multiplies that of the time with the scatter of power between trials (Student's t for a new run, on a
@@ -348,7 +346,7 @@ def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[E
 
 
 def _phases(
-    trials: Sequence[Trial], plan: TrainingPlan, epochs_s: Array, level: float
+    trials: Trials, plan: TrainingPlan, epochs_s: Array, level: float
 ) -> tuple[Array, tuple[PhaseForecast, ...], list[ForecastWarning]]:
     """Return the mean cost of a unit of the phases relative to a timed one, each phase's part, and warnings."""
     phases = plan.phases
@@ -568,5 +566,5 @@ def _product(energy: Estimate, rate: Estimate, rng: np.random.Generator) -> Esti
         z = rng.standard_normal(_DRAWS) / special.ndtri((1 + factor.level) / 2)
         draws = split_normal(z, factor.point, factor.lower, factor.upper)
         products *= np.maximum(0.0, draws)
-    product = estimate(products, energy.level, energy.unit)
+    product = estimate(products, energy.unit, energy.level)
     return replace(product, lower=above_zero(product.lower, product.point, product.upper))

@@ -61,6 +61,8 @@ _MOST_LOG = 300.0  # of a time in s, either way: far beyond any sense, and still
 
 # -- The trials as a fit takes them: cold epochs cut off, a mean of each, and how well it is known --
 
+Trials = Sequence[Trial]
+
 
 @dataclass(frozen=True, slots=True)
 class Observations:
@@ -110,7 +112,7 @@ class Observations:
         return m
 
 
-def observe(trials: Sequence[Trial], plan: TrainingPlan) -> Observations:
+def observe(trials: Trials, plan: TrainingPlan) -> Observations:
     """Cut off the cold epochs, and take each trial's mean.
 
     Args:

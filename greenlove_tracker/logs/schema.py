@@ -225,6 +225,7 @@ def _are_close(a: float | None, b: float | None) -> bool:
 # -- A file of the log --
 
 R = TypeVar("R")
+Reader = Callable[[str], Any]  # of a cell; raises ValueError
 
 
 class LogColumn(NamedTuple):
@@ -232,7 +233,7 @@ class LogColumn(NamedTuple):
 
     name: str
     meaning: str
-    read: Callable[[str], Any]
+    read: Reader
     may_be_empty: bool = False  # then it is None: not known
     write: Callable[[Any], str] = cell
     group: str = ""  # of columns that a file has only together; empty: it has this one always
@@ -359,7 +360,7 @@ class LogTable(Generic[R]):
                 yield record
 
 
-_READERS: Mapping[Any, Callable[[str], Any]] = {
+_READERS: Mapping[Any, Reader] = {
     (str, ""): str,
     (bool, ""): yes,
     (frozenset, ""): _flags,
@@ -396,7 +397,7 @@ def _column(name: str, hint: Any, meaning: str = "", kind: str | type[StrEnum] =
     may_be_empty = isinstance(hint, UnionType)
     if may_be_empty:
         hint = next(one for one in get_args(hint) if one is not NoneType)
-    read: Callable[[str], Any]
+    read: Reader
     if not isinstance(kind, str):
         read = partial(_words_of, kind)
     elif kind:
