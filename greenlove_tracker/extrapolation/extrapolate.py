@@ -55,6 +55,7 @@ from greenlove_tracker.vocabulary.forecasting import (
 )
 from greenlove_tracker.vocabulary.phases import pauses_between, spans
 from greenlove_tracker.vocabulary.pricing import Rates
+from greenlove_tracker.vocabulary.records import times
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG
 
 # An assumption: the relative deviation of one evaluation or checkpoint from the mean of all, if only one was timed.
@@ -482,19 +483,13 @@ def forecast_from_log(run: Run, plan: TrainingPlan | None = None) -> Forecast:
     plan = plan or explored_plan(run)
     factors = run.terms
     node_factor = factors.node_factor(run.summary.energy)
-    trials = []
-    for trial in exploration.trials:
-        if trial.energy_kwh is not None:
-            trial = replace(trial, energy_kwh=trial.energy_kwh * (factors.pue * node_factor))
-        trials.append(trial)
-    eval_durations_s: Sequence[float] = ()
-    if plan.has_pauses("eval"):
-        eval_durations_s = exploration.eval_durations_s
+    factor = factors.pue * node_factor
+    trials = [replace(trial, energy_kwh=times(trial.energy_kwh, factor)) for trial in exploration.trials]
     forecast = extrapolate(
         trials,
         plan,
         method=exploration.method,
-        eval_durations_s=eval_durations_s,
+        eval_durations_s=exploration.eval_durations_s if plan.has_pauses("eval") else (),
         cold_start_s=exploration.cold_start_s,
     )
     return factors.rates.priced(forecast, run.summary.gpu_count)

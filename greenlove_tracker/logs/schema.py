@@ -290,10 +290,7 @@ class LogTable(Generic[R]):
         self.columns = tuple(column.name for column in self.described)
         n_first = self.columns.index(last_of_first) + 1 if last_of_first else len(self.columns)
         self.least = self.columns[:n_first]
-        self.later = {column.name: column.group for column in self.described[n_first:]}
-        for column in self.described[n_first:]:
-            if not (column.may_be_empty or column.read in _MAY_BE_EMPTY):
-                raise TypeError(f"{column.name}: older files lack it, so that it must be one that may be empty")
+        self.later = {column.name: column.group for column in self.described[n_first:]}  # they may be empty
 
     @property
     def title(self) -> str:
@@ -372,8 +369,6 @@ _READERS: Mapping[Any, Reader] = {
     (float, "finite"): finite,
     (float, "any"): any_number,
 }
-_MAY_BE_EMPTY = (str, _flags, _texts)
-
 
 PLAIN_NUMBER = (
     r"(?:0|[1-9]\d{0,15})(?:\.\d{1,25})?(?:[eE][+-]?\d{1,2})?"  # not all that ``amount`` takes, and none too large
