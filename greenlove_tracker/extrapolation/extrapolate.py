@@ -172,8 +172,8 @@ def _forecast_line(
 ) -> Forecast:
     """Forecast by the fitted line."""
     observations = observe(trials, plan)
-    line = fit_line(observations.m, observations.mean_s, observations.mean_variance, observations.run_variance(plan))
-    epochs_s = line.total(plan, observations.epoch_of(plan))
+    line = fit_line(observations.m, observations.mean_s, observations.mean_variance, observations.run_variance)
+    epochs_s = line.total(plan, observations.plan_m)
     work, phases, work_warnings = _phases(trials, plan, epochs_s, level)
     one_off = _one_off(observations, level).plus(cold_start_s)
     overhead_s = np.full(N + 1, one_off.point)
@@ -186,7 +186,7 @@ def _forecast_line(
     error, error_factor = backtested or (None, 1.0)
     duration = _widened(estimate_about(total_s, level, "s"), error_factor)
     energy, energy_warnings = energy_at_mean_power(trials, duration)
-    energy_kwh = _energy_by_line(trials, observations, plan, work)
+    energy_kwh = _energy_by_line(trials, observations, work)
     if energy_kwh is not None:
         energy_warnings = []  # and what is beside the epochs draws their mean power
         total_kwh = energy_kwh + overhead_s * energy_kwh[0] / (epochs_s * work)[0]
@@ -204,7 +204,7 @@ def _forecast_line(
         one_off_s=one_off,
         per_epoch_s=per_epoch,
         per_batch_s=estimate_about(line.per_batch, level, "s", Kind.CONFIDENCE),
-        warnings=(*line_warnings(observations, plan, width, backtested), *energy_warnings, *work_warnings),
+        warnings=(*line_warnings(observations, width, backtested), *energy_warnings, *work_warnings),
         backtest_error=error,
         degrees_of_freedom=line.degrees_of_freedom,
         duration_p99_s=max(p99_s, duration.point * error_factor),
@@ -267,7 +267,7 @@ def _forecast_power_law(
 ) -> Forecast:
     """Forecast by a power law; its energy is the trials' mean power times the time."""
     observations = observe(trials, plan)
-    law_s, law_p99_s, freedom, warning = power_law(observations, plan, level)
+    law_s, law_p99_s, freedom, warning = power_law(observations, level)
     one_off = _one_off(observations, level).plus(cold_start_s)
     overhead_s = one_off.point
     between = None
@@ -289,7 +289,7 @@ def _forecast_power_law(
     )
 
 
-def _energy_by_line(trials: Trials, observations: Observations, plan: TrainingPlan, work: Array) -> Array | None:
+def _energy_by_line(trials: Trials, observations: Observations, work: Array) -> Array | None:
     """Return draws of the energy in kWh of a plan's epochs, by a line like the time's.
 
     The energy of a trial covers all its epochs, the cold ones too: an epoch has the trial's mean power over the mean
@@ -308,8 +308,8 @@ def _energy_by_line(trials: Trials, observations: Observations, plan: TrainingPl
     if len(m) < _LEAST_ENERGY_TRIALS or len(set(m)) < 2:
         return None
     noise = observations.mean_variance
-    line = fit_line(np.array(m), np.array(each_kwh), noise, observations.run_variance(plan), _ENERGY_SCATTER)
-    return np.asarray(line.total(plan, observations.epoch_of(plan)) * work)
+    line = fit_line(np.array(m), np.array(each_kwh), noise, observations.run_variance, _ENERGY_SCATTER)
+    return np.asarray(line.total(observations.plan, observations.plan_m) * work)
 
 
 def energy_at_mean_power(trials: Trials, duration: Estimate) -> tuple[Estimate | None, list[ForecastWarning]]:
