@@ -172,7 +172,7 @@ class Checkpointer:
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
-    def epochs(self, n: int | None, *, tracker: Tracker | Values | bool = True) -> Iterator[int]:
+    def epochs(self, n: int | None, *, tracker: Tracker | Mapping[str, Any] | bool = True) -> Iterator[int]:
         """Yield the epochs that are left, counted from 0; the one that was interrupted is yielded again.
 
         Args:
@@ -247,7 +247,7 @@ class Checkpointer:
 
     # -- within the loop -----------------------------------------------------------------------------------------
 
-    def _epochs(self, n: int | None, tracker: Tracker | Values | bool) -> Generator[int]:
+    def _epochs(self, n: int | None, tracker: Tracker | Mapping[str, Any] | bool) -> Generator[int]:
         self._n_epochs = n
         if n == self._finished_after or (n is not None and self.position.epoch >= n):
             if self._is_first:
@@ -307,7 +307,7 @@ class Checkpointer:
         self.position = TrainingPosition(self.position.epoch + 1, 0, self.position.steps)
         self.epoch_end()
         self._phase = _Phase.BETWEEN_EPOCHS
-        self._is_stopped |= self._ranks.decide(int(self._is_stopped), self.position.steps) > 0
+        self._is_stopped |= self._ranks.decide(self._is_stopped, self.position.steps) > 0
         self._saving_point()
 
     def _batches(self, loader: Iterable[Any]) -> Generator[Any]:
@@ -425,7 +425,7 @@ class Checkpointer:
         by_time = self._clock.perf_s() - self._saved_s >= self._every_s
         by_steps = self.position.steps - self._saved_at.steps >= self._every_steps
         by_epochs = self.position.epoch - self._saved_at.epoch >= self._every_epochs
-        return int(self._is_asked or by_time or by_steps or by_epochs)
+        return self._is_asked or by_time or by_steps or by_epochs
 
     # -- a rehearsal ---------------------------------------------------------------------------------------------
 

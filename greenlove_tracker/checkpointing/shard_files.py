@@ -124,8 +124,6 @@ class _Reader(_fsspec_filesystem.FsspecReader):  # type: ignore[misc]
 
 
 class _Planner(dcp.DefaultLoadPlanner):  # type: ignore[misc]
-    """Puts shards into a state."""
-
     def load_bytes(self, read_item: Any, value: io.BytesIO) -> None:
         """Put in what is no tensor, such as a learning rate, written anew: the planner unpickles it."""
         as_saved = io.BytesIO()

@@ -51,6 +51,7 @@ from greenlove_tracker.vocabulary.forecasting import (
     Kind,
     PhaseForecast,
     TrainingPlan,
+    Trial,
     WarningCode,
 )
 from greenlove_tracker.vocabulary.phases import pauses_between, spans
@@ -70,7 +71,7 @@ _UNKNOWN_POWER = 0.25
 
 
 def extrapolate(
-    trials: Trials,
+    trials: Sequence[Trial],
     plan: TrainingPlan,
     *,
     level: float = LEVEL,
