@@ -249,7 +249,7 @@ class Estimator:
         schedulers = find_lr_schedulers(self._training.optimizers)
         others = (*self._also_restore, *schedulers, *find_scalers_and_averages())
         data = self._watched["train_dataset"]
-        return Snapshot(models, self._training.optimizers, loaders=[data], others=others, watched=self._watched)
+        return Snapshot(models, self._training.optimizers, data=data, others=others, watched=self._watched)
 
     def _run_trials(self, run: ExplorationRun) -> None:
         """Run what the scheduler requests, until it requests no more."""

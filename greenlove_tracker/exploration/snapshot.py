@@ -67,7 +67,7 @@ class Snapshot:
     Args:
         models: one module or several; the criterion too, where it is a module or a plain object.
         optimizers: one or several.
-        loaders: one or several sources of batches: a DataLoader, or the data set that it is made from.
+        data: the source of batches: a DataLoader, or the data set that it is made from.
         others: what the user names: modules, schedulers, scalers, random generators, plain objects, objects with
             ``state_dict`` and ``load_state_dict``, or pairs of functions (save, restore).
         watched: by name, whatever may hold what is changed: its random generators are put back, and the attributes of
@@ -86,7 +86,7 @@ class Snapshot:
         models: Any,
         optimizers: Any = (),
         *,
-        loaders: Any = (),
+        data: Any = None,
         others: Sequence[Any] = (),
         watched: Values | None = None,
     ) -> None:
@@ -113,20 +113,18 @@ class Snapshot:
         _check_memory(self.size_bytes)
         self._undos += [("values", partial(setitem, array, ..., array.copy())) for array in arrays]
         self._undos += [("values", _storage_undo(storage)) for storage in copied.values()]
-        loaders = each_of(loaders)
-        parts = [getattr(loader, name, None) for loader in loaders for name in ("dataset", "sampler", "batch_sampler")]
-        of_data = [thing for thing in (*loaders, *parts) if hasattr(thing, "__dict__")]
+        parts = [data, *(getattr(data, name, None) for name in ("dataset", "sampler", "batch_sampler"))]
+        of_data = [thing for thing in parts if hasattr(thing, "__dict__")]
         kinds = (DataLoader, Sampler, Dataset, *map(type, of_data))
-        for name, thing in objects_within([*self._watched.items(), *(("the data", loader) for loader in loaders)]):
+        for name, thing in objects_within([*self._watched.items(), ("the data", data)]):
             if isinstance(thing, kinds):
                 self._undos.append((name, _content_undo(vars(thing))))
             states.append(saved_generator(name, thing))
         self._undos += [(state.name, state.undo()) for state in states if state is not None]
         self._undos.append(("random states", put_process_back))
         self._before = values_within(self._watched.items(), self._kept)
-        for loader in loaders:
-            if getattr(loader, "_iterator", None) is not None:
-                loader._iterator = None  # the user's workers are set aside: the exploration starts others
+        if getattr(data, "_iterator", None) is not None:
+            data._iterator = None  # the user's workers are set aside: the exploration starts others
 
     def __enter__(self) -> Self:
         return self
