@@ -297,8 +297,8 @@ class Run(RunFiles):
         found = [lines for lines in self.lines_by_stream.values() if _rank_if_joined(lines) == 0]
         if own.get("epochs_planned") or not found:
             found.append(own)
-        numbers = [number for fields in found if (number := count_in(fields, "epochs_planned")) is not None]
-        return sum(numbers) if len(numbers) == len(found) else None
+        numbers = [count_in(fields, "epochs_planned") for fields in found]
+        return None if None in numbers else sum(filter(None, numbers))
 
     def _gpu_count(self) -> int:
         nodes = self._lines_of_all
