@@ -30,15 +30,16 @@ def directory_lock(directory: Path) -> Iterator[bool]:
 
             directory.mkdir(parents=True, exist_ok=True)
             file = until_end.enter_context((directory / ".training").open("ab"))
+            until_end.callback(_remove, file)
             os.register_at_fork(after_in_child=file.close)  # a worker that outlives us would keep the lock
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                until_end.callback(_remove, file)
             except BlockingIOError:
+                file.close()
                 is_alone = False
         yield is_alone
 
 
 def _remove(file: IO[bytes]) -> None:
-    if not file.closed:  # as it is in a child
+    if not file.closed:  # as it is in a child, and where another process has the lock
         Path(file.name).unlink(missing_ok=True)
