@@ -219,7 +219,7 @@ class CheckpointStore:
             reverse=True,
         )
 
-    def newest_whole(self) -> tuple[Checkpoint | None, list[str]]:
+    def newest_whole(self) -> tuple[Checkpoint | None, tuple[str, ...]]:
         """Return the furthest checkpoint all files of which are as they were written, and what was passed over.
 
         Returns:
@@ -232,10 +232,10 @@ class CheckpointStore:
         for found in self.listing():
             problem = found.problem()
             if not problem:
-                return found, damaged
+                return found, tuple(damaged)
             if problem != _UNFINISHED:
                 damaged.append(f"{found.name} is damaged: {problem}.")
-        return None, damaged
+        return None, tuple(damaged)
 
     def rehearsal(self) -> RehearsedResume | None:
         """Return what the newest rehearsal found; None where there is none that can be read."""

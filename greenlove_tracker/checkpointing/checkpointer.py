@@ -52,8 +52,6 @@ _NO_TRACKER = object.__new__(Tracker)  # which does nothing
 
 
 class _Phase(IntEnum):
-    """Where a loop over the epochs is."""
-
     IDLE = 0  # it has not begun, or has come to its end
     BETWEEN_EPOCHS = 1  # or it was left before its end
     EPOCH_ENDED = 2  # in its body, and the tracker was told so
@@ -336,7 +334,6 @@ class Checkpointer:
             raise
 
     def _begin_pass(self, batches: PositionedBatches) -> None:
-        """Begin the epoch's first pass, or go to where it was."""
         resume = self._resume
         if resume is None:
             batches.begin({})
@@ -374,7 +371,6 @@ class Checkpointer:
 
     @property
     def _is_within_step(self) -> bool:
-        """True where a checkpoint would hold half of an optimizer's step."""
         return self.position.batches > 0 and self._state.has_growing_gradients
 
     def _saving_point(self) -> None:

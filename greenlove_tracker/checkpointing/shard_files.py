@@ -110,8 +110,6 @@ def _torch_at_work(problem: str) -> Iterator[None]:
 
 
 class _Reader(_fsspec_filesystem.FsspecReader):  # type: ignore[misc]
-    """Reads files of a checkpoint, and no others."""
-
     def __init__(self, directory: LogPath) -> None:
         super().__init__(str(directory), **getattr(directory, "storage_options", {}))
         self._directory = directory

@@ -68,7 +68,7 @@ def test_a_checkpoint_comes_back_as_it_was_written(store):
     assert found.manifest.kind is EMERGENCY and found.manifest.holds == ("model",)
     assert (found.path / "rank-0.pt").read_bytes() == b"some piece" * 100
     assert (found.path / "model.pt").read_bytes() == random.Random(7).randbytes(5000)
-    assert store.newest_whole() == (found, []) and found.size_bytes == 6000
+    assert store.newest_whole() == (found, ()) and found.size_bytes == 6000
 
 
 def test_the_furthest_comes_first_and_then_the_latest(store):
@@ -152,7 +152,7 @@ def test_a_damaged_file_is_seen_and_the_newest_whole_one_is_used(store, name, da
     found, passed_over = store.newest_whole()
     assert found is not None and found.name == "step-0000000002"
     if damage is damage_missing and name == MANIFEST:  # as where a process has died
-        assert passed_over == []
+        assert passed_over == ()
     else:
         assert len(passed_over) == 1 and name in passed_over[0]
 
@@ -219,5 +219,5 @@ def test_a_disk_that_fails_at_any_call_keeps_the_last_whole_one(store, monkeypat
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
         patch.setattr(call, fail_with(errno.ENOSPC))
         save(store, 2)
-    assert store.newest_whole() == (before, []) and names(store) == [before.name]
+    assert store.newest_whole() == (before, ()) and names(store) == [before.name]
     assert save(store, 2).problem() == ""
