@@ -623,11 +623,13 @@ def _experiment(file: Path, content: ExperimentFile, names: Iterable[str], sha25
     )
     runs = planned_runs(common, content.arms, matrix, content.seeds)
     baseline = content.baseline or runs[0].arm
-    experiment = Experiment(
+    # what waits for nothing is not held up by what does
+    in_turn = sorted(runs, key=lambda run: (run.start or content.schedule).below_gco2e_per_kwh is not None)
+    return Experiment(
         name=content.name,
         path=file,
         sha256=sha256,
-        runs=runs,
+        runs=tuple(in_turn),
         baseline=next((run.group for run in runs if run.arm == baseline), ""),  # an unknown arm is refused later
         start=content.schedule,
         budget=content.budget,
@@ -635,9 +637,6 @@ def _experiment(file: Path, content: ExperimentFile, names: Iterable[str], sha25
         reports=tuple(dict.fromkeys(content.outputs.reports)),
         weights=content.outputs.weights,
     )
-    # what waits for nothing is not held up by what does
-    in_turn = sorted(runs, key=lambda run: experiment.start_of(run).below_gco2e_per_kwh is not None)
-    return replace(experiment, runs=tuple(in_turn))
 
 
 def _contradictions(

@@ -41,8 +41,11 @@ def experiment_record(
         else:
             not_run.append((name, reasons.get(name, "not begun yet")))
     budget = {quantity: (progress.use[quantity], limit) for quantity, limit in experiment.budget.limits.items()}
-    files = {run.planned.name: f"weights/{run.planned.key}.pt" for run in progress.runs}
-    weights = [(name, file) for name, file in files.items() if (experiment.outputs / file).exists()]
+    weights = []
+    for run in progress.runs:
+        file = f"weights/{run.planned.key}.pt"
+        if (experiment.outputs / file).exists():
+            weights.append((run.planned.name, file))
     return ExperimentRecord(experiment.name, experiment.sha256, groups, not_run, notes, budget, weights)
 
 

@@ -109,11 +109,7 @@ def fit_ratios(
 
 
 def verdict_of(ratio: Estimate | None) -> Verdict:
-    """Return what a ratio says; "no measurable difference" is an answer, "too short to tell" is not yet one.
-
-    Args:
-        ratio: the ratio to the baseline; None if nothing could be fitted.
-    """
+    """Return what a ratio says; "no measurable difference" is an answer, "too short to tell" is not yet one."""
     if ratio is None:
         return Verdict.TOO_SHORT
     if ratio.upper < 1:

@@ -321,11 +321,10 @@ def _compared(name: str, runs: Sequence[Run], of_all: Sequence[Fitted]) -> Compa
             notes.append(f"Too few runs to tell: about {max(n + 1, math.ceil(needed))} of each would")
         else:
             notes.append("The runs differ too much among themselves: no practical number of runs would tell")
+    totals = [run.summary for run in runs]
     duration_s_per_sample = None
-    samples = [run.summary.counts.samples or 0 for run in runs]
-    if all(samples):
-        durations_s = geometric_mean(run.summary.duration_s for run in runs)
-        duration_s_per_sample = durations_s / geometric_mean(samples)
+    if all(total.counts.samples for total in totals):
+        duration_s_per_sample = geometric_mean(total.duration_s / (total.counts.samples or 1) for total in totals)
     return ComparisonRow(
         name,
         verdict,
