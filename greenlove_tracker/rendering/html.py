@@ -13,8 +13,7 @@ from markupsafe import Markup, escape
 
 from greenlove_tracker.rendering.axes import plot
 from greenlove_tracker.rendering.document import Block, Document, Heading, unbroken
-from greenlove_tracker.rendering.latex import in_latex
-from greenlove_tracker.rendering.markdown import in_markdown
+from greenlove_tracker.rendering.escapes import in_latex, in_markdown
 from greenlove_tracker.text import format as fmt
 
 _WHOLE = re.compile(r"--[a-z][a-z-]*|\[[^][]{1,40}\]")  # which no line parts at its hyphens

@@ -1,4 +1,4 @@
-"""Text in LaTeX."""
+"""Text in LaTeX and in Markdown: whatever a log says is shown as it is, in one line."""
 
 from __future__ import annotations
 
@@ -34,6 +34,12 @@ _CO2 = re.compile(r"CO2(?=e|\b)")
 
 
 def in_latex(text: str) -> str:
-    """Escape text, from a log too, so that LaTeX shows it as it is, in one line; CO2 gets its subscript."""
+    """Escape text for LaTeX; CO2 gets its subscript."""
     line = "".join(_SPECIAL.get(c, c if c.isprintable() else " ") for c in " ".join(text.split()))
     return _CO2.sub(r"CO\\textsubscript{2}", line)
+
+
+def in_markdown(text: str) -> str:
+    """Escape text for Markdown."""
+    line = re.sub(r"[\\`*_{}\[\]<>|#~$&]", r"\\\g<0>", " ".join(text.split()))
+    return line.replace("://", "\\://")  # or an address in a log becomes a link
