@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.directory import Logs
 
 _SELECTION = ("since", "until", "project", "user", "job", "host", "simulated")  # the arguments that choose runs
-_OF_METRIC = ("best", "last", "energy_kwh", "kwh_per_point")
 _READING = ("processes", "scheduler")  # those that say how
 _FORMAT_OF = {"page_size": "page", "unit": "sci", "embodied": "sci"}  # of options that are of one format alone
 _OF_ALL = ("runs", "forecasts", "ledger", "metrics")  # formats of a whole directory
@@ -191,7 +190,7 @@ def _metrics(added_up: Aggregate) -> list[dict[str, Any]]:
 
     rows = []
     for (name, is_higher), ranked in ranked_metrics(added_up.total.rows).items():
-        runs = [{"run": one.run_id, **{value: getattr(one, value) for value in _OF_METRIC}} for one in ranked[:N_BEST]]
+        runs = [one._asdict() for one in ranked[:N_BEST]]
         rows.append({"metric": name, "higher_is_better": is_higher, "n_runs": len(ranked), "best_runs": runs})
     return rows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -207,6 +207,7 @@ class ChartRow:
 
 Block = Heading | Paragraph | KeyFigures | Table | ChartRow
 Blocks = list[Block]
+BlockIterator = Iterator[Block]  # of a part of a document
 
 
 @dataclass(frozen=True, slots=True)

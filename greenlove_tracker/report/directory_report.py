@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 
 from greenlove_tracker.logs.aggregate import Aggregate, Totals
 from greenlove_tracker.logs.run import GOOD_ENDINGS
 from greenlove_tracker.logs.run_rows import COMPARISON, DETAILS, EXPLORATION, RunRow
 from greenlove_tracker.logs.selection import DAY, MONTH
-from greenlove_tracker.logs.uncertainty import QUANTITIES
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.forecast_report import coverage_sentence
@@ -54,10 +53,9 @@ def summary_document(aggregate: Aggregate, keys: Sequence[str]) -> doc.Document:
     Raises:
         UsageError: for a key that does not exist.
     """
-    blocks = _table_of(aggregate, keys)
+    blocks = list(_table_of(aggregate, keys))
     ranges = []
-    for quantity in QUANTITIES:
-        name, text = fmt.QUANTITIES[quantity]
+    for quantity, (name, text) in fmt.QUANTITIES.items():
         estimate = aggregate.total.bounds(quantity)
         if estimate is not None:
             ranges.append(f"{name} {fmt.bounds(estimate, text)}")
@@ -68,11 +66,11 @@ def summary_document(aggregate: Aggregate, keys: Sequence[str]) -> doc.Document:
 
 def metrics_document(aggregate: Aggregate) -> doc.Document:
     """Return the runs with the best values of each metric."""
-    blocks = shared_metric_blocks(aggregate.total.rows, least_runs=1) or [doc.Paragraph("No run has logged a metric.")]
-    return _document(aggregate, [*_notes(aggregate), *blocks])
+    blocks = list(shared_metric_blocks(aggregate.total.rows, least_runs=1))
+    return _document(aggregate, [*_notes(aggregate), *(blocks or [doc.Paragraph("No run has logged a metric.")])])
 
 
-def _document(aggregate: Aggregate, blocks: doc.Blocks) -> doc.Document:
+def _document(aggregate: Aggregate, blocks: Sequence[doc.Block]) -> doc.Document:
     name = fmt.shortened(aggregate.path.resolve().name, 60)
     period = aggregate.selection.period
     total = aggregate.total
@@ -81,13 +79,13 @@ def _document(aggregate: Aggregate, blocks: doc.Blocks) -> doc.Document:
     if not period.is_everything:
         when = period.text.removesuffix(" (UTC)")
         title = f"{when}: training runs in {name}"
-    about = [_runs(aggregate)]
+    subtitle = _runs(aggregate)
     days = {fmt.shortened(row.started_at[:10], 10) for row in total.rows} - {""}
     if days:
-        about.append(f"{' to '.join(sorted({min(days), max(days)}))} (UTC)")
+        subtitle += f" · {' to '.join(sorted({min(days), max(days)}))} (UTC)"
     return doc.Document(
         title=title,
-        subtitle=" · ".join(about),
+        subtitle=subtitle,
         verdict=_verdict(aggregate),
         stamp=wording.stamp(total.n_simulated, total.n_runs),
         footer=wording.footer(name, when),
@@ -119,48 +117,44 @@ def _verdict(aggregate: Aggregate) -> str:
     return verdict
 
 
-def _notes(aggregate: Aggregate) -> doc.Blocks:
-    """Return what has to be known of the sums: what they lack or hold, the period, and what could not be read."""
+def _notes(aggregate: Aggregate) -> doc.BlockIterator:
+    """Yield what has to be known of the sums: what they lack or hold, the period, and what could not be read."""
     period = aggregate.selection.period
-    n_cut = aggregate.total.n_cut
-    texts = wording.sum_notes(aggregate.total)
+    yield from map(doc.Paragraph, wording.sum_notes(aggregate.total))
     left = wording.left_out(aggregate.n_left_out)
     if left:
-        texts.append(f"{left}; --include-simulated counts {'it' if aggregate.n_left_out == 1 else 'them'}.")
+        which = "it" if aggregate.n_left_out == 1 else "them"
+        yield doc.Paragraph(f"{left}; --include-simulated counts {which}.")
     if not period.is_everything:
         cross = ""
-        if n_cut:
-            cross = f"; of {fmt.plural(n_cut, 'run')} only the part inside counts"
-        texts.append(f"Period: {period.text}{cross}.")
-    texts += _first(_foreign_lines(aggregate), "And {:,} more directories with such logs.")
+        if aggregate.total.n_cut:
+            cross = f"; of {fmt.plural(aggregate.total.n_cut, 'run')} only the part inside counts"
+        yield doc.Paragraph(f"Period: {period.text}{cross}.")
+    yield from _first(list(_foreign_lines(aggregate)), "And {:,} more directories with such logs.")
     problems = aggregate.problems
     first = {problem.path: problem for problem in reversed(problems)}
     problems.sort(key=lambda problem: problem is not first[problem.path])  # no file hides another's
-    texts += _first([f"! {fmt.shortened(str(problem), 400)}" for problem in problems], "! and {:,} more problems")
-    return list(map(doc.Paragraph, texts))
+    yield from _first([f"! {fmt.shortened(str(problem), 400)}" for problem in problems], "! and {:,} more problems")
 
 
-def _foreign_lines(aggregate: Aggregate) -> list[str]:
-    """Return a line for each directory with logs of other tools: what was read of it, and what was left out."""
+def _foreign_lines(aggregate: Aggregate) -> Iterator[str]:
+    """Yield a line for each directory with logs of other tools: what was read of it, and what was left out."""
     epochs: Counter[str] = Counter()  # of carbontracker, whose rows they are
     for row in aggregate.total.rows:
         epochs[row.path.rpartition("/")[0]] += row.epochs_done
-    lines = []
     for directory, count in aggregate.logs.foreign.items():
         read = {"file": count["files"], "run": count["runs"], "row": count["rows"] + epochs[str(directory)]}
         left = {"file": count["files_left_out"], "row": count["rows_left_out"]}
         seen = ", ".join(map(fmt.plural, read.values(), read))
         unseen = ", ".join(fmt.plural(n, noun) for noun, n in left.items() if n) or "none"
-        lines.append(f"Other tools' logs in {fmt.shortened(str(directory), 60)}: {seen} read; {unseen} left out.")
-    return lines
+        yield f"Other tools' logs in {fmt.shortened(str(directory), 60)}: {seen} read; {unseen} left out."
 
 
-def _first(lines: Sequence[str], more: str) -> list[str]:
-    """Return the first lines, and how many more there are."""
-    n_more = len(lines) - _MAX_LINES
-    if n_more <= 0:
-        return [*lines]
-    return [*lines[:_MAX_LINES], more.format(n_more)]
+def _first(lines: Sequence[str], more: str) -> doc.BlockIterator:
+    """Yield the first lines, and how many more there are."""
+    yield from map(doc.Paragraph, lines[:_MAX_LINES])
+    if len(lines) > _MAX_LINES:
+        yield doc.Paragraph(more.format(len(lines) - _MAX_LINES))
 
 
 def _scope(aggregate: Aggregate) -> str:
@@ -210,41 +204,40 @@ def _figures(total: Totals) -> doc.KeyFigures:
     }
     figures = []
     for quantity, (value, n_missing, note) in found.items():
-        known = total.bounds(quantity) if quantity in QUANTITIES else None
         if n_missing:
             note += f"; {fmt.plural(n_missing, 'run')} unknown"
-        figures.append(wording.tile(quantity, value, known, note, "unknown for every run"))
+        figures.append(wording.tile(quantity, value, total.bounds(quantity), note, "unknown for every run"))
     return doc.KeyFigures(figures)
 
 
-def _group_blocks(aggregate: Aggregate, key: str) -> doc.Blocks:
-    """Return sums by one key, months in their order, else those that used most energy first; nothing of one value."""
-    if len(aggregate.by(key)) < 2:
-        return []
-    return [doc.Heading(f"By {key}"), *_table_of(aggregate, (key,), None if key == MONTH else _MAX_GROUPS)]
+def _group_blocks(aggregate: Aggregate, key: str) -> doc.BlockIterator:
+    """Yield sums by one key, months in their order, else those that used most energy first; nothing of one value."""
+    if len(aggregate.by(key)) > 1:
+        yield doc.Heading(f"By {key}")
+        yield from _table_of(aggregate, (key,), None if key == MONTH else _MAX_GROUPS)
 
 
-def _table_of(aggregate: Aggregate, keys: Sequence[str], most: int | None = None) -> doc.Blocks:
-    """Return the sums by keys, and their total; of more groups than ``most`` the smaller ones as one."""
+def _table_of(aggregate: Aggregate, keys: Sequence[str], most: int | None = None) -> doc.BlockIterator:
+    """Yield the sums by keys, and their total; of more groups than ``most`` the smaller ones as one."""
     groups = list(aggregate.by(*keys).items())
     if not groups:
-        return []
-    shown = groups
+        return
     if most is not None:
         groups.sort(key=lambda group: -(group[1].energy_kwh or 0.0))
-        shown = groups[:most]
-    rest = groups[len(shown) :]
-    rows = [(*(fmt.shortened(value, 44) or "(none)" for value in values), *_cells(totals)) for values, totals in shown]
+    rows = [
+        (*(fmt.shortened(value, 44) or "(none)" for value in values), *_cells(totals))
+        for values, totals in groups[:most]
+    ]
     blank = ("",) * (len(keys) - 1)
+    rest = groups[len(rows) :]
     if rest:
         others = Totals([row for _, totals in rest for row in totals.rows])
         rows.append((f"{len(rest):,} others", *blank, *_cells(others)))
     rows.append(("total", *blank, *_cells(aggregate.total)))
     heads = [*doc.columns(dict.fromkeys(keys, 4 / len(keys)), ("runs",), 0.8), *SUM_COLUMNS]
-    blocks: doc.Blocks = [doc.Table(heads, rows, has_total=True, is_whole=most is None)]
+    yield doc.Table(heads, rows, has_total=True, is_whole=most is None)
     if sum(totals.n_runs for _, totals in groups) > aggregate.total.n_runs:
-        blocks.append(doc.Paragraph("A run that crosses the end of a day or month is split between the two."))
-    return blocks
+        yield doc.Paragraph("A run that crosses the end of a day or month is split between the two.")
 
 
 def _cells(totals: Totals) -> doc.Texts:
@@ -286,15 +279,15 @@ def _trend(aggregate: Aggregate) -> doc.Blocks:
     return [doc.ChartRow([chart])]
 
 
-def runs_blocks(aggregate: Aggregate) -> doc.Blocks:
-    """Return the runs with the highest emissions, and the others as one row."""
+def runs_blocks(aggregate: Aggregate) -> doc.BlockIterator:
+    """Yield the runs with the highest emissions, and the others as one row."""
     every = sorted(aggregate.total.rows, key=lambda row: (-(row.emissions_kgco2e or 0.0), row.run))
     if not every:
-        return []
+        return
     top = every[:_N_TOP]
     others = every[_N_TOP:]
     names = list(map(_run_names, top))
-    kept = [i for i in range(len(_RUN_NAMES)) if i == 0 or any(row[i] for row in names)]
+    kept = [i for i, texts in enumerate(zip(*names, strict=True)) if any(texts)]
     rows = [
         (*(name[i] or "(none)" for i in kept), *_without_gpu_hours(Totals([row])), row.run.rpartition("-")[2][:8])
         for name, row in zip(names, top, strict=True)
@@ -306,7 +299,8 @@ def runs_blocks(aggregate: Aggregate) -> doc.Blocks:
         rows.append((f"{len(others):,} further runs", *blank, *_without_gpu_hours(Totals(others)), ""))
     rows.append(("total", *blank, *_without_gpu_hours(aggregate.total), ""))
     heads = [*(doc.Column(*_RUN_NAMES[i]) for i in kept), *(c for c in SUM_COLUMNS if c.title != "GPU-h")]
-    return [doc.Heading(title), doc.Table([*heads, doc.Column("id", 0.7)], rows, has_total=True)]
+    yield doc.Heading(title)
+    yield doc.Table([*heads, doc.Column("id", 0.7)], rows, has_total=True)
 
 
 def _without_gpu_hours(totals: Totals) -> doc.Texts:
@@ -325,33 +319,31 @@ def _run_names(row: RunRow) -> doc.Texts:
     return (wording.run_label(row.run, row.facts.project), *(fmt.shortened(name, 20) for name in names))
 
 
-def forecast_blocks(rows: Sequence[RunRow]) -> doc.Blocks:
-    """Return how far the runs' own forecasts of their time could be trusted: one of each run, so independent ones."""
+def forecast_blocks(rows: Sequence[RunRow]) -> doc.BlockIterator:
+    """Yield how far the runs' own forecasts of their time could be trusted: one of each run, so independent ones."""
     scored = [row.forecast for row in rows if row.forecast is not None]
-    if not scored:
-        return []
-    return [doc.Heading("Forecasts and outcomes"), doc.Paragraph(coverage_sentence(scored))]
+    if scored:
+        yield doc.Heading("Forecasts and outcomes")
+        yield doc.Paragraph(coverage_sentence(scored))
 
 
-def _method_blocks(aggregate: Aggregate, scope: str) -> doc.Blocks:
-    """Return the method of the sums, and the factors of all runs."""
+def _method_blocks(aggregate: Aggregate, scope: str) -> doc.BlockIterator:
+    """Yield the method of the sums, and the factors of all runs."""
     rows = aggregate.total.rows
     if not rows:
-        return []
+        return
     factors = dict.fromkeys(factor for row in sorted(rows, key=lambda row: row.run) for factor in row.factors)
     chosen = sorted(factors, key=lambda factor: factor.name)
-    blocks: doc.Blocks = [
-        doc.Heading("How we know"),
-        doc.Paragraph(f"{scope} Every total is the plain sum over the runs, failed ones included."),
-        doc.Note(METHODS),
-    ]
+    yield doc.Heading("How we know")
+    yield doc.Paragraph(f"{scope} Every total is the plain sum over the runs, failed ones included.")
+    yield doc.Note(METHODS)
     if aggregate.total.energy_kwh is not None:
-        blocks.append(doc.Note(f"{_OF_SUMS} {NO_ERROR_OF}"))
-    blocks += [doc.Heading("Factors"), factor_table(chosen[:_MAX_FACTORS])]
+        yield doc.Note(f"{_OF_SUMS} {NO_ERROR_OF}")
+    yield doc.Heading("Factors")
+    yield factor_table(chosen[:_MAX_FACTORS])
     n_more = len(chosen) - _MAX_FACTORS
     if n_more > 0:
-        blocks.append(doc.Paragraph(f"and {fmt.plural(n_more, 'more factor')}"))
-    return blocks
+        yield doc.Paragraph(f"and {fmt.plural(n_more, 'more factor')}")
 
 
 _OF_SUMS = "Ranges: errors of one method add up over the runs, those of different methods in quadrature."

@@ -16,6 +16,7 @@ from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.logs.uncertainty import with_meter_error
 from greenlove_tracker.rendering.axes import MAX_POINTS
 from greenlove_tracker.rendering.document import (
+    BlockIterator,
     Blocks,
     ChartRow,
     Column,
@@ -198,17 +199,19 @@ def outcome_sentence(run: Run) -> str:
     return f"forecast {issued_after(scored.issued)}: {fmt.interval(scored.estimate, fmt.duration)}, {error}"
 
 
-def forecast_blocks(run: Run) -> Blocks:
-    """Return a forecast of each quantity with its outcome, and all those of the time as a chart."""
+def forecast_blocks(run: Run) -> BlockIterator:
+    """Yield a forecast of each quantity with its outcome, and all those of the time as a chart."""
     outcomes = {quantity: outcome_of(run, quantity) for quantity in QUANTITIES}
     lines = {quantity: line for quantity, line in outcomes.items() if line is not None}
     if not lines:
-        return []
+        return
     of_time = lines["duration_s"]  # without it no forecast is read
     outcome_s = None
+    chosen = _CHOSEN
     if of_time.scores:
         outcome_s = run.summary.duration_s
     else:
+        chosen = "It is the latest. The run has not done what was forecast."
         for quantity in MEASURED & lines.keys():
             with_error = with_meter_error(lines[quantity].estimate, run, quantity)
             lines[quantity] = replace(lines[quantity], estimate=with_error)
@@ -216,19 +219,14 @@ def forecast_blocks(run: Run) -> Blocks:
     text = f"Forecast {issued_after(issued)}, {fmt.duration(issued.elapsed_s)} after the start."
     if issued.stop_epochs is not None:
         text += f" It said: {fmt.expected_stop(issued.stop_epochs, run.first_epoch + issued.planned)}."
-    chosen = _CHOSEN
-    if not of_time.scores:
-        chosen = "It is the latest. The run has not done what was forecast."
     rows = []
     for quantity, line in lines.items():
         name, write = fmt.QUANTITIES[quantity]
         rows.append((name, *line.cells(write)))
-    return [
-        Heading("Forecast and outcome"),
-        Paragraph(f"{text} {chosen}"),
-        Table([Column("", 0.9), *_columns([of_time], "forecast")], rows),
-        *_forecast_chart(run.forecasts, outcome_s),
-    ]
+    yield Heading("Forecast and outcome")
+    yield Paragraph(f"{text} {chosen}")
+    yield Table([Column("", 0.9), *_columns([of_time], "forecast")], rows)
+    yield from _forecast_chart(run.forecasts, outcome_s)
 
 
 def _columns(outcomes: Sequence[ForecastOutcome], name: str) -> list[Column]:
@@ -237,21 +235,20 @@ def _columns(outcomes: Sequence[ForecastOutcome], name: str) -> list[Column]:
     return [Column(head, weight, True) for head, weight in heads.items()]
 
 
-def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> Blocks:
+def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> BlockIterator:
     """Draw the forecasts of the time one after the other, with the outcome where that is known."""
     unit = "step"
     if all(forecast.epochs_done for forecast in issued):
         unit = "epoch"
     found = {float(getattr(forecast, f"{unit}s_done")): forecast.estimates["duration_s"] for forecast in issued}
     if len(found) < 2:
-        return []
+        return
     chosen = sorted(found.items())[:: math.ceil(len(found) / MAX_POINTS)]
     tallest_s = _TALLEST * max([e.point for _, e in chosen[len(chosen) // 2 :]] + [outcome_s or 0.0])
     title = f"Forecast of the whole time, with its {chosen[0][1].level:.0%} interval"
-    blocks: Blocks = [narrowing_chart(title, unit, chosen, tallest_s, outcome_s)]
+    yield narrowing_chart(title, unit, chosen, tallest_s, outcome_s)
     if any(estimate.upper > tallest_s for _, estimate in chosen):
-        blocks.append(Note(f"Cut off at {fmt.duration(tallest_s)}."))
-    return blocks
+        yield Note(f"Cut off at {fmt.duration(tallest_s)}.")
 
 
 def narrowing_chart(

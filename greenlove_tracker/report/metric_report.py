@@ -11,7 +11,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import RunRow
 from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.rendering.axes import thinned
-from greenlove_tracker.rendering.document import Blocks, ChartRow, Heading, Line, LineChart, Note, Table, columns
+from greenlove_tracker.rendering.document import BlockIterator, ChartRow, Heading, Line, LineChart, Note, Table, columns
 from greenlove_tracker.report.wording import run_label
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.metrics import LARGER_IS_BETTER, SMALLER_IS_BETTER, words_of
@@ -44,38 +44,37 @@ def number_text(value: float | None) -> str:
     return f"{value:.{_DIGITS - 1}e}"
 
 
-def metric_blocks(run: Run) -> Blocks:
-    """Return the last and best value of each metric that a run logged; nothing without any."""
+def metric_blocks(run: Run) -> BlockIterator:
+    """Yield the last and best value of each metric that a run logged; nothing without any."""
     metrics = run.summary.metrics
     if not metrics:
-        return []
+        return
     shown = metrics[:_MAX_METRICS]
     cells = {name: [number_text(getattr(one, name)) for one in shown] for name in ("last", "best", "lowest", "highest")}
     cells["values"] = [f"{one.n_values:,}" for one in shown]
     if run.stopped_early_after is not None:  # the weights are those of another epoch than the last
         cells["of the kept weights"] = [number_text(final_value(run, one.name)) for one in shown]
     names = [fmt.shortened(one.name, 40) for one in shown]
-    table = Table(columns({"metric": 2.4}, cells), list(zip(names, *cells.values(), strict=True)))
+    yield Heading("Metrics")
+    yield Table(columns({"metric": 2.4}, cells), list(zip(names, *cells.values(), strict=True)))
     note = "Best is of all epochs, whichever weights were kept."
     if len(metrics) > _MAX_METRICS:
         note += f" {len(metrics) - _MAX_METRICS:,} more are in the log."
-    return [Heading("Metrics"), table, Note(note)]
+    yield Note(note)
 
 
 class RankedMetric(NamedTuple):
     """The best value of a metric in one run.
 
     Attributes:
-        rank: less for a better one.
-        run_id: of the run.
+        run: its id.
         best: the value.
         last: the last value.
         energy_kwh: of the whole run, PUE included.
         kwh_per_point: of a score, see ``points``.
     """
 
-    rank: float
-    run_id: str
+    run: str
     best: float
     last: float
     energy_kwh: float | None
@@ -87,14 +86,14 @@ def ranked_metrics(runs: Sequence[RunRow]) -> dict[tuple[str, bool], list[Ranked
     found: dict[tuple[str, bool], list[RankedMetric]] = {}
     for run in runs:
         for metric in run.metrics:
-            best = metric.best
-            is_higher = metric.higher_is_better
             kwh = run.whole_kwh
-            if best is not None and is_higher is not None:
-                rank = -best if is_higher else best
-                ranked = RankedMetric(rank, run.run, best, metric.last, kwh, kwh_per_point(metric, kwh))
-                found.setdefault((metric.name, is_higher), []).append(ranked)
-    return {key: sorted(found[key], key=lambda one: one[:2]) for key in sorted(found)}
+            if metric.best is not None and metric.higher_is_better is not None:
+                one = RankedMetric(run.run, metric.best, metric.last, kwh, kwh_per_point(metric, kwh))
+                found.setdefault((metric.name, metric.higher_is_better), []).append(one)
+    for key, ranked in found.items():
+        ranked.sort(key=lambda one: one.run)  # of those that are as good
+        ranked.sort(key=lambda one: one.best, reverse=key[1])
+    return dict(sorted(found.items()))
 
 
 # Scores from 0 to 1, often given in percent: a hundredth of one is a point
@@ -128,21 +127,20 @@ def points(metric: MetricSummary) -> float | None:
     return best if highest > 1 else 100.0 * best
 
 
-def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> Blocks:
-    """Return the runs with the best values of each metric that so many runs have; nothing without such a metric."""
+def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> BlockIterator:
+    """Yield the runs with the best values of each metric that so many runs have; nothing without such a metric."""
     shared = [item for item in ranked_metrics(runs).items() if len(item[1]) >= least_runs]
     shared.sort(key=lambda item: -len(item[1]))  # those of as many runs stay in the order of their names
-    blocks: Blocks = []
     for (name, is_higher), ranked in shared[:_MAX_SHARED]:
         rows = [
-            (run_label(one.run_id), number_text(one.best), number_text(one.last), fmt.energy(one.energy_kwh))
+            (run_label(one.run), number_text(one.best), number_text(one.last), fmt.energy(one.energy_kwh))
             for one in ranked[:N_BEST]
         ]
         title = f"Runs by {fmt.shortened(name, 40)}, {'larger' if is_higher else 'smaller'} is better"
         if len(ranked) > N_BEST:
             title += f"; {fmt.plural(len(ranked), 'run')} in all"
-        blocks += [Heading(title), Table(columns({"run": 2}, ("best", "last", "energy")), rows)]
-    return blocks
+        yield Heading(title)
+        yield Table(columns({"run": 2}, ("best", "last", "energy")), rows)
 
 
 # -- How a run learnt --
@@ -180,8 +178,8 @@ def overhead(run: Run) -> float:
 # -- Of one run --
 
 
-def learning_blocks(run: Run) -> Blocks:
-    """Return how a run learnt, a chart for each metric that has two values; nothing without one.
+def learning_blocks(run: Run) -> BlockIterator:
+    """Yield how a run learnt, a chart for each metric that has two values; nothing without one.
 
     What was trained on and what was held out share a chart where their names pair: ``train_loss`` and ``val_loss``.
     """
@@ -191,15 +189,15 @@ def learning_blocks(run: Run) -> Blocks:
         pairs.setdefault(common, {})[name] = _values(run, name)
     charts = [chart for own in pairs.values() if (chart := _chart(run, own)) is not None][:_MOST_CHARTS]
     if not charts:
-        return []
+        return
+    yield Heading("Learning curves")
+    for i in range(0, len(charts), 2):
+        yield ChartRow(charts[i : i + 2])
     n_lost = sum(run.metrics[name].n_values - len(found) for own in pairs.values() for name, found in own.items())
-    blocks: Blocks = [Heading("Learning curves")]
-    blocks += [ChartRow(charts[i : i + 2]) for i in range(0, len(charts), 2)]
     if n_lost > 0:
-        blocks.append(Note(f"Not drawn: {fmt.plural(n_lost, 'value')}, not finite or not in the log."))
+        yield Note(f"Not drawn: {fmt.plural(n_lost, 'value')}, not finite or not in the log.")
     if len(run.metric_values) > 1:
-        blocks.append(Note("Several ranks logged values: those of the first are drawn."))
-    return blocks
+        yield Note("Several ranks logged values: those of the first are drawn.")
 
 
 def _chart(run: Run, values: Mapping[str, _Records]) -> LineChart | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.axes import thinned
 from greenlove_tracker.rendering.document import (
+    BlockIterator,
     Blocks,
     ChartRow,
     Column,
@@ -122,8 +123,8 @@ def end_screen(
     texts = [wording.loops_sentence(run), *_said_of(run), checkpoints_sentence(run)]
     if is_verbose and run.emissions_kgco2e:
         texts.append(wording.as_much_as(run.emissions_kgco2e))
-    screen = Document(f"greenlove  {run.title(room)} · {ending}", "", "", _figures_and_notes(run, texts, is_end=True))
-    lines = [terminal.render(screen)]
+    blocks = [*_figures_and_notes(run, texts, is_end=True)]
+    lines = [terminal.render(Document(f"greenlove  {run.title(room)} · {ending}", blocks=blocks))]
     if wrote or next_command:
         lines.append("")
     lines += [f"{terminal.MARGIN}wrote {path}" for path in wrote]
@@ -132,13 +133,13 @@ def end_screen(
     return "\n".join(lines)
 
 
-def _figures_and_notes(run: Run, texts: Sequence[str], *, is_end: bool = False) -> Blocks:
-    """Return the key figures, what is said beside them, and what spoils them."""
-    said = list(map(sentence, filter(None, texts)))
+def _figures_and_notes(run: Run, texts: Iterable[str], *, is_end: bool = False) -> BlockIterator:
+    """Yield the key figures, what is said beside them, and what spoils them."""
+    yield KeyFigures(key_figures(run))
+    yield from (Paragraph(sentence(text)) for text in texts if text)
     if is_end or not run.summary.measured_share:  # else the badges say it
-        said.append(sentence(wording.measured_sentence(run)))
-    said += [f"! {text}" for text in wording.warnings(run)]
-    return [KeyFigures(key_figures(run)), *map(Paragraph, said)]
+        yield Paragraph(sentence(wording.measured_sentence(run)))
+    yield from (Paragraph(f"! {text}") for text in wording.warnings(run))
 
 
 # -- Its head --
@@ -195,24 +196,26 @@ def _minute(timestamp: str) -> str:
 
 def run_scope(run: Run) -> str:
     """Return period, place and scope of a run, and its market-based emissions."""
-    said = []
+    return " ".join(_scope_sentences(run))
+
+
+def _scope_sentences(run: Run) -> Iterator[str]:
     period = filter(None, (_minute(run.started_at), _minute(run.summary.ended_at)))
     if run.started_at:
-        said.append(f"Period: {' to '.join(period)} UTC.")
-    said.append(f"Place: {wording.field_text(run, 'country', 40) or 'not given'}.")
+        yield f"Period: {' to '.join(period)} UTC."
+    yield f"Place: {wording.field_text(run, 'country', 40) or 'not given'}."
     coverage = run.carbon_intensity.coverage
-    said.append(wording.scope_sentence(is_rented=run.text("is_rented") == "yes", coverage=coverage))
+    yield wording.scope_sentence(is_rented=run.text("is_rented") == "yes", coverage=coverage)
     emissions = run.emissions_kgco2e
-    said.append(f"CO2e is location-based: {fmt.mass(emissions)}.")
+    yield f"CO2e is location-based: {fmt.mass(emissions)}."
     if emissions:
-        said.append(sentence(f"that is {wording.as_much_as(emissions, has_sources=True)}"))
+        yield sentence(f"that is {wording.as_much_as(emissions, has_sources=True)}")
     contract = run.market_intensity
     market_kg = kgco2e_by(contract, run.summary.energy_kwh)
     if market_kg is None or contract is None:
-        said.append("Market-based: no contract was given.")
+        yield "Market-based: no contract was given."
     else:
-        said.append(f"Market-based: {fmt.mass(market_kg)} ({fmt.shortened(contract.source, 60)}).")
-    return " ".join(said)
+        yield f"Market-based: {fmt.mass(market_kg)} ({fmt.shortened(contract.source, 60)})."
 
 
 def _said_of(run: Run) -> Texts:
@@ -281,8 +284,8 @@ def _epochs_text(run: Run) -> str:
 # -- Its power --
 
 
-def _charts(run: Run) -> Blocks:
-    """Return the power over time with epochs as bands."""
+def _charts(run: Run) -> BlockIterator:
+    """Yield the power over time with epochs as bands."""
     powers = list[Point]()
     elapsed_s = 0.0
     epochs = dict[int, Point]()
@@ -295,7 +298,7 @@ def _charts(run: Run) -> Blocks:
         if elapsed_s > begin_s:
             powers += _metered_stretch(row, begin_s)
     if len(powers) < 4:
-        return []
+        return
     time = time_scale(elapsed_s)
     power = power_scale(max(w for _, w in powers))
     title = "Power, before PUE"
@@ -305,13 +308,12 @@ def _charts(run: Run) -> Blocks:
         shaded = list(epochs.values())[::2]
         spans = [ShadedSpan(time.value(begin_s), time.value(end_s)) for begin_s, end_s in shaded]
     points = thinned([(time.value(s), power.value(w)) for s, w in powers])
-    chart = LineChart(title, f"time since the start, {time.unit}", power.unit, [Line("", points)], spans=spans)
-    blocks: Blocks = [ChartRow([chart])]
+    x_label = f"time since the start, {time.unit}"
+    yield ChartRow([LineChart(title, x_label, power.unit, [Line("", points)], spans=spans)])
     if run.summary.n_nodes > 1:
-        blocks.append(Note(f"The chart shows the first of {run.summary.n_nodes} nodes."))
+        yield Note(f"The chart shows the first of {run.summary.n_nodes} nodes.")
     if run.calibration:
-        blocks.append(Note("Power is as metered, before calibration."))
-    return blocks
+        yield Note("Power is as metered, before calibration.")
 
 
 def _metered_stretch(row: Row, begin_s: float) -> Points:
@@ -332,7 +334,8 @@ def _metered_stretch(row: Row, begin_s: float) -> Points:
 # -- Its settings --
 
 
-def _settings_blocks(run: Run) -> Blocks:
+def _settings_blocks(run: Run) -> BlockIterator:
+    yield Heading("Settings and hardware")
     rows = []
     for label, names in names_by("setting").items():
         text = " · ".join(filter(None, (wording.field_text(run, name) for name in names)))
@@ -340,7 +343,7 @@ def _settings_blocks(run: Run) -> Blocks:
             rows.append((label, text))
     if not run.text("country"):
         rows.append(("place", "not set"))
-    return [Heading("Settings and hardware"), Table((Column(""), Column("", 3.6)), rows)]
+    yield Table((Column(""), Column("", 3.6)), rows)
 
 
 # -- Its ranks --
@@ -397,13 +400,14 @@ def ranks_sentence(run: Run) -> str:
     return f"rank {slowest.rank} is behind: {fmt.duration(slowest.mean_s)} an epoch, {more}"
 
 
-def rank_blocks(run: Run) -> Blocks:
-    """Return the mean epoch of each rank the slowest first; nothing of a run with one rank."""
+def rank_blocks(run: Run) -> BlockIterator:
+    """Yield the mean epoch of each rank the slowest first; nothing of a run with one rank."""
     times = sorted(rank_times(run), key=lambda of_rank: -of_rank.mean_s)
     if not times:
-        return []
+        return
     rows = [(f"rank {of.rank}", f"{of.n_epochs:,}", fmt.duration(of.mean_s)) for of in times[:_MOST_RANKS]]
     said = ranks_sentence(run) or f"no rank is behind: all are within {fmt.percent(behind(times)[1], 1)} of the median"
     title = "the slowest first" if len(times) > _MOST_RANKS else "rank"
-    table = Table(columns({title: 2}, ("epochs", "mean epoch")), rows)
-    return [Heading("Ranks"), Paragraph(sentence(said)), table]
+    yield Heading("Ranks")
+    yield Paragraph(sentence(said))
+    yield Table(columns({title: 2}, ("epochs", "mean epoch")), rows)

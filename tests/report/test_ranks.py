@@ -44,4 +44,4 @@ def test_ranks_are_compared_over_the_epochs_that_all_finished(tmp_path):
 @pytest.mark.parametrize("finishes", [True, False])
 def test_one_rank_has_nobody_to_be_compared_with(tmp_path, finishes):
     run = demo_run(tmp_path) if finishes else ranks(tmp_path, [10.0], [])
-    assert not rank_blocks(run) and ranks_sentence(run) == ""
+    assert not list(rank_blocks(run)) and ranks_sentence(run) == ""
