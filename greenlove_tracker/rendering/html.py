@@ -6,59 +6,28 @@ import json
 import re
 from functools import cache, partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from greenlove_tracker.rendering.axes import plot
-from greenlove_tracker.rendering.document import Block, Document, Heading, unbroken
+from greenlove_tracker.rendering.document import Document, Heading, unbroken
 from greenlove_tracker.rendering.escapes import in_latex, in_markdown
 from greenlove_tracker.text import format as fmt
 
 _WHOLE = re.compile(r"--[a-z][a-z-]*|\[[^][]{1,40}\]")  # which no line parts at its hyphens
-_MANY_SECTIONS = 4  # need contents
 
 
 def render(document: Document) -> str:
     """Return a document as a page that holds all it needs."""
-    ids = count(1)
-    sections = _sections(document)
-    titled = [i for i, section in enumerate(sections, 1) if section.heading]
-    contents_before = 0
-    if len(titled) >= _MANY_SECTIONS:
-        contents_before = titled[0]
     template = _environment(is_page=True).get_template("page.html")
-    return template.render(
-        document=document,
-        sections=sections,
-        contents_before=contents_before,
-        next_id=lambda: f"c{next(ids)}",
-    )
+    return template.render(document=document, next_number=count(1).__next__)
 
 
 def fill(template: str, **values: Any) -> str:
     """Fill a template of plain text with these values."""
     return _environment(is_page=False).get_template(template).render(values).rstrip()
-
-
-class _Section(NamedTuple):
-    """A heading with its blocks. The blocks before the first heading have no heading and no id."""
-
-    heading: Heading | None
-    blocks: list[Block]
-    id: str
-
-
-def _sections(document: Document) -> list[_Section]:
-    """Return the blocks of a document by their headings."""
-    found = [_Section(None, [], "")]
-    for block in document.blocks:
-        if isinstance(block, Heading):
-            found.append(_Section(block, [], f"s{len(found)}"))
-        else:
-            found[-1].blocks.append(block)
-    return [section for section in found if section.heading or section.blocks]
 
 
 @cache
@@ -81,6 +50,7 @@ def _environment(*, is_page: bool) -> Environment:
         "latex": in_latex,
         "quoted": partial(json.dumps, ensure_ascii=False),  # JSON's strings are YAML's
     }
+    environment.tests["heading"] = lambda block: isinstance(block, Heading)
     environment.globals |= {"plot": plot, "UNKNOWN": fmt.UNKNOWN}
     return environment
 
