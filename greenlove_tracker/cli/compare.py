@@ -204,4 +204,4 @@ def techniques_text() -> str:
     said = (
         "Several are joined by +, such as amp-bf16+compile. A technique that the model or the GPU cannot use says so."
     )
-    return "\n".join([*table(rows, "<<"), "", said])
+    return "\n".join([*table(rows), "", said])

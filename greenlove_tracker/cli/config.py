@@ -40,7 +40,7 @@ def show(as_json: bool) -> None:
         show_json({"settings": found, "notes": settings.notes})
         return
     rows = [(name, values[name], origin.where) for name, origin in sorted(origins.items())]
-    lines = terminal.table(rows, "<<<") if rows else ["Nothing is set."]
+    lines = terminal.table(rows) if rows else ["Nothing is set."]
     unset = [f"{name}={text}" for name, text in values.items() if name not in origins]
     lines += ["", *terminal.wrap(f"Defaults: {', '.join(unset)}", "", "  ")]
     show_screen("\n".join([*lines, *(f"! {note}" for note in settings.notes)]))

@@ -67,11 +67,10 @@ class Diagnosis:
         system = f"{platform.system()} {platform.release().split('-')[0]}"
         lines = [f"greenlove {greenlove_tracker.__version__} · Python {platform.python_version()} · {system}", ""]
         fixes = list(dict.fromkeys(f.fix for f in self.findings if f.fix))
-        rows = []
         for f in self.findings:
             arrow = f"   → fix {fixes.index(f.fix) + 1}" if f.fix else ""
-            rows.append((f.subject, fmt.shortened(f.value, 25), f"{f.method:<14}{f.mark}  {f.note}{arrow}"))
-        lines += (f"  {line}" for line in terminal.table(rows, "<<<", widths=(8, 25), gap=" "))
+            how = f"{f.method:<14}{f.mark}  {f.note}{arrow}".rstrip()
+            lines.append(f"  {f.subject:<8} {fmt.shortened(f.value, 25):<25} {how}")
         lines += ["", f"  {self._coverage()}", *terminal.wrap(self.beyond_gpus, "  ", "  "), ""]
         lines += [f"  fix {n}  {fix}" for n, fix in enumerate(fixes, 1)]
         if fixes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -213,40 +213,43 @@ def _grid(rows: Sequence[list[Any]], widths_pt: list[float], extra: Sequence[Any
 
 
 def _chart_row(block: doc.ChartRow, width_pt: float) -> Grid:
-    each_pt = _share_pt(width_pt, len(block.charts), _BETWEEN_CHARTS_PT)
-    cells = [[_text(chart.title, style.CHART_TITLE), _chart(chart, each_pt)] for chart in block.charts]
-    return _side_by_side(cells, each_pt, _BETWEEN_CHARTS_PT, [("RIGHTPADDING", *_ALL, 0)])
+    return _side_by_side(block.charts, _titled_chart, width_pt, _BETWEEN_CHARTS_PT, [("RIGHTPADDING", *_ALL, 0)])
 
 
-def _share_pt(width_pt: float, n_cells: int, gap_pt: float) -> float:
-    return (width_pt - gap_pt * (n_cells - 1)) / n_cells
+def _titled_chart(chart: doc.Chart, width_pt: float) -> list[Flowable]:
+    return [_text(chart.title, style.CHART_TITLE), _chart(chart, width_pt)]
 
 
 def _key_figures(block: doc.KeyFigures, width_pt: float) -> Grid:
     """Set figures as equal tiles in a row: the number, its range as a bar, and how it is known."""
-    each_pt = _share_pt(width_pt, len(block.figures), _BETWEEN_TILES_PT)
-    tiles = []
     sides = ("LEFTPADDING", "RIGHTPADDING", "BOTTOMPADDING")
     commands: list[tuple[Any, ...]] = [(side, *_ALL, _TILE_PADDING_PT) for side in sides]
-    for i, figure in enumerate(block.figures):
-        tiles.append(_tile(figure, each_pt - 2 * _TILE_PADDING_PT))
+    for i in range(len(block.figures)):
         place = (2 * i, 0)  # a gap lies after each
         commands.append(("BACKGROUND", place, place, style.PALE))
         commands.append(("LINEABOVE", place, place, 2, style.GREEN))
-    return _side_by_side(tiles, each_pt, _BETWEEN_TILES_PT, commands)
+    return _side_by_side(block.figures, _tile, width_pt, _BETWEEN_TILES_PT, commands)
 
 
-def _side_by_side(cells: Sequence[list[Flowable]], each_pt: float, gap_pt: float, commands: Sequence[Any]) -> Grid:
-    """Set cells of one width in a row, with a column as a gap between each two."""
-    row: list[Any] = [cells[0]]
-    widths_pt = [each_pt]
-    for cell in cells[1:]:
-        row += ["", cell]
-        widths_pt += [gap_pt, each_pt]
-    return _grid([row], widths_pt, [("LINEBELOW", *_ALL, 0, style.WHITE), *commands])
+def _side_by_side(
+    parts: Sequence[Any],
+    draw: Callable[[Any, float], list[Flowable]],
+    width_pt: float,
+    gap_pt: float,
+    commands: Sequence[Any],
+) -> Grid:
+    """Set parts of one width in a row, with a column as a gap between each two."""
+    each_pt = (width_pt - gap_pt * (len(parts) - 1)) / len(parts)
+    row: list[Any] = []
+    widths_pt: list[float] = []
+    for part in parts:
+        row += [draw(part, each_pt), ""]
+        widths_pt += [each_pt, gap_pt]
+    return _grid([row[:-1]], widths_pt[:-1], [("LINEBELOW", *_ALL, 0, style.WHITE), *commands])
 
 
-def _tile(figure: doc.KeyFigure, width_pt: float) -> list[Flowable]:
+def _tile(figure: doc.KeyFigure, tile_pt: float) -> list[Flowable]:
+    width_pt = tile_pt - 2 * _TILE_PADDING_PT
     size_pt = style.FIGURE_VALUE.fontSize
     natural_pt = style.text_width_pt(figure.value, style.BOLD, size_pt)
     fitting = ParagraphStyle("fitting", style.FIGURE_VALUE, fontSize=size_pt * min(1.0, 0.98 * width_pt / natural_pt))
@@ -283,22 +286,18 @@ def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
     least_pt = list[float]()
     wanted_pt = list[float]()
     most_pt = width_pt / 2
-    for i, column in enumerate(block.columns):
-        texts = [row[i] for row in block.rows[:_MEASURED_ROWS]]
-        words = texts
-        if not column.is_number:
-            words = " ".join(texts).split()
+    for column, texts in zip(block.columns, zip(*block.rows[:_MEASURED_ROWS], strict=True), strict=True):
+        words = texts if column.is_number else " ".join(texts).split()
         least_pt.append(_needed_pt(words, column.title.split()))
-        wanted_pt.append(max(0.0, min(_needed_pt(texts, [column.title]), most_pt) - least_pt[i]))
+        wanted_pt.append(max(0.0, min(_needed_pt(texts, [column.title]), most_pt) - least_pt[-1]))
     room_pt = width_pt - sum(least_pt)
     if room_pt < 0:
         least_pt = [min(least, most_pt) for least in least_pt]  # of a word that fits nowhere, no more
         return [width_pt * least / sum(least_pt) for least in least_pt]
     share = min(1.0, room_pt / (sum(wanted_pt) or 1.0))
-    rest_pt = room_pt - share * sum(wanted_pt)
-    weights = sum(column.weight for column in block.columns)
+    spare_pt = (room_pt - share * sum(wanted_pt)) / sum(column.weight for column in block.columns)
     return [
-        least + share * wanted + rest_pt * column.weight / weights
+        least + share * wanted + spare_pt * column.weight
         for column, least, wanted in zip(block.columns, least_pt, wanted_pt, strict=True)
     ]
 

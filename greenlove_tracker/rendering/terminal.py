@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from greenlove_tracker.rendering import document as doc
-from greenlove_tracker.text.format import printable, shortened
+from greenlove_tracker.text.format import printable
 
 WIDTH = 100
 MARGIN = "  "
@@ -102,12 +102,12 @@ def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
     rows = [*block.rows[: min(n_body, most_rows)], *block.rows[n_body:]]
     if any(heads):
         rows.insert(0, heads)
-    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+    widths = _widths(rows)
     gaps = len(_GAP) * (len(widths) - 1)
     room = width - len(MARGIN)
-    texts = [i for i, column in enumerate(block.columns) if not column.is_number]
+    numbers = [column.is_number for column in block.columns]
     while sum(widths) + gaps > room:
-        wide = [i for i in texts if widths[i] > _LEAST_TEXT]
+        wide = [i for i, is_number in enumerate(numbers) if not is_number and widths[i] > _LEAST_TEXT]
         if not wide:
             break
         widths[max(wide, key=widths.__getitem__)] -= 1
@@ -117,8 +117,7 @@ def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
         first = _columns_of(block, range(n_fitting))
         others = _columns_of(block, [0, *range(n_fitting, len(widths))])
         return [*_table(first, most_rows, width), "", *_table(others, most_rows, width)]
-    alignment = "".join("<>"[column.is_number] for column in block.columns)
-    lines = [line for row in rows for line in table(_wrapped(row, widths), alignment, widths=widths)]
+    lines = [_line(cells, widths, numbers) for row in rows for cells in _wrapped(row, widths)]
     if block.has_total:
         lines.insert(-1, "─" * (sum(widths) + gaps))
     if n_body > most_rows:
@@ -180,35 +179,19 @@ def display_width(text: str) -> int:
     return len(text) + n_wide - n_combining
 
 
-def table(
-    rows: Sequence[doc.Texts],
-    alignment: str,
-    *,
-    widths: Sequence[int] = (),
-    gap: str = _GAP,
-) -> list[str]:
-    """Lay out a table.
-
-    Args:
-        rows: the cells, including the head.
-        alignment: ``<`` or ``>`` for each column.
-        widths: the widths of the first columns, whose longer cells are cut. Other columns are as wide as their cells.
-        gap: the text between columns.
-    """
-    needed = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
-    widths = [*widths, *needed[len(widths) :]]
-    lines = []
-    for row in rows:
-        cells = (_cell(cell, width, side) for cell, width, side in zip(row, widths, alignment, strict=True))
-        lines.append(gap.join(cells).rstrip())
-    return lines
+def table(rows: Sequence[doc.Texts]) -> list[str]:
+    """Lay out rows of texts, each column as wide as its longest cell."""
+    widths = _widths(rows)
+    return [_line(row, widths, [False] * len(widths)) for row in rows]
 
 
-def _cell(text: str, width: int, side: str) -> str:
-    length = width
-    cut = text
-    while display_width(cut) > width and length > 0:
-        cut = shortened(text, length)
-        length -= 1
-    padding = " " * (width - display_width(cut))
-    return cut + padding if side == "<" else padding + cut
+def _widths(rows: Sequence[doc.Texts]) -> list[int]:
+    return [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+
+
+def _line(cells: doc.Texts, widths: Sequence[int], numbers: Sequence[bool]) -> str:
+    padded = []
+    for cell, width, is_number in zip(cells, widths, numbers, strict=True):
+        padding = " " * (width - display_width(cell))
+        padded.append(padding + cell if is_number else cell + padding)
+    return _GAP.join(padded).rstrip()
