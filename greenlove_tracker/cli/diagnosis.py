@@ -7,7 +7,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -134,24 +134,24 @@ def _method(found: Mapping[str, str], component: str) -> str:
     return found.get(f"{component}_method", "unmeasured").replace("_", " ").replace("tdp model", "modelled")
 
 
-def _gpu_findings(found: Mapping[str, str], read: Sequence[GpuEnergy]) -> list[Finding]:
-    """Return a line for each GPU: how it was read in the trial, or why it was not."""
+def _gpu_findings(found: Mapping[str, str], read: Sequence[GpuEnergy]) -> Iterator[Finding]:
+    """Yield a line for each GPU: how it was read in the trial, or why it was not."""
     present = nvml_gpus()
     if present.problem:
-        return [Finding("gpu", "unknown", "unmeasured", BAD, present.problem, _DRIVER_FIX)]
+        yield Finding("gpu", "unknown", "unmeasured", BAD, present.problem, _DRIVER_FIX)
+        return
     if not present and not read:
         if "gpu_models" in found:
-            return [Finding("gpu", found["gpu_models"], _method(found, "gpu"), GOOD, "")]
-        return [Finding("gpu", "none found", "", NEUTRAL, "no NVIDIA driver answered")]
-    findings = [_finding_of_ours(one, found.get("gpu_doubt", "")) for one in read]
+            yield Finding("gpu", found["gpu_models"], _method(found, "gpu"), GOOD, "")
+        else:
+            yield Finding("gpu", "none found", "", NEUTRAL, "no NVIDIA driver answered")
+    yield from (_finding_of_ours(one, found.get("gpu_doubt", "")) for one in read)
     ours = {one.gpu.index for one in read}
     chosen = select_gpus(present, os.environ).gpus
     for gpu in present:
-        if gpu.index in ours:
-            continue
         why = found.get("meter_note", "the meter did not start") if gpu in chosen else "CUDA_VISIBLE_DEVICES hides it"
-        findings.append(Finding(f"gpu {gpu.index}", gpu.name, "left out", NEUTRAL, f"{why} {gpu.problem}".rstrip()))
-    return findings
+        if gpu.index not in ours:
+            yield Finding(f"gpu {gpu.index}", gpu.name, "left out", NEUTRAL, f"{why} {gpu.problem}".rstrip())
 
 
 def _finding_of_ours(one: GpuEnergy, doubt: str) -> Finding:

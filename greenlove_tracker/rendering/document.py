@@ -63,11 +63,6 @@ class KeyFigure:
         """True if no hardware measured it, so that it is marked as modelled."""
         return self.note in ("modelled", "simulated", "forecast")
 
-    @property
-    def how(self) -> str:
-        """The note and the range in one line."""
-        return " · ".join(filter(None, (self.note, f"95% range {self.range}" if self.range else "")))
-
 
 @dataclass(frozen=True, slots=True)
 class KeyFigures:
@@ -165,13 +160,6 @@ class MarkedPoint:
     y_range: Point | None = None
     is_named: bool = False
     is_here: bool = False
-
-    @property
-    def label(self) -> str:
-        """Its name and kind, for a table."""
-        if self.is_here and self.name != "here":
-            return f"{self.name} (here)"
-        return self.name
 
 
 @dataclass(frozen=True, slots=True)

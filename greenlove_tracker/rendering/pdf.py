@@ -352,7 +352,7 @@ def _label(
 def _chart(drawn: doc.Chart, width_pt: float) -> Drawing:
     style.register_fonts()
     of = plot(drawn)
-    left_pt = 9 + max(stringWidth(label, style.REGULAR, _SIZE_PT) for _, label in of.y_ticks)
+    left_pt = 9 + max(stringWidth(label, style.REGULAR, _SIZE_PT) for _, label in of.y.labels)
     legend_pt = _LEGEND_STEP_PT * len(of.legend)
     bottom_pt = legend_pt + 27.0
     top_pt = legend_pt + _LINE_PT - 18
@@ -365,7 +365,7 @@ def _chart(drawn: doc.Chart, width_pt: float) -> Drawing:
     for shape in of.shapes:
         if shape.look == "span":
             drawing.add(_area([at(*point) for point in shape.points], shape.look))
-    for share, label in of.y_ticks:
+    for share, label in of.y.labels:
         _, y_pt = at(0, share)
         ink = style.RULE if share else style.GREY
         drawing.add(Line(left_pt - 3, y_pt, right_pt, y_pt, strokeColor=ink, strokeWidth=0.5))

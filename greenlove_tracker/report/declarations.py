@@ -268,12 +268,6 @@ class _Facts:
         """The package and the meters that recorded them, with their versions."""
         return [*(f"greenlove_tracker {version}" for version in sorted(self.versions)), *sorted(self.meters)]
 
-    @property
-    def pue_text(self) -> str:
-        """``PUE 1.2``, or from the least to the greatest."""
-        ends = {min(self.pues), max(self.pues)}
-        return f"PUE {' to '.join(map(str, sorted(ends)))}"
-
 
 def _texts(rows: Sequence[RunRow], column: str, width: int) -> set[str]:
     return {fmt.shortened(row.text(column), width) for row in rows} - {""}

@@ -102,9 +102,7 @@ def _verdict(aggregate: Aggregate) -> str:
     total = aggregate.total
     if not total.n_runs:
         return ""
-    mark = wording.sum_mark(total)
-    took = wording.took(total.duration_s or 0.0, total.energy_kwh, total.emissions_kgco2e, total.cost_usd, mark)
-    verdict = f"{_runs(aggregate)} took {took}."
+    verdict = f"{_runs(aggregate)} took {wording.took(total, wording.sum_mark(total))}."
     unknown = {"energy": total.n_unknown_energy, "CO2e": total.n_unknown_emissions, "cost": total.n_unknown_cost}
     in_some = wording.grouped((n, name) for name, n in unknown.items() if 0 < n < total.n_runs)
     for n, names in in_some.items():

@@ -42,6 +42,6 @@ def shown(document: Document) -> str:
 
 def summary_screen(summary: RunSummary) -> Document:
     """Return the totals of a run."""
-    took = wording.took(summary.duration_s, summary.energy_kwh, summary.emissions_kgco2e, summary.cost_usd)
+    took = wording.took(summary)
     measured = Paragraph(f"Its energy is {wording.badge(summary.measured_share) or 'unknown'}.")
     return Document("", "", "", (measured,), verdict=f"{summary.run_id} ({summary.status}) took {took}.")

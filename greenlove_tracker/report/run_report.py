@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -165,9 +166,8 @@ def _verdict(run: Run) -> str:
     verb = "took"
     if summary.status == RunStatus.RUNNING:
         verb = "has taken"
-    took = wording.took(
-        summary.duration_s, summary.energy_kwh, run.emissions_kgco2e, summary.cost_usd, wording.energy_mark(run)
-    )
+    known = replace(summary, emissions_kgco2e=run.emissions_kgco2e)
+    took = wording.took(known, wording.energy_mark(run))
     verdict = f"This training {verb} {took}."
     if run.is_simulated:
         verdict += " That is simulated: no machine drew it."

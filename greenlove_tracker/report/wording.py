@@ -15,7 +15,7 @@ from greenlove_tracker.rendering.document import Column, KeyFigure, Table, Texts
 from greenlove_tracker.tables.equivalents import equivalents
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.forecasting import Estimate
-from greenlove_tracker.vocabulary.records import COMPONENTS, Factor, Flag, Method, RunStatus, RunSummary
+from greenlove_tracker.vocabulary.records import COMPONENTS, Consumption, Factor, Flag, Method, RunStatus, RunSummary
 from greenlove_tracker.vocabulary.version import __version__
 from greenlove_tracker.vocabulary.workloads import WORKLOADS
 
@@ -452,21 +452,19 @@ _UPSTREAM = {
 }
 
 
-def took(
-    duration_s: float, energy_kwh: float | None, kgco2e: float | None, cost_usd: float | None, tilde: str = ""
-) -> str:
+def took(of: Consumption | RunSummary | Totals, tilde: str = "") -> str:
     """Write ``41 min 12 s, 95.9 Wh, 36.6 g of CO2e and $0.04``, with the tilde of a modelled energy."""
     time = "an unknown time"
     energy = "an unknown energy"
-    if duration_s:
-        time = fmt.duration(duration_s)
-    if energy_kwh is not None:
-        energy = f"{tilde}{fmt.energy(energy_kwh)}"
+    if of.duration_s:
+        time = fmt.duration(of.duration_s)
+    if of.energy_kwh is not None:
+        energy = f"{tilde}{fmt.energy(of.energy_kwh)}"
     known = [time, energy]
-    if kgco2e is not None:
-        known.append(f"{tilde}{fmt.mass(kgco2e)} of CO2e")
-    if cost_usd is not None:
-        known.append(fmt.money(cost_usd))
+    if of.emissions_kgco2e is not None:
+        known.append(f"{tilde}{fmt.mass(of.emissions_kgco2e)} of CO2e")
+    if of.cost_usd is not None:
+        known.append(fmt.money(of.cost_usd))
     return joined(known)
 
 
