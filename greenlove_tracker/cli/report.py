@@ -152,16 +152,13 @@ def _show_sums(added_up: Aggregate, form: str, keys: Sequence[str], *, as_json: 
 
     logs = added_up.logs
     problems = list(map(str, added_up.problems))
-    if form == "ledger":
-        click.echo(_ledger(added_up))
-        print_problems(added_up.problems, added_up.n_left_out)
-    elif form == "metrics":
+    if form == "metrics":
         answer(metrics_document(added_up), {"metrics": _metrics(added_up), "problems": problems})
+    elif form == "ledger" or as_csv:
+        click.echo(_ledger(added_up) if form == "ledger" else added_up.to_csv(*keys).rstrip("\n"))
+        print_problems(added_up.problems, added_up.n_left_out)
     elif as_json:
         show_json({"groups": added_up.rows(*keys), "simulated_left_out": added_up.n_left_out, "problems": problems})
-    elif as_csv:
-        click.echo(added_up.to_csv(*keys), nl=False)
-        print_problems(added_up.problems, added_up.n_left_out)
     elif len(logs.runs) == 1 and logs.runs[0].path == logs.path:
         from greenlove_tracker.report.run_report import run_document
 

@@ -223,7 +223,7 @@ def _covering(values: Sequence[float], *, is_from_0: bool = True) -> _Axis:
 
 
 def thinned(points: Points) -> Points:
-    """Return at most ``MAX_POINTS`` points, with the lowest and the highest of each stretch, so that no spike is lost."""
+    """Return at most ``MAX_POINTS`` points: the lowest and the highest of each stretch, so that no spike is lost."""
     if len(points) <= MAX_POINTS:
         return tuple(points)
     inner = points[1:-1]

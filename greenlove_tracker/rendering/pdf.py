@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -97,7 +97,7 @@ def _laid_out(document: doc.Document, size: doc.Point, n_pages: int) -> tuple[by
         _draw_stamp(canvas, document.stamp, size)
         _draw_frame(canvas, document, size, n_pages)
 
-    template.build(story(document, size[0] - 2 * _MARGIN_PT), onFirstPage=frame, onLaterPages=frame)
+    template.build(list(story(document, size[0] - 2 * _MARGIN_PT)), onFirstPage=frame, onLaterPages=frame)
     return buffer.getvalue(), template.page
 
 
@@ -147,24 +147,23 @@ def _draw_line(canvas: Canvas, text: str, y_pt: float, width_pt: float) -> None:
         x_pt += canvas.stringWidth(part)
 
 
-def story(document: doc.Document, width_pt: float) -> list[Flowable]:
-    """Return all of a document as flowables, within a width."""
-    flowables: list[Flowable] = [_text(document.title, style.TITLE)]
+def story(document: doc.Document, width_pt: float) -> Iterator[Flowable]:
+    """Yield all of a document as flowables, within a width."""
+    yield _text(document.title, style.TITLE)
     if document.verdict:
         look = style.LONG_VERDICT if len(document.verdict) > _SHORT_VERDICT else style.VERDICT
-        flowables.append(_text(document.verdict, look))
-    flowables.append(_text(document.subtitle, style.SUBTITLE))
+        yield _text(document.verdict, look)
+    yield _text(document.subtitle, style.SUBTITLE)
     blocks = [block for block in document.blocks if not isinstance(block, doc.Table) or block.rows]  # a grid has some
     for block, following in zip_longest(blocks, blocks[1:]):
         flowable = _flowable(block, width_pt)
         if isinstance(following, doc.Table) and not _is_short(following):
-            flowables.append(CondPageBreak(_TABLE_BEGINS_PT))
+            yield CondPageBreak(_TABLE_BEGINS_PT)
         else:
             flowable.keepWithNext = _stays_with(block, following)
-        flowables.append(flowable)
+        yield flowable
     if style.has_unjoined_letters(repr(document)):
-        flowables.append(_text(_UNJOINED, style.NOTE))
-    return flowables
+        yield _text(_UNJOINED, style.NOTE)
 
 
 def _is_short(table: doc.Table) -> bool:
@@ -216,8 +215,9 @@ def _chart_row(block: doc.ChartRow, width_pt: float) -> Grid:
     return _side_by_side(block.charts, _titled_chart, width_pt, _BETWEEN_CHARTS_PT, [("RIGHTPADDING", *_ALL, 0)])
 
 
-def _titled_chart(chart: doc.Chart, width_pt: float) -> list[Flowable]:
-    return [_text(chart.title, style.CHART_TITLE), _chart(chart, width_pt)]
+def _titled_chart(chart: doc.Chart, width_pt: float) -> Iterator[Flowable]:
+    yield _text(chart.title, style.CHART_TITLE)
+    yield _chart(chart, width_pt)
 
 
 def _key_figures(block: doc.KeyFigures, width_pt: float) -> Grid:
@@ -233,7 +233,7 @@ def _key_figures(block: doc.KeyFigures, width_pt: float) -> Grid:
 
 def _side_by_side(
     parts: Sequence[Any],
-    draw: Callable[[Any, float], list[Flowable]],
+    draw: Callable[[Any, float], Iterable[Flowable]],
     width_pt: float,
     gap_pt: float,
     commands: Sequence[Any],
@@ -243,24 +243,24 @@ def _side_by_side(
     row: list[Any] = []
     widths_pt: list[float] = []
     for part in parts:
-        row += [draw(part, each_pt), ""]
+        row += [list(draw(part, each_pt)), ""]
         widths_pt += [each_pt, gap_pt]
     return _grid([row[:-1]], widths_pt[:-1], [("LINEBELOW", *_ALL, 0, style.WHITE), *commands])
 
 
-def _tile(figure: doc.KeyFigure, tile_pt: float) -> list[Flowable]:
+def _tile(figure: doc.KeyFigure, tile_pt: float) -> Iterator[Flowable]:
     width_pt = tile_pt - 2 * _TILE_PADDING_PT
     size_pt = style.FIGURE_VALUE.fontSize
     natural_pt = style.text_width_pt(figure.value, style.BOLD, size_pt)
+    yield _text(figure.label, style.FIGURE_LABEL)
     fitting = ParagraphStyle("fitting", style.FIGURE_VALUE, fontSize=size_pt * min(1.0, 0.98 * width_pt / natural_pt))
-    tile: list[Flowable] = [_text(figure.label, style.FIGURE_LABEL), _text(figure.value, fitting)]
+    yield _text(figure.value, fitting)
     if figure.at is not None:
-        tile.append(_range_bar(figure.at, width_pt))
+        yield _range_bar(figure.at, width_pt)
     if figure.range:
-        tile.append(_text(figure.range, style.FIGURE_RANGE))
+        yield _text(figure.range, style.FIGURE_RANGE)
     if figure.note:
-        tile.append(_text(figure.note, style.FIGURE_MODELLED if figure.is_modelled else style.FIGURE_NOTE))
-    return tile
+        yield _text(figure.note, style.FIGURE_MODELLED if figure.is_modelled else style.FIGURE_NOTE)
 
 
 def _table(block: doc.Table, width_pt: float) -> Grid:
@@ -283,8 +283,8 @@ def _row(texts: doc.Texts, block: doc.Table, styles: Mapping[bool, ParagraphStyl
 
 def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
     """Return the widths of columns. No word or number is split if there is room; spare width goes by weight."""
-    least_pt = list[float]()
-    wanted_pt = list[float]()
+    least_pt = []
+    wanted_pt = []
     most_pt = width_pt / 2
     for column, texts in zip(block.columns, zip(*block.rows[:_MEASURED_ROWS], strict=True), strict=True):
         words = texts if column.is_number else " ".join(texts).split()

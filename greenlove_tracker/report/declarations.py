@@ -243,8 +243,8 @@ class _Facts:
 
     def __init__(self, aggregate: Aggregate, *, leaves_out: bool = False) -> None:
         self.aggregate = aggregate
-        declared = list[RunRow]()
-        self.left_out = list[str]()
+        declared = []
+        self.left_out = []
         for row in aggregate.total.rows:
             if leaves_out and row.emissions_kgco2e is None and row.status in INCOMPLETE:
                 self.left_out.append(f"{row.run} ({row.status})")

@@ -94,7 +94,7 @@ def gpus_document(known: Sequence[KnownGpu]) -> Document:
         rows.append((one.gpu.name, _amount(one.gpu.memory_gb), _amount(one.gpu.tdp_w), _speed_from(one), first))
         rows += [("", "", "", "", text) for text in others]
     heads = [*columns({"GPU": 1}, ("GiB", "W")), *columns({"speed from": 1, "to rent, $ per GPU and hour": 1})]
-    blocks: Blocks = [Table(heads, rows)]
+    blocks: Blocks = [Table(heads, rows, is_whole=True)]
     if any(one.offers for one in known):
         blocks.append(Paragraph(_OF_PRICES))
     return Document(f"{fmt.plural(len(known), 'GPU')} that can be compared", blocks=blocks)

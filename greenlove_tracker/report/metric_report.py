@@ -12,7 +12,7 @@ from greenlove_tracker.logs.run_rows import RunRow
 from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.rendering.axes import thinned
 from greenlove_tracker.rendering.document import BlockIterator, ChartRow, Heading, Line, LineChart, Note, Table, columns
-from greenlove_tracker.report.wording import run_label
+from greenlove_tracker.report.wording import grouped, run_label
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.metrics import LARGER_IS_BETTER, SMALLER_IS_BETTER, words_of
 from greenlove_tracker.vocabulary.records import MetricSummary
@@ -83,16 +83,18 @@ class RankedMetric(NamedTuple):
 
 def ranked_metrics(runs: Sequence[RunRow]) -> dict[tuple[str, bool], list[RankedMetric]]:
     """Return all runs with a metric, the best first, by its name and whether larger values of it are better."""
-    found: dict[tuple[str, bool], list[RankedMetric]] = {}
-    for run in runs:
-        for metric in run.metrics:
-            kwh = run.whole_kwh
-            if metric.best is not None and metric.higher_is_better is not None:
-                one = RankedMetric(run.run, metric.best, metric.last, kwh, kwh_per_point(metric, kwh))
-                found.setdefault((metric.name, metric.higher_is_better), []).append(one)
-    for key, ranked in found.items():
+    found = grouped(
+        (
+            (metric.name, metric.higher_is_better),
+            RankedMetric(run.run, metric.best, metric.last, run.whole_kwh, kwh_per_point(metric, run.whole_kwh)),
+        )
+        for run in runs
+        for metric in run.metrics
+        if metric.best is not None and metric.higher_is_better is not None
+    )
+    for (_, is_higher), ranked in found.items():
         ranked.sort(key=lambda one: one.run)  # of those that are as good
-        ranked.sort(key=lambda one: one.best, reverse=key[1])
+        ranked.sort(key=lambda one: one.best, reverse=is_higher)
     return dict(sorted(found.items()))
 
 
@@ -183,17 +185,17 @@ def learning_blocks(run: Run) -> BlockIterator:
 
     What was trained on and what was held out share a chart where their names pair: ``train_loss`` and ``val_loss``.
     """
-    pairs: dict[tuple[str, ...], dict[str, _Records]] = {}
-    for name in sorted(run.metrics, key=lambda name: ("loss" not in _words(name), name)):
-        common = tuple(word for word in _words(name) if word not in _HELD_OUT | _TRAINED_ON)
-        pairs.setdefault(common, {})[name] = _values(run, name)
-    charts = [chart for own in pairs.values() if (chart := _chart(run, own)) is not None][:_MOST_CHARTS]
+    names = sorted(run.metrics, key=lambda name: ("loss" not in _words(name), name))
+    found = {name: _values(run, name) for name in names}
+    pairs = grouped((frozenset(_words(name)) - _HELD_OUT - _TRAINED_ON, name) for name in names)
+    drawn = (_chart(run, {name: found[name] for name in own}) for own in pairs.values())
+    charts = list(filter(None, drawn))[:_MOST_CHARTS]
     if not charts:
         return
     yield Heading("Learning curves")
     for i in range(0, len(charts), 2):
         yield ChartRow(charts[i : i + 2])
-    n_lost = sum(run.metrics[name].n_values - len(found) for own in pairs.values() for name, found in own.items())
+    n_lost = sum(run.metrics[name].n_values - len(values) for name, values in found.items())
     if n_lost > 0:
         yield Note(f"Not drawn: {fmt.plural(n_lost, 'value')}, not finite or not in the log.")
     if len(run.metric_values) > 1:

@@ -12,6 +12,7 @@ from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.logs.run_fields import names_by
 from greenlove_tracker.logs.run_rows import kgco2e_by
 from greenlove_tracker.logs.totals import LEAST_METERED_S
+from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.axes import thinned
@@ -44,7 +45,7 @@ from greenlove_tracker.report.spans import span_blocks
 from greenlove_tracker.report.wording import sentence
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.text.format import power_scale, time_scale
-from greenlove_tracker.vocabulary.records import EpochRecord, Row, RunStatus, sum_energies
+from greenlove_tracker.vocabulary.records import Row, RunStatus, sum_energies
 from greenlove_tracker.vocabulary.units import w_from_kwh_s
 
 _ELSEWHERE = "greenlove project compares this training with rented machines."
@@ -258,10 +259,9 @@ def key_figures(run: Run) -> tuple[KeyFigure, ...]:
     emissions = run.emissions_kgco2e
     why = "the energy is unknown"
     if not run.knows_carbon_intensity:
-        emissions = None
         why = "no carbon intensity in the log"
     epochs = _epochs_text(run)
-    energy, mass, cost = (run_interval(run, quantity) for quantity in ("energy_kwh", "emissions_kgco2e", "cost_usd"))
+    energy, mass, cost = (run_interval(run, quantity) for quantity in MEASURED)
     return (
         wording.tile("duration_s", summary.duration_s or None, None, epochs, epochs),
         wording.tile("energy_kwh", summary.energy_kwh, energy, badge, wording.why_no_energy(run), tilde),
@@ -357,26 +357,23 @@ class RankTimes(NamedTuple):
     mean_s: float
 
 
-def rank_times(run: Run) -> tuple[RankTimes, ...]:
+def rank_times(run: Run) -> list[RankTimes]:
     """Return the times of each rank that finished an epoch, by number; none where there are fewer than two."""
-    if len(run.rows) < 2:
-        return ()
-    finished: dict[int, dict[int, EpochRecord]] = {}
+    finished = {}
     for stream in run.rows:
         rank = run.joined.get(stream, stream)
-        epochs = {epoch.epoch: epoch for epoch in run.epochs_of(stream) if epoch.is_complete}
-        if epochs and rank in finished:
-            return ()  # a command that trained several times: its streams are no ranks of one training
-        if epochs:
-            finished[rank] = epochs
+        durations_s = {epoch.epoch: epoch.duration_s for epoch in run.epochs_of(stream) if epoch.is_complete}
+        if durations_s and rank in finished:
+            return []  # a command that trained several times: its streams are no ranks of one training
+        if durations_s:
+            finished[rank] = durations_s
     if len(finished) < 2:
-        return ()
-    common = frozenset.intersection(*(frozenset(epochs) for epochs in finished.values()))
-    found = []
-    for rank, epochs in sorted(finished.items()):
-        durations_s = [epochs[number].duration_s for number in common or epochs]
-        found.append(RankTimes(rank, len(epochs), statistics.fmean(durations_s)))
-    return tuple(found)
+        return []
+    common = set.intersection(*map(set, finished.values()))
+    return [
+        RankTimes(rank, len(durations_s), statistics.fmean(durations_s[epoch] for epoch in common or durations_s))
+        for rank, durations_s in sorted(finished.items())
+    ]
 
 
 def behind(times: Sequence[RankTimes]) -> tuple[RankTimes, float]:

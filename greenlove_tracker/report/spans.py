@@ -11,6 +11,7 @@ from greenlove_tracker.logs.run_rows import kgco2e_by
 from greenlove_tracker.logs.tables import SpanFlag, SpanRow
 from greenlove_tracker.rendering.document import BlockIterator, Heading, Note, Table, columns
 from greenlove_tracker.report.metric_report import overhead
+from greenlove_tracker.report.wording import grouped
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.records import Energy, sum_energies, times
 
@@ -47,10 +48,8 @@ def span_summaries(run: Run) -> list[SpanSummary]:
 
     Each is followed by those within it, those of most time first.
     """
-    within: dict[tuple[str, ...], list[SpanRow]] = {}
-    for row in next((rows for _, rows in sorted(run.span_rows.items()) if rows), ()):
-        for length in range(1, len(row.path) + 1):
-            within.setdefault(row.path[:length], []).append(row)
+    every = next((rows for _, rows in sorted(run.span_rows.items()) if rows), ())
+    within = grouped((row.path[:length], row) for row in every for length in range(1, len(row.path) + 1))
     found = {path: _summary(path, rows) for path, rows in within.items()}
 
     def order(summary: SpanSummary) -> list[tuple[float, str]]:
