@@ -6,7 +6,7 @@ import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Any
 
 from reportlab.graphics.shapes import Circle, Drawing, Group, Line, Polygon, PolyLine, String
 from reportlab.lib.colors import Color
@@ -315,8 +315,8 @@ _SIZE_PT = 8.4
 _LINE_PT = 150.0  # of a chart, with its axes
 _LEGEND_STEP_PT = 11.0
 
-_Anchor = Literal["start", "middle", "end"]
-_ANCHORS: Mapping[_Anchor, float] = {"start": 0.0, "middle": 0.5, "end": 1.0}  # as shares of a text's width
+_MIDDLE = 0.5  # of a label's width, where it is set
+_END = 1.0
 
 _LINES: dict[str, tuple[Color, tuple[float, ...], float]] = {
     "line-0": (style.GREEN, (), 1.3),
@@ -327,9 +327,16 @@ _LINES: dict[str, tuple[Color, tuple[float, ...], float]] = {
     "level": (style.INK, (3, 2), 0.8),
     "range": (style.GREY, (), 0.8),
 }
-_AREAS = {"span": style.PALE, "band": style.LIGHT_GREEN, "range": style.MIDDLE_GREEN}
-_LAYERS = (style.GREEN, style.MIDDLE_GREEN, style.GREY, style.LIGHT_GREEN, style.RULE)
-_AREAS |= {f"layer-{i}": colour for i, colour in enumerate(_LAYERS)}
+_AREAS = {
+    "span": style.PALE,
+    "band": style.LIGHT_GREEN,
+    "range": style.MIDDLE_GREEN,
+    "layer-0": style.GREEN,
+    "layer-1": style.MIDDLE_GREEN,
+    "layer-2": style.GREY,
+    "layer-3": style.LIGHT_GREEN,
+    "layer-4": style.RULE,
+}
 _DOTS = {  # fill, edge and radius
     "here": (style.AMBER, style.AMBER, 3.4),
     "chosen": (style.GREEN, style.GREEN, 3.4),
@@ -338,11 +345,11 @@ _DOTS = {  # fill, edge and radius
 
 
 def _label(
-    text: str, x: float, y: float, anchor: _Anchor = "start", *, is_bold: bool = False, ink: Color = style.GREY
+    text: str, x: float, y: float, anchor: float = 0.0, *, is_bold: bool = False, ink: Color = style.GREY
 ) -> Group:
     own = style.BOLD if is_bold else style.REGULAR
     group = Group()
-    x -= _ANCHORS[anchor] * style.text_width_pt(text, own, _SIZE_PT)
+    x -= anchor * style.text_width_pt(text, own, _SIZE_PT)
     for part, font in style.spans(text):
         group.add(String(x, y, part, fontName=font or own, fontSize=_SIZE_PT, fillColor=ink))
         x += stringWidth(part, font or own, _SIZE_PT)
@@ -362,32 +369,33 @@ def _chart(drawn: doc.Chart, width_pt: float) -> Drawing:
         return left_pt + x * (right_pt - left_pt), bottom_pt + y * (top_pt - bottom_pt)
 
     drawing = Drawing(width_pt, _LINE_PT + legend_pt)
+    draw = drawing.add
     for shape in of.shapes:
         if shape.look == "span":
-            drawing.add(_area([at(*point) for point in shape.points], shape.look))
+            draw(_area([at(*point) for point in shape.points], shape.look))
     for share, label in of.y.labels:
         _, y_pt = at(0, share)
         ink = style.RULE if share else style.GREY
-        drawing.add(Line(left_pt - 3, y_pt, right_pt, y_pt, strokeColor=ink, strokeWidth=0.5))
-        drawing.add(_label(label, left_pt - 6, y_pt - 2.6, "end"))
+        draw(Line(left_pt - 3, y_pt, right_pt, y_pt, strokeColor=ink, strokeWidth=0.5))
+        draw(_label(label, left_pt - 6, y_pt - 2.6, _END))
     for share, label in of.x_ticks:
         x_pt, _ = at(share, 0)
-        drawing.add(Line(x_pt, bottom_pt - 3, x_pt, bottom_pt, strokeColor=style.GREY, strokeWidth=0.5))
-        drawing.add(_label(label, x_pt, bottom_pt - 12, "middle"))
-    drawing.add(_label(drawn.y_label, 0, top_pt + 10))
-    drawing.add(_label(of.note, right_pt, top_pt + 10, "end", ink=style.INK))
+        draw(Line(x_pt, bottom_pt - 3, x_pt, bottom_pt, strokeColor=style.GREY, strokeWidth=0.5))
+        draw(_label(label, x_pt, bottom_pt - 12, _MIDDLE))
+    draw(_label(drawn.y_label, 0, top_pt + 10))
+    draw(_label(of.note, right_pt, top_pt + 10, _END, ink=style.INK))
     if not isinstance(drawn, doc.ColumnChart):
-        drawing.add(_label(drawn.x_label, right_pt, bottom_pt - 23, "end"))
+        draw(_label(drawn.x_label, right_pt, bottom_pt - 23, _END))
     for shape in of.shapes:
         if shape.look != "span":
-            drawing.add(_shape(shape, [at(*point) for point in shape.points]))
+            draw(_shape(shape, [at(*point) for point in shape.points]))
     for i, (kind, look, name) in enumerate(reversed(of.legend)):
         y_pt = 2 + _LEGEND_STEP_PT * i
         if kind == "area":
-            drawing.add(_area(rectangle(left_pt, y_pt, left_pt + 14, y_pt + 7), look))
+            draw(_area(rectangle(left_pt, y_pt, left_pt + 14, y_pt + 7), look))
         else:
-            drawing.add(_line([(left_pt, y_pt + 3), (left_pt + 16, y_pt + 3)], look))
-        drawing.add(_label(name, left_pt + 20, y_pt + 0.6))
+            draw(_line([(left_pt, y_pt + 3), (left_pt + 16, y_pt + 3)], look))
+        draw(_label(name, left_pt + 20, y_pt + 0.6))
     return drawing
 
 
@@ -402,7 +410,7 @@ def _shape(shape: Shape, spots: doc.Points) -> Polygon | PolyLine | Circle | Gro
         return Circle(x_pt, y_pt, size_pt, fillColor=fill, strokeColor=edge, strokeWidth=0.8)
     y_pt += 5 if shape.look.startswith("mark") else -3
     if shape.look.endswith("end"):
-        return _label(shape.text, x_pt - 6, y_pt, "end", is_bold=True, ink=style.INK)
+        return _label(shape.text, x_pt - 6, y_pt, _END, is_bold=True, ink=style.INK)
     return _label(shape.text, x_pt + 6, y_pt, is_bold=True, ink=style.INK)
 
 

@@ -32,19 +32,23 @@ _N_TOP = 10
 
 def directory_document(aggregate: Aggregate) -> doc.Document:
     """Return the report of a log directory."""
+    return _document(aggregate, list(_report_blocks(aggregate)))
+
+
+def _report_blocks(aggregate: Aggregate) -> doc.BlockIterator:
     total = aggregate.prepare(*NEEDS)
-    blocks = [
-        _figures(total),
-        *_trend(aggregate),
-        *_table_of(aggregate, ("project",), _MAX_GROUPS),
-        *_notes(aggregate),
-        *(block for key in _GROUPED for block in _group_blocks(aggregate, key)),
-        *runs_blocks(aggregate),
-        *shared_metric_blocks(total.rows),
-        *forecast_blocks(total.rows),
-        *_method_blocks(aggregate, f"{_scope(aggregate)} {directory_scope(aggregate)}"),
-    ]
-    return _document(aggregate, blocks)
+    yield _figures(total)
+    yield from _trend(aggregate)
+    yield from _table_of(aggregate, ("project",), _MAX_GROUPS)
+    yield from _notes(aggregate)
+    for key in _GROUPED:  # months in their order, else those that used most energy first
+        if len(aggregate.by(key)) > 1:
+            yield doc.Heading(f"By {key}")
+            yield from _table_of(aggregate, (key,), None if key == MONTH else _MAX_GROUPS)
+    yield from runs_blocks(aggregate)
+    yield from shared_metric_blocks(total.rows)
+    yield from forecast_blocks(total.rows)
+    yield from _method_blocks(aggregate)
 
 
 def summary_document(aggregate: Aggregate, keys: Sequence[str]) -> doc.Document:
@@ -155,36 +159,31 @@ def _first(lines: Sequence[str], more: str) -> doc.BlockIterator:
         yield doc.Paragraph(more.format(len(lines) - _MAX_LINES))
 
 
-def _scope(aggregate: Aggregate) -> str:
-    """Say which time and which runs the report is of."""
-    selection = aggregate.selection
-    chosen = ""
-    if selection.text:
-        chosen = f" Only {fmt.shortened(selection.text, 160)}."
-    return f"Period: {selection.period.text}.{chosen} All times are UTC."
-
-
 def directory_scope(aggregate: Aggregate) -> str:
-    """Return the emissions of a directory by scope, and market-based."""
+    """Return which time and which runs a report is of, and their emissions by scope, and market-based."""
     total = aggregate.total
+    selection = aggregate.selection
     by_scope = aggregate.by("scope")
-    by_contract = aggregate.by("contract")
+    of = f"Period: {selection.period.text}."
+    if selection.text:
+        of += f" Only {fmt.shortened(selection.text, 160)}."
     scope = wording.scope_sentence(is_rented=bool(total.n_rented), coverage=total.intensity_coverage)
     if len(by_scope) > 1:
         owned, rented = (
-            f"{fmt.mass(of.emissions_kgco2e)} ({fmt.plural(of.n_runs, 'run')} on"
-            for of in (by_scope["2",], by_scope["3",])
+            f"{fmt.mass(sums.emissions_kgco2e)} ({fmt.plural(sums.n_runs, 'run')} on"
+            for sums in (by_scope["2",], by_scope["3",])
         )
         scope = f"Scope 2: {owned} owned machines). Scope 3: {rented} rented machines)."
     market = "Market-based: no contract was given."
     if total.market_kgco2e is not None:
         under = Totals([row for row in total.rows if row.facts.contract])
         market = f"Market-based: {fmt.mass(total.market_kgco2e)} for the {fmt.energy(under.energy_kwh)} under contract."
-        without = by_contract.get(("",))
+        without = aggregate.by("contract").get(("",))
         if without:
             mass = fmt.mass(without.emissions_kgco2e)
             market += f" {fmt.energy(without.energy_kwh)} had no contract: {mass}, location-based."
-    return f"{scope} CO2e is location-based: {fmt.mass(total.emissions_kgco2e)}. {market}"
+    mass = fmt.mass(total.emissions_kgco2e)
+    return f"{of} All times are UTC. {scope} CO2e is location-based: {mass}. {market}"
 
 
 def _figures(total: Totals) -> doc.KeyFigures:
@@ -206,13 +205,6 @@ def _figures(total: Totals) -> doc.KeyFigures:
             note += f"; {fmt.plural(n_missing, 'run')} unknown"
         figures.append(wording.tile(quantity, value, total.bounds(quantity), note, "unknown for every run"))
     return doc.KeyFigures(figures)
-
-
-def _group_blocks(aggregate: Aggregate, key: str) -> doc.BlockIterator:
-    """Yield sums by one key, months in their order, else those that used most energy first; nothing of one value."""
-    if len(aggregate.by(key)) > 1:
-        yield doc.Heading(f"By {key}")
-        yield from _table_of(aggregate, (key,), None if key == MONTH else _MAX_GROUPS)
 
 
 def _table_of(aggregate: Aggregate, keys: Sequence[str], most: int | None = None) -> doc.BlockIterator:
@@ -242,14 +234,14 @@ def _cells(totals: Totals) -> doc.Texts:
     return (f"{totals.n_runs:,}", *sum_cells(totals))
 
 
-def _trend(aggregate: Aggregate) -> doc.Blocks:
+def _trend(aggregate: Aggregate) -> doc.BlockIterator:
     """Draw CO2e by day, or by month of a longer time, stacked by project."""
     unit = DAY
     found = aggregate.by(DAY, "project")
     try:
         days = [date.fromisoformat(day) for day, _ in found if day]
     except ValueError:  # a damaged log
-        return []
+        return
     every = [min(days) + timedelta(days=i) for i in range((max(days) - min(days)).days + 1)] if days else []
     labels = {f"{day}": f"{day.day} {day:%b}" for day in every}
     if len(labels) > _MOST_DAYS:
@@ -257,7 +249,7 @@ def _trend(aggregate: Aggregate) -> doc.Blocks:
         found = aggregate.by(MONTH, "project")
         labels = {f"{day:%Y-%m}": f"{day:%b %Y}" for day in every}
     if len(labels) < 2:
-        return []
+        return
 
     def heights(names: Sequence[str]) -> list[float]:
         each = ([found.get((when, name)) for name in names] for when in labels)
@@ -265,7 +257,6 @@ def _trend(aggregate: Aggregate) -> doc.Blocks:
 
     by_project = {name: totals.emissions_kgco2e or 0.0 for (name,), totals in aggregate.by("project").items()}
     ranked = sorted(by_project, key=lambda name: -by_project[name])
-
     n_named = len(ranked) if len(ranked) <= _MOST_LAYERS + 1 else _MOST_LAYERS
     layers = [(fmt.shortened(name, 24) or "(none)", heights([name])) for name in ranked[:n_named]]
     others = ranked[n_named:]
@@ -273,8 +264,7 @@ def _trend(aggregate: Aggregate) -> doc.Blocks:
         layers.append((f"{len(others)} others", heights(others)))
     scale = mass_scale(max(heights(ranked)) or 1.0)
     series = [(title, list(map(scale.value, values))) for title, values in layers]
-    chart = doc.ColumnChart(f"CO2e by {unit}", f"{scale.unit} CO2e", list(labels.values()), series)
-    return [doc.ChartRow([chart])]
+    yield doc.ChartRow([doc.ColumnChart(f"CO2e by {unit}", f"{scale.unit} CO2e", list(labels.values()), series)])
 
 
 def runs_blocks(aggregate: Aggregate) -> doc.BlockIterator:
@@ -325,7 +315,7 @@ def forecast_blocks(rows: Sequence[RunRow]) -> doc.BlockIterator:
         yield doc.Paragraph(coverage_sentence(scored))
 
 
-def _method_blocks(aggregate: Aggregate, scope: str) -> doc.BlockIterator:
+def _method_blocks(aggregate: Aggregate) -> doc.BlockIterator:
     """Yield the method of the sums, and the factors of all runs."""
     rows = aggregate.total.rows
     if not rows:
@@ -333,7 +323,9 @@ def _method_blocks(aggregate: Aggregate, scope: str) -> doc.BlockIterator:
     factors = dict.fromkeys(factor for row in sorted(rows, key=lambda row: row.run) for factor in row.factors)
     chosen = sorted(factors, key=lambda factor: factor.name)
     yield doc.Heading("How we know")
-    yield doc.Paragraph(f"{scope} Every total is the plain sum over the runs, failed ones included.")
+    yield doc.Paragraph(
+        f"{directory_scope(aggregate)} Every total is the plain sum over the runs, failed ones included."
+    )
     yield doc.Note(METHODS)
     if aggregate.total.energy_kwh is not None:
         yield doc.Note(f"{_OF_SUMS} {NO_ERROR_OF}")
