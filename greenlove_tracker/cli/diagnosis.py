@@ -64,20 +64,26 @@ class Diagnosis:
 
     def as_text(self) -> str:
         """Return the screen of ``greenlove doctor``."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
         system = f"{platform.system()} {platform.release().split('-')[0]}"
-        lines = [f"greenlove {greenlove_tracker.__version__} · Python {platform.python_version()} · {system}", ""]
         fixes = list(dict.fromkeys(f.fix for f in self.findings if f.fix))
+        yield f"greenlove {greenlove_tracker.__version__} · Python {platform.python_version()} · {system}"
+        yield ""
         for f in self.findings:
             arrow = f"   → fix {fixes.index(f.fix) + 1}" if f.fix else ""
             how = f"{f.method:<14}{f.mark}  {f.note}{arrow}".rstrip()
-            lines.append(f"  {f.subject:<8} {fmt.shortened(f.value, 25):<25} {how}")
-        lines += ["", f"  {self._coverage()}", *terminal.wrap(self.beyond_gpus, "  ", "  "), ""]
-        lines += [f"  fix {n}  {fix}" for n, fix in enumerate(fixes, 1)]
+            yield f"  {f.subject:<8} {fmt.shortened(f.value, 25):<25} {how}"
+        yield ""
+        yield f"  {self._coverage()}"
+        yield from terminal.wrap(self.beyond_gpus, "  ", "  ")
+        yield ""
+        yield from (f"  fix {n}  {fix}" for n, fix in enumerate(fixes, 1))
         if fixes:
-            lines.append("")
+            yield ""
         verdict = "nothing broken" if self.can_measure else "nothing can be measured"
-        lines.append(f"{len(fixes)} to fix, {verdict}")
-        return "\n".join(lines)
+        yield f"{len(fixes)} to fix, {verdict}"
 
     def _coverage(self) -> str:
         if self.measured_w is None or not self.full_load_w:

@@ -8,11 +8,11 @@ Arabic and Hebrew are ordered, and joined where a library is installed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from xml.sax.saxutils import escape
 
 from reportlab.lib.colors import HexColor
@@ -47,23 +47,17 @@ _NONE = ""  # the name of no font
 _LAST_CODE = 0xFFFF  # that the Asian fonts' encodings, of two bytes each, reach
 
 
-class Span(NamedTuple):
-    """A stretch of text in one font; None: that of the package, in the weight of what stands beside it."""
+def spans(text: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the stretches of a line of text, each with a font that has its characters, else spelt as code points.
 
-    text: str
-    font: str | None
-
-
-def spans(text: str) -> list[Span]:
-    """Split a line of text by font, so that each character is in a font that has it, else spelt as its code point."""
+    The font is None where it is that of the package, in the weight of what stands beside it.
+    """
     flat = (c if c == NO_BREAK or c.isprintable() else " " for c in _RIGHT_TO_LEFT.sub(_from_the_left, text))
-    found = []
     for font, characters in groupby(flat, _font_for):
         if font == _NONE:
-            found.append(Span(_spelt(characters), None))
+            yield f"[{' '.join(f'U+{ord(c):04X}' for c in characters)}]", None
         else:
-            found.append(Span("".join(characters), font))
-    return found
+            yield "".join(characters), font
 
 
 _ARABIC = r"\u0600-\u065F\u066E-\u06EF\u06FA-\u08FF\uFB50-\uFDFF\uFE70-\uFEFC"  # without its digits
@@ -103,10 +97,6 @@ def has_unjoined_letters(text: str) -> bool:
 def text_width_pt(text: str, own_font: str, size_pt: float) -> float:
     """Return the width of a line of text."""
     return sum(pdfmetrics.stringWidth(part, font or own_font, size_pt) for part, font in spans(text))
-
-
-def _spelt(characters: Iterable[str]) -> str:
-    return f"[{' '.join(f'U+{ord(c):04X}' for c in characters)}]"
 
 
 @cache

@@ -228,11 +228,9 @@ def _values(run: Run, name: str) -> _Records:
 
 def final_value(run: Run, name: str) -> float | None:
     """Return the value of the weights that a run ended with: at its best epoch where early stopping went back to it."""
-    epoch = ""
-    if run.stopped_early_after is not None:
-        epoch = run.text("best_epoch")
-    if epoch.isdecimal():
-        return next((r.value for r in reversed(_values(run, name)) if r.epoch == int(epoch)), None)
+    best = run.amount("best_epoch")
+    if run.stopped_early_after is not None and best is not None:
+        return next((r.value for r in reversed(_values(run, name)) if r.epoch == best), None)
     found = run.metrics.get(name)
     if found is not None and math.isfinite(found.last):
         return found.last

@@ -238,9 +238,9 @@ def _learnt_sentence(run: Run) -> str:
     learnt = ", ".join(f"{fmt.shortened(m.name, 30)} {number_text(final_value(run, m.name))}" for m in metrics)
     if not learnt:
         return ""
-    best = run.text("best_epoch")
-    if run.stopped_early_after is not None and best.isdecimal():
-        return f"with the weights of its best epoch, {int(best):,}: {learnt}"
+    best = run.amount("best_epoch")
+    if run.stopped_early_after is not None and best is not None:
+        return f"with the weights of its best epoch, {best:,.0f}: {learnt}"
     return f"at its last epoch: {learnt}"
 
 

@@ -97,10 +97,9 @@ def _quantities(forecast: Forecast | None, used: Consumption, tilde: str) -> Ite
         text = fmt.QUANTITIES[quantity][1]
         suffix = " CO2e" if quantity == "emissions_kgco2e" else ""
         expected: Estimate | None = getattr(forecast, quantity, None)
-        if expected is None:
-            value = getattr(used, quantity)
-        else:
-            value = expected.total(getattr(used, quantity))
+        value: float | None = getattr(used, quantity)
+        if expected is not None:
+            value = expected.total(value)
         if value is not None:
             before = "so far " if expected is None and not is_so_far else ""
             is_so_far = expected is None  # said once for those that follow
@@ -136,8 +135,7 @@ def over_budget(
     over = f"over the {f'{limit_source} after' if is_time else 'limit of'} {text(limit)}"
     if used is not None:
         return f"{name} is at {text(used)}, {over}"
-    if expected is None:
-        total = ""
-    else:
+    total = ""
+    if expected is not None:
         total = f"will reach {fmt.interval(expected, text)}"
     return f"{name} {total}, {over} with a probability of {fmt.chance(probability)}"

@@ -193,9 +193,9 @@ def early_stop_sentence(run: Run) -> str:
     if planned is not None and after <= run.first_epoch + planned:
         text += f" of {run.first_epoch + planned:,}"
     text += " epochs"
-    best = run.text("best_epoch")
-    if best.isdecimal():
-        text += f"; best: epoch {int(best):,}"
+    best = run.amount("best_epoch")
+    if best is not None:
+        text += f"; best: epoch {best:,.0f}"
     rule = field_text(run, "stopping_rule")
     if rule:
         text += f" ({rule})"
