@@ -4,38 +4,42 @@ from __future__ import annotations
 
 import re
 
+from greenlove_tracker.text.format import printable
+
 # What LaTeX takes for more than the character, or lacks.
-_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "×": r"$\times$",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "–": "--",
-    "…": r"\dots{}",
-    "·": r"$\cdot$",
-    "µ": r"$\mu$",
-    "†": r"\textdagger{}",
-    "‡": r"\textdaggerdbl{}",
-    "§": r"\S{}",
-    "¶": r"\P{}",
-    "◇": r"$\diamond$",
-    "≈": r"$\approx$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "→": r"$\rightarrow$",
-}
+_SPECIAL = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        **{c: f"\\{c}" for c in "&%$#_{}"},
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        "×": r"$\times$",
+        "±": r"$\pm$",
+        "−": "$-$",
+        "–": "--",
+        "…": r"\dots{}",
+        "·": r"$\cdot$",
+        "µ": r"$\mu$",
+        "†": r"\textdagger{}",
+        "‡": r"\textdaggerdbl{}",
+        "§": r"\S{}",
+        "¶": r"\P{}",
+        "◇": r"$\diamond$",
+        "≈": r"$\approx$",
+        "≤": r"$\leq$",
+        "≥": r"$\geq$",
+        "→": r"$\rightarrow$",
+    }
+)
 _CO2 = re.compile(r"CO2(?=e|\b)")
 
 
 def in_latex(text: str) -> str:
     """Escape text for LaTeX; CO2 gets its subscript."""
-    line = "".join(_SPECIAL.get(c, c if c.isprintable() else " ") for c in " ".join(text.split()))
+    line = printable(" ".join(text.split()), lines="").translate(_SPECIAL)
     return _CO2.sub(r"CO\\textsubscript{2}", line)
 
 

@@ -55,15 +55,10 @@ def _environment(*, is_page: bool) -> Environment:
     return environment
 
 
-def visible(text: str) -> str:
-    """Return ``text`` in one line without control characters, overrides of direction and lone surrogates."""
-    return "".join(c if c.isprintable() else " " for c in text)
-
-
 def _finalized(value: Any) -> Any:
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
-    return unbroken(visible(value))
+    return unbroken(fmt.printable(value, lines=""))
 
 
 def _running(text: str) -> Markup:
@@ -73,4 +68,4 @@ def _running(text: str) -> Markup:
 
 def _css_string(text: str) -> str:
     """Escape ``text`` for a quoted string of CSS: all but ASCII letters and digits."""
-    return "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):06x}" for c in visible(text))
+    return "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):06x}" for c in fmt.printable(text, lines=""))

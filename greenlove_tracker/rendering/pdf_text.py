@@ -23,6 +23,7 @@ from reportlab.pdfbase.cidfonts import UnicodeCIDFont
 from reportlab.pdfbase.ttfonts import TTFont
 
 from greenlove_tracker.rendering.document import NO_BREAK, unbroken
+from greenlove_tracker.text.format import printable
 
 # Both fonts have the same characters.
 REGULAR = "SourceSansPro-Regular"
@@ -52,7 +53,7 @@ def spans(text: str) -> Iterator[tuple[str, str | None]]:
 
     The font is None where it is that of the package, in the weight of what stands beside it.
     """
-    flat = (c if c == NO_BREAK or c.isprintable() else " " for c in _RIGHT_TO_LEFT.sub(_from_the_left, text))
+    flat = printable(_RIGHT_TO_LEFT.sub(_from_the_left, text), lines=NO_BREAK)
     for font, characters in groupby(flat, _font_for):
         if font == _NONE:
             yield f"[{' '.join(f'U+{ord(c):04X}' for c in characters)}]", None

@@ -45,9 +45,7 @@ _CHOSEN = "Scored: the first forecast at 10% of the run or later without the war
 class ForecastOutcome:
     """One run's forecast of one quantity, with its outcome."""
 
-    run_id: str
-    project: str
-    status: str
+    run: Run
     n_forecasts: int
     issued: IssuedForecast
     estimate: Estimate
@@ -76,13 +74,13 @@ class ForecastOutcome:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the forecast as a row for JSON and CSV; None where there is no outcome."""
-        return values_at(self, _COLUMNS) | {"project": self.project}
+        return values_at(self, _COLUMNS) | {"project": self.run.summary.project}
 
     def cells(self, text: fmt.Text) -> Texts:
         """Write forecast, interval, outcome, error, and how many of the run's intervals held."""
         cells = (text(self.estimate.point), fmt.bounds(self.estimate, text))
         if self.scored is None:
-            return (*cells, fmt.shortened(self.status, 12), "", "")
+            return (*cells, fmt.shortened(self.run.summary.status, 12), "", "")
         held = ""
         if self.judged:
             held = f"{self.n_held} of {len(self.scores)}"
@@ -90,7 +88,9 @@ class ForecastOutcome:
 
 
 _COLUMNS = {
-    **same(("run_id", "project", "status")),
+    "run_id": "run.run_id",
+    "project": "run.summary.project",
+    "status": "run.summary.status",
     "unit": "estimate.unit",
     "epochs_done": "issued.epochs_done",
     "steps_done": "issued.steps_done",
@@ -120,12 +120,9 @@ def outcome_of(run: Run, quantity: str) -> ForecastOutcome | None:
     if not issued:
         return None
     scores = scored_forecasts(run, quantity)
-    summary = run.summary
     scored = headline(scores)
     chosen = scored.issued if scored else issued[-1]
-    estimate = chosen.estimates[quantity]
-    fit = time_fit_of(run)
-    return ForecastOutcome(run.run_id, summary.project, summary.status, len(issued), chosen, estimate, scores, fit)
+    return ForecastOutcome(run, len(issued), chosen, chosen.estimates[quantity], scores, time_fit_of(run))
 
 
 def issued_after(issued: IssuedForecast) -> str:
@@ -291,7 +288,7 @@ def outcomes_document(outcomes: Sequence[ForecastOutcome], n_without: int, time_
     rows = []
     scored = []
     for outcome in outcomes:
-        label = wording.run_label(outcome.run_id, outcome.project)
+        label = wording.run_label(outcome.run.run_id, outcome.run.summary.project)
         rows.append((label, issued_after(outcome.issued).removeprefix("after "), *outcome.cells(text)))
         judged = outcome.judged
         if judged:
