@@ -16,6 +16,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.selection import part_of
 from greenlove_tracker.logs.totals import utc_s
 from greenlove_tracker.rendering.document import BlockIterator, Document, Heading, Paragraph, Table, columns
+from greenlove_tracker.report.wording import are
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, Manifest
 from greenlove_tracker.vocabulary.records import RunStatus
@@ -194,8 +195,7 @@ def checkpoints_document(directory: str, listed: Sequence[ListedCheckpoint], reh
     verdict = "No checkpoint is whole: a training would begin anew."
     if whole:
         newest = whole[0]
-        are = "is" if len(whole) == 1 else "are"
-        verdict = f"{len(whole)} of {n_in_all} {are} whole. A training would go on from {newest.name}."
+        verdict = f"{len(whole)} of {n_in_all} {are(len(whole))} whole. A training would go on from {newest.name}."
         if newest.manifest and newest.manifest.holds:
             said.append(f"{newest.name} holds: {', '.join(newest.manifest.holds)}.")
         if newest.manifest:

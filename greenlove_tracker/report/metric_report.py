@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -28,7 +27,6 @@ _NAME_WIDTH = 40
 _HELD_OUT = frozenset({"val", "valid", "validation", "eval", "test", "dev"})
 _TRAINED_ON = frozenset({"train", "training"})
 _ACCURACY = frozenset({"acc", "accuracy", "top1"})
-_LEARNING_RATE = re.compile(r"(?:^|[^a-z0-9])(?:lr|learning[^a-z0-9]?rate)(?:$|[^a-z0-9])")
 
 
 def number_text(value: float | None) -> str:
@@ -150,18 +148,15 @@ def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> BlockIt
 
 def is_learning_rate(name: str) -> bool:
     """Return True for the name of a learning rate, which is set and not learnt: ``lr``, ``lr-Adam``."""
-    return _LEARNING_RATE.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()) is not None
+    words = words_of(name)
+    return "lr" in words or "learningrate" in words or {"learning", "rate"} <= set(words)
 
 
 def rank_of_metric(metric: MetricSummary) -> tuple[bool, ...]:
     """Return what metrics are sorted by: what was held out before what was trained on, and accuracies first."""
-    words = set(_words(metric.name))
+    words = set(words_of(metric.name))
     is_trained_on = not words.isdisjoint(_TRAINED_ON)
     return is_trained_on, not metric.higher_is_better, words.isdisjoint(_ACCURACY), words.isdisjoint(_HELD_OUT)
-
-
-def _words(name: str) -> list[str]:
-    return re.findall(r"[a-z0-9]+", name.lower())
 
 
 # -- The energy so far --
@@ -185,9 +180,9 @@ def learning_blocks(run: Run) -> BlockIterator:
 
     What was trained on and what was held out share a chart where their names pair: ``train_loss`` and ``val_loss``.
     """
-    names = sorted(run.metrics, key=lambda name: ("loss" not in _words(name), name))
+    names = sorted(run.metrics, key=lambda name: ("loss" not in words_of(name), name))
     found = {name: _values(run, name) for name in names}
-    pairs = grouped((frozenset(_words(name)) - _HELD_OUT - _TRAINED_ON, name) for name in names)
+    pairs = grouped((frozenset(words_of(name)) - _HELD_OUT - _TRAINED_ON, name) for name in names)
     drawn = (_chart(run, {name: found[name] for name in own}) for own in pairs.values())
     charts = list(filter(None, drawn))[:_MOST_CHARTS]
     if not charts:
