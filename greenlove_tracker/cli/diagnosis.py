@@ -18,6 +18,7 @@ from greenlove_tracker.machine.devices import RAPL_DIR, CounterState, cpu_counte
 from greenlove_tracker.machine.job import Ranks
 from greenlove_tracker.meter import GpuEnergy
 from greenlove_tracker.rendering import terminal
+from greenlove_tracker.rendering.html import fill
 from greenlove_tracker.report.wording import beyond_gpus
 from greenlove_tracker.settings.config import Settings
 from greenlove_tracker.text import format as fmt
@@ -64,33 +65,15 @@ class Diagnosis:
 
     def as_text(self) -> str:
         """Return the screen of ``greenlove doctor``."""
-        return "\n".join(self._lines())
-
-    def _lines(self) -> Iterator[str]:
-        system = f"{platform.system()} {platform.release().split('-')[0]}"
-        fixes = list(dict.fromkeys(f.fix for f in self.findings if f.fix))
-        yield f"greenlove {greenlove_tracker.__version__} · Python {platform.python_version()} · {system}"
-        yield ""
-        for f in self.findings:
-            arrow = f"   → fix {fixes.index(f.fix) + 1}" if f.fix else ""
-            how = f"{f.method:<14}{f.mark}  {f.note}{arrow}".rstrip()
-            yield f"  {f.subject:<8} {fmt.shortened(f.value, 25):<25} {how}"
-        yield ""
-        yield f"  {self._coverage()}"
-        yield from terminal.wrap(self.beyond_gpus, "  ", "  ")
-        yield ""
-        yield from (f"  fix {n}  {fix}" for n, fix in enumerate(fixes, 1))
-        if fixes:
-            yield ""
-        verdict = "nothing broken" if self.can_measure else "nothing can be measured"
-        yield f"{len(fixes)} to fix, {verdict}"
-
-    def _coverage(self) -> str:
-        if self.measured_w is None or not self.full_load_w:
-            return "No rated power is known, so how much of the full load is measured is unknown."
-        share = fmt.percent(self.measured_w / self.full_load_w)
-        watts = f"{self.measured_w:.0f} of {self.full_load_w:.0f} W ({share})"
-        return f"At full load {watts} will be measured; the rest is modelled."
+        return fill(
+            "doctor.txt",
+            found=self,
+            version=greenlove_tracker.__version__,
+            python=platform.python_version(),
+            system=f"{platform.system()} {platform.release().split('-')[0]}",
+            fixes=list(dict.fromkeys(finding.fix for finding in self.findings if finding.fix)),
+            beyond_gpus=terminal.wrap(self.beyond_gpus, "  ", "  "),
+        )
 
 
 def examine(settings: Settings) -> Diagnosis:

@@ -42,7 +42,7 @@ def _environment(*, is_page: bool) -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        **{name: getattr(fmt, name) for name in ("energy", "mass", "percent", "plural", "significant")},
+        **{name: getattr(fmt, name) for name in ("energy", "mass", "percent", "plural", "shortened", "significant")},
         "css_string": _css_string,
         "running": _running,
         "kind": lambda block: type(block).__name__,
