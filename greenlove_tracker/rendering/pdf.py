@@ -60,9 +60,7 @@ def _text(text: str, look: ParagraphStyle) -> Text:
 class HeadingText(Text):
     """The title of a section, also listed in the outline."""
 
-    def __init__(self, title: str) -> None:
-        super().__init__(style.markup(title), style.HEADING)
-        self.title = title
+    title = ""
 
 
 class _Template(SimpleDocTemplate):
@@ -183,7 +181,9 @@ def _stays_with(block: doc.Block, following: doc.Block | None) -> bool:
 def _flowable(block: doc.Block, width_pt: float) -> Flowable:
     match block:
         case doc.Heading():
-            return HeadingText(block.text)
+            heading = HeadingText(style.markup(block.text), style.HEADING)
+            heading.title = block.text
+            return heading
         case doc.Paragraph():
             return _text(block.text, style.NOTE if block.is_note else style.BODY)
         case doc.KeyFigures():

@@ -142,34 +142,29 @@ def markup(text: str) -> str:
     return marked
 
 
-def _style(name: str, size_pt: float, **more: Any) -> ParagraphStyle:
-    settings: dict[str, Any] = {
-        "fontName": REGULAR,
-        "fontSize": size_pt,
-        "leading": round(size_pt * 1.4, 1),
-        "textColor": INK,
-        "splitLongWords": 1,
-        "allowWidows": 0,
-        "allowOrphans": 0,
-    }
-    return ParagraphStyle(name, **(settings | more))
+_BASE = ParagraphStyle("", fontName=REGULAR, textColor=INK, splitLongWords=1, allowWidows=0, allowOrphans=0)
 
 
-TITLE = _style("title", 12, fontName=BOLD, leading=15, textColor=GREEN)
-SUBTITLE = _style("subtitle", 10, textColor=GREY, spaceBefore=3, spaceAfter=14)
-VERDICT = _style("verdict", 27, fontName=BOLD, leading=30, spaceBefore=2, spaceAfter=16)
-LONG_VERDICT = _style("long_verdict", 18, fontName=BOLD, leading=21.5, spaceBefore=2, spaceAfter=14)
-HEADING = _style("heading", 12, fontName=BOLD, textColor=GREEN, spaceBefore=15, spaceAfter=6)
-CHART_TITLE = _style("chart_title", 9.5, fontName=BOLD, spaceBefore=2, spaceAfter=2)
-BODY = _style("body", 9.5, leading=12.6, spaceBefore=3, spaceAfter=5)
-NOTE = _style("note", 8.4, textColor=GREY, spaceBefore=2, spaceAfter=4)
+def _style(size_pt: float, **more: Any) -> ParagraphStyle:
+    leading = {"leading": round(size_pt * 1.4, 1)}
+    return ParagraphStyle("", _BASE, fontSize=size_pt, **(leading | more))
+
+
+TITLE = _style(12, fontName=BOLD, leading=15, textColor=GREEN)
+SUBTITLE = _style(10, textColor=GREY, spaceBefore=3, spaceAfter=14)
+VERDICT = _style(27, fontName=BOLD, leading=30, spaceBefore=2, spaceAfter=16)
+LONG_VERDICT = _style(18, fontName=BOLD, leading=21.5, spaceBefore=2, spaceAfter=14)
+HEADING = _style(12, fontName=BOLD, textColor=GREEN, spaceBefore=15, spaceAfter=6)
+CHART_TITLE = _style(9.5, fontName=BOLD, spaceBefore=2, spaceAfter=2)
+BODY = _style(9.5, leading=12.6, spaceBefore=3, spaceAfter=5)
+NOTE = _style(8.4, textColor=GREY, spaceBefore=2, spaceAfter=4)
 CELL_PT = 9
 _ALIGNMENT = {False: TA_LEFT, True: TA_RIGHT}  # of texts and of numbers
-HEADS = {n: _style("head", 8.4, leading=10, textColor=GREY, alignment=side) for n, side in _ALIGNMENT.items()}
-CELLS = {n: _style("cell", CELL_PT, leading=10.8, alignment=side) for n, side in _ALIGNMENT.items()}
-TOTALS = {n: ParagraphStyle("total", cell, fontName=BOLD) for n, cell in CELLS.items()}
-FIGURE_LABEL = _style("figure_label", 9.5, textColor=GREY)
-FIGURE_VALUE = _style("figure_value", 17, fontName=BOLD, leading=20)
-FIGURE_NOTE = _style("figure_note", 8.4, textColor=GREEN, leading=10)
-FIGURE_MODELLED = _style("figure_modelled", 8.4, textColor=AMBER, leading=10)
-FIGURE_RANGE = _style("figure_range", 8.4, textColor=GREY, leading=10)
+HEADS = {n: _style(8.4, leading=10, textColor=GREY, alignment=side) for n, side in _ALIGNMENT.items()}
+CELLS = {n: _style(CELL_PT, leading=10.8, alignment=side) for n, side in _ALIGNMENT.items()}
+TOTALS = {n: ParagraphStyle("", cell, fontName=BOLD) for n, cell in CELLS.items()}
+FIGURE_LABEL = _style(9.5, textColor=GREY)
+FIGURE_VALUE = _style(17, fontName=BOLD, leading=20)
+FIGURE_NOTE = _style(8.4, textColor=GREEN, leading=10)
+FIGURE_MODELLED = _style(8.4, textColor=AMBER, leading=10)
+FIGURE_RANGE = _style(8.4, textColor=GREY, leading=10)
