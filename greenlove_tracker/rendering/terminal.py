@@ -31,52 +31,50 @@ def columns() -> int:
     return min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
 
 
-def render(document: doc.Document, *, brief: bool = True, width: int | None = None) -> str:
+def render(document: doc.Document, *, brief: bool = True) -> str:
     """Return a document as text.
 
     Args:
         document: the document.
         brief: only the verdict, the blocks before the first heading, and the next steps.
-        width: columns; None: as ``columns`` says.
     """
-    width = width or columns()
     about = " · ".join(filter(None, (document.title, document.subtitle)))
     heads = [about, document.verdict]
     blocks: Iterable[doc.Block] = document.blocks
     if brief:
         heads = [document.verdict or about]
         blocks = document.brief_blocks
-    parts = [wrap(head, "", MARGIN, width=width) for head in heads]
+    parts = [wrap(head, "", MARGIN, width=columns()) for head in heads]
     if document.stamp:
         parts.append([f"! {document.stamp}"])
     for kind, alike in itertools.groupby(blocks, type):
-        drawn = [_block(block, brief=brief, width=width) for block in alike]
+        drawn = [_block(block, brief=brief) for block in alike]
         if brief and kind is doc.Paragraph:  # no blank line between them
             parts.append(list(itertools.chain.from_iterable(drawn)))
         else:
             parts += drawn
-    parts.append(_next_lines(document.next_steps, width))
+    parts.append(_next_lines(document.next_steps))
     return printable("\n\n".join("\n".join(lines) for lines in parts if lines))
 
 
-def _block(block: doc.Block, *, brief: bool, width: int) -> list[str]:
+def _block(block: doc.Block, *, brief: bool) -> list[str]:
     match block:
         case doc.Heading():
             return [block.text, "─" * display_width(block.text)]
         case doc.Paragraph():
             if brief and block.is_note:
                 return []
-            return wrap(block.text, MARGIN, MARGIN, breaks_hyphens=False, width=width)
+            return wrap(block.text, MARGIN, MARGIN, breaks_hyphens=False, width=columns())
         case doc.KeyFigures():
-            return _figures(block, brief=brief, width=width)
+            return _figures(block, brief=brief)
         case doc.Table():
             is_cut = brief and not block.is_whole
-            return _table(block, _BRIEF_ROWS if is_cut else len(block.rows), width)
+            return _table(block, _BRIEF_ROWS if is_cut else len(block.rows))
         case doc.ChartRow():
             return []  # pages draw them
 
 
-def _figures(block: doc.KeyFigures, *, brief: bool, width: int) -> list[str]:
+def _figures(block: doc.KeyFigures, *, brief: bool) -> list[str]:
     """Write each key figure in a line with how it was obtained; in the brief screen all in one line."""
     rows = []
     texts = []
@@ -91,11 +89,11 @@ def _figures(block: doc.KeyFigures, *, brief: bool, width: int) -> list[str]:
         texts.append(text.replace(" ", doc.NO_BREAK))
     if not brief:
         heads = (doc.Column(""), doc.Column("", is_number=True), doc.Column(""))
-        return _table(doc.Table(heads, rows), len(rows), width)
-    return wrap("  ".join(texts), MARGIN, MARGIN, width=width)
+        return _table(doc.Table(heads, rows), len(rows))
+    return wrap("  ".join(texts), MARGIN, MARGIN, width=columns())
 
 
-def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
+def _table(block: doc.Table, most_rows: int) -> list[str]:
     """Lay out a table. If it does not fit, the widest texts are wrapped, numbers never."""
     heads = [column.title for column in block.columns]
     n_body = len(block.rows) - block.has_total
@@ -104,7 +102,7 @@ def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
         rows.insert(0, heads)
     widths = _widths(rows)
     gaps = len(_GAP) * (len(widths) - 1)
-    room = width - len(MARGIN)
+    room = columns() - len(MARGIN)
     numbers = [column.is_number for column in block.columns]
     while sum(widths) + gaps > room:
         wide = [i for i, is_number in enumerate(numbers) if not is_number and widths[i] > _LEAST_TEXT]
@@ -116,7 +114,7 @@ def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
     if n_fitting < len(widths):  # the columns that do not fit stand below, beside the names again
         first = _columns_of(block, range(n_fitting))
         others = _columns_of(block, [0, *range(n_fitting, len(widths))])
-        return [*_table(first, most_rows, width), "", *_table(others, most_rows, width)]
+        return [*_table(first, most_rows), "", *_table(others, most_rows)]
     lines = [_line(cells, widths, numbers) for row in rows for cells in _wrapped(row, widths)]
     if block.has_total:
         lines.insert(-1, "─" * (sum(widths) + gaps))
@@ -142,11 +140,11 @@ def _wrapped(row: doc.Texts, widths: Sequence[int]) -> list[tuple[str, ...]]:
     return list(itertools.zip_longest(*cells, fillvalue=""))
 
 
-def _next_lines(steps: doc.Texts, width: int) -> list[str]:
+def _next_lines(steps: doc.Texts) -> list[str]:
     if not steps:
         return []
     joined = f"{MARGIN}next  {'        '.join(steps)}"
-    if len(joined) <= width:
+    if len(joined) <= columns():
         return [joined]
     first, *others = steps
     return [f"{MARGIN}next  {first}", *(f"{MARGIN}      {step}" for step in others)]
