@@ -77,7 +77,7 @@ def run_document(run: Run) -> Document:
             *span_blocks(run),
             *rank_blocks(run),
         ]
-    blocks = [*parts, *_settings_blocks(run), *method_blocks(run), Note(run_scope(run))]
+    blocks = [*parts, *_settings_blocks(run), *method_blocks(run), Note(" ".join(run_scope(run)))]
     if not run.is_exploration:
         blocks.append(Note(_ELSEWHERE))
     footer = ("greenlove_tracker", wording.field_text(run, "greenlove_version", 20), "·", run.run_id)
@@ -195,12 +195,8 @@ def _minute(timestamp: str) -> str:
     return fmt.shortened(timestamp, 30)[:16].replace("T", " ")
 
 
-def run_scope(run: Run) -> str:
-    """Return period, place and scope of a run, and its market-based emissions."""
-    return " ".join(_scope_sentences(run))
-
-
-def _scope_sentences(run: Run) -> Iterator[str]:
+def run_scope(run: Run) -> Iterator[str]:
+    """Yield period, place and scope of a run, and its market-based emissions."""
     period = filter(None, (_minute(run.started_at), _minute(run.summary.ended_at)))
     if run.started_at:
         yield f"Period: {' to '.join(period)} UTC."
