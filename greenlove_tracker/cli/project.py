@@ -104,9 +104,8 @@ def _project(
     from greenlove_tracker.report.projection_record import projection_record, projection_values
     from greenlove_tracker.report.projection_report import projection_document
 
-    if hours is None:
-        compare = partial(comparison.compare_log, log_dir)
-    else:
+    compare = partial(comparison.compare_log, log_dir)
+    if hours is not None:
         compare = partial(comparison.compare_hours, hours)
     found, decision = comparison.decided(compare, chosen)
     rows = found.projections
