@@ -143,24 +143,39 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
         latex: a paragraph, a table and BibTeX entries for a LaTeX paper instead.
     """
     facts = _Facts(aggregate)
-    if not facts.totals.n_runs:
+    totals = facts.totals
+    if not totals.n_runs:
         return "No run could be read: there is nothing to cite."
-    by_group = wording.grouped((_group(row), row) for row in facts.totals.rows)
+    by_group = wording.grouped((_group(row), row) for row in totals.rows)
     other = _OTHER
     hints = []  # to who writes the paper
     if _FINAL not in by_group:
         other = "runs"
         hints.append('No run is tagged "final" (--tags final): all that did not fail are counted as one group.')
     groups = [(other if name == _OTHER else name, Totals(by_group[name])) for name in _GROUPS if name in by_group]
-    rows = [_cells(name, totals) for name, totals in groups]
+    rows = [_cells(name, of) for name, of in groups]
     if len(groups) > 1:
-        rows.append(_cells("total", facts.totals))
+        rows.append(_cells("total", totals))
+    duration_s = totals.duration_s or 0.0
+    scale = fmt.time_scale(duration_s)
+    intensities = (wording.intensity(factor).replace("g/kWh", "gCO2e/kWh") for factor in facts.intensities)
     return fill(
         "citation.tex" if latex else "citation.md",
-        text=_paragraph(facts, groups),
+        facts=facts,
+        totals=totals,
+        has_pue=bool(facts.pues - {1.0}),
+        compute=wording.gpu_hours(totals.gpu_hours),
+        counts=[f"{of.n_runs:,} {name}" for name, of in groups if name != "runs"],
+        wall_time=f"{fmt.significant(scale.value(duration_s))} {scale.unit}",
+        period=_period(facts),
+        range_of=partial(_range, totals),
+        intensities=list(dict.fromkeys(intensities)),
+        not_counted=wording.NOT_COUNTED,
+        listed=partial(wording.joined, most=_MOST_LISTED),
+        tools=facts.tools,
         heads=_HEADS,
         rows=rows,
-        notes=[*wording.sum_notes(facts.totals), *map(sentence, _mocked(facts))],
+        notes=[*wording.sum_notes(totals), *map(sentence, _mocked(facts))],
         hints=[*hints, *map(sentence, _left_out(facts))],
         has_codecarbon=any(meter.startswith("codecarbon") for meter in facts.meters),
         version=__version__,
@@ -175,29 +190,6 @@ def _group(row: RunRow) -> str:
     if "final" in {tag.strip() for tag in row.facts.tags.split(",")}:
         return _FINAL
     return _OTHER
-
-
-def _paragraph(facts: _Facts, groups: Sequence[tuple[str, Totals]]) -> str:
-    totals = facts.totals
-    duration_s = totals.duration_s or 0.0
-    scale = fmt.time_scale(duration_s)
-    intensities = (wording.intensity(factor).replace("g/kWh", "gCO2e/kWh") for factor in facts.intensities)
-    text = fill(
-        "citation.txt",
-        facts=facts,
-        totals=totals,
-        has_pue=bool(facts.pues - {1.0}),
-        compute=wording.gpu_hours(totals.gpu_hours),
-        counts=[f"{of.n_runs:,} {name}" for name, of in groups if name != "runs"],
-        wall_time=f"{fmt.significant(scale.value(duration_s))} {scale.unit}",
-        period=_period(facts),
-        range_of=partial(_range, totals),
-        intensities=list(dict.fromkeys(intensities)),
-        not_counted=wording.NOT_COUNTED,
-        listed=partial(wording.joined, most=_MOST_LISTED),
-        tools=facts.tools,
-    )
-    return " ".join(text.split())
 
 
 def _range(totals: Totals, quantity: str) -> str:
