@@ -170,7 +170,7 @@ def _of_columns(chart: ColumnChart) -> Plot:
     stacks = zip(*(heights for _, heights in chart.series), strict=True)
     x = _Axis(0.0, n, ())
     ticks = [(x.at(i + 0.5), label) for i, label in enumerate(chart.labels)]
-    drawn = Plot(x, _covering([sum(stack) for stack in stacks]), ticks[:: math.ceil(n / _MOST_LABELS)])
+    drawn = Plot(x, _covering(list(map(sum, stacks))), ticks[:: math.ceil(n / _MOST_LABELS)])
     below = [0.0] * n
     for number, (name, heights) in enumerate(chart.series):
         look = f"layer-{number % _N_LOOKS}"

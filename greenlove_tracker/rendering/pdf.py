@@ -134,12 +134,10 @@ def _draw_frame(canvas: Canvas, document: doc.Document, size: doc.Point, n_pages
 def _draw_line(canvas: Canvas, text: str, y_pt: float, width_pt: float) -> None:
     """Draw ``text`` from the left margin on, shortened until it fits."""
     length = len(text)
-    line = shortened(text, length)
-    while style.text_width_pt(line, style.REGULAR, _FOOTER_PT) > width_pt:
+    while style.text_width_pt(shortened(text, length), style.REGULAR, _FOOTER_PT) > width_pt:
         length -= 1
-        line = shortened(text, length)
     x_pt = _MARGIN_PT
-    for part, font in style.spans(line):
+    for part, font in style.spans(shortened(text, length)):
         canvas.setFont(font or style.REGULAR, _FOOTER_PT)
         canvas.drawString(x_pt, y_pt, part)
         x_pt += canvas.stringWidth(part)

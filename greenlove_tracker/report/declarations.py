@@ -43,7 +43,7 @@ def model_card(aggregate: Aggregate) -> str:
         "model-card.txt",
         facts=facts,
         grams=_emissions_kgco2e(facts) * GRAMS_PER_KG,
-        source="; ".join(filter(None, (", ".join(facts.tools), _period(facts), *_mocked(facts)))),
+        source="; ".join(filter(None, (", ".join(facts.tools), facts.period, *_mocked(facts)))),
         left_out=_left_out(facts),
     )
 
@@ -68,14 +68,12 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) ->
     return fill(
         "sci.txt",
         facts=facts,
-        totals=facts.totals,
         unit=unit,
         count=count,
         rate_g=(operational_kg * GRAMS_PER_KG + (embodied_gco2e or 0.0)) / count,
         operational_kg=operational_kg,
         embodied_kg=None if embodied_gco2e is None else embodied_gco2e / GRAMS_PER_KG,
         runs=wording.runs_text(facts.kinds),
-        period=_period(facts),
         notes=(*_mocked(facts), *_left_out(facts)),
     )
 
@@ -162,17 +160,14 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
     return fill(
         "citation.tex" if latex else "citation.md",
         facts=facts,
-        totals=totals,
         has_pue=bool(facts.pues - {1.0}),
         compute=wording.gpu_hours(totals.gpu_hours),
         counts=[f"{of.n_runs:,} {name}" for name, of in groups if name != "runs"],
         wall_time=f"{fmt.significant(scale.value(duration_s))} {scale.unit}",
-        period=_period(facts),
         range_of=partial(_range, totals),
         intensities=list(dict.fromkeys(intensities)),
         not_counted=wording.NOT_COUNTED,
         listed=partial(wording.joined, most=_MOST_LISTED),
-        tools=facts.tools,
         heads=_HEADS,
         rows=rows,
         notes=[*wording.sum_notes(totals), *map(sentence, _mocked(facts))],
@@ -198,19 +193,6 @@ def _range(totals: Totals, quantity: str) -> str:
     if estimate is None:
         return ""
     return f"{estimate.level:.0%} range {fmt.bounds(estimate, fmt.QUANTITIES[quantity][1])}"
-
-
-def _period(facts: _Facts) -> str:
-    """Return the time that the runs are of: what was asked for, else from the first to the last day; maybe unknown."""
-    period = facts.aggregate.selection.period
-    if not period.is_everything:
-        return period.text
-    days = facts.days
-    if not days:
-        return ""
-    if days[0] == days[-1]:
-        return f"on {days[0]} (UTC)"
-    return f"from {days[0]} to {days[-1]} (UTC)"
 
 
 def _cells(name: str, totals: Totals) -> list[str]:
@@ -251,6 +233,18 @@ class _Facts:
         self.pues = {row.pue for row in declared if row.energy_kwh is not None}
         intensities = (row.facts.carbon_intensity for row in declared)
         self.intensities = dict.fromkeys(factor for factor in intensities if factor is not None)
+
+    @property
+    def period(self) -> str:
+        """The time that the runs are of: what was asked for, else from the first to the last day; maybe unknown."""
+        period = self.aggregate.selection.period
+        if not period.is_everything:
+            return period.text
+        if not self.days:
+            return ""
+        if self.days[0] == self.days[-1]:
+            return f"on {self.days[0]} (UTC)"
+        return f"from {self.days[0]} to {self.days[-1]} (UTC)"
 
     @property
     def tools(self) -> list[str]:
