@@ -18,6 +18,7 @@ from greenlove_tracker.vocabulary.units import GRAMS_PER_KG
 from greenlove_tracker.vocabulary.version import __version__
 
 _names = partial(wording.joined, most=10)  # of runs
+UNITS = ("run", "epoch", "step", "sample", "token")
 
 _FAILED = frozenset({RunStatus.FAILED, RunStatus.INTERRUPTED, RunStatus.TERMINATED})
 _FINAL = "final"
@@ -53,12 +54,14 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) ->
 
     Args:
         aggregate: the runs.
-        unit: the functional unit R, ``run``, ``epoch``, ``step``, ``sample`` or ``token``.
+        unit: the functional unit R, one of ``UNITS``.
         embodied_gco2e: M, of all runs together; None: it is not declared, and not taken for nothing.
 
     Raises:
         UsageError: where emissions or the number of units of a run are not known.
     """
+    if unit not in UNITS:
+        raise UsageError(f"the functional unit must be one of {', '.join(UNITS)}, not {unit!r}")
     facts = _Facts(aggregate, leaves_out=True)
     # others are emitted for, not counted
     count = sum(_n_units(row, unit) for row in facts.totals.rows if row.facts.kind == TRAINING)
