@@ -194,12 +194,13 @@ def checkpoints_document(directory: str, listed: Sequence[ListedCheckpoint], reh
     said = [f"! {one.name}: {one.problem}." for one in listed if one.problem]
     verdict = "No checkpoint is whole: a training would begin anew."
     if whole:
-        newest = whole[0]
-        verdict = f"{len(whole)} of {n_in_all} {are(len(whole))} whole. A training would go on from {newest.name}."
-        if newest.manifest and newest.manifest.holds:
-            said.append(f"{newest.name} holds: {', '.join(newest.manifest.holds)}.")
-        if newest.manifest:
-            said += [f"! Found in the training, and not passed: {what}" for what in newest.manifest.not_passed]
+        newest = whole[0].name
+        manifest = whole[0].manifest
+        verdict = f"{len(whole)} of {n_in_all} {are(len(whole))} whole. A training would go on from {newest}."
+        if manifest and manifest.holds:
+            said.append(f"{newest} holds: {', '.join(manifest.holds)}.")
+        if manifest:
+            said += [f"! Found in the training, and not passed: {what}" for what in manifest.not_passed]
     if any(one.is_bit_identical is not None for one in listed):
         said.append(f"* {rehearsed}.")
     table = Table(heads, [one.cells() for one in listed])

@@ -284,13 +284,14 @@ def _charts(run: Run) -> BlockIterator:
     """Yield the power over time with epochs as bands."""
     powers = list[Point]()
     elapsed_s = 0.0
-    epochs = dict[int, Point]()
+    begins_s = dict[int, float]()  # of epochs
+    ends_s = {}
     for row in run.metered_rows:
         begin_s = elapsed_s
         elapsed_s = elapsed_s + row.gap_before_s + row.duration_s
-        if row.epoch is not None and len(epochs) <= _MOST_BANDS:
-            first_s, _ = epochs.get(row.epoch, (begin_s + row.gap_before_s, elapsed_s))
-            epochs[row.epoch] = (first_s, elapsed_s)
+        if row.epoch is not None:
+            begins_s.setdefault(row.epoch, begin_s + row.gap_before_s)
+            ends_s[row.epoch] = elapsed_s
         if elapsed_s > begin_s:
             powers += _metered_stretch(row, begin_s)
     if len(powers) < 4:
@@ -299,9 +300,9 @@ def _charts(run: Run) -> BlockIterator:
     power = power_scale(max(w for _, w in powers))
     title = "Power, before PUE"
     spans = []
-    if 1 < len(epochs) <= _MOST_BANDS:
-        title += f"; every other one of {len(epochs)} epochs is shaded"
-        shaded = list(epochs.values())[::2]
+    if 1 < len(ends_s) <= _MOST_BANDS:
+        title += f"; every other one of {len(ends_s)} epochs is shaded"
+        shaded = list(zip(begins_s.values(), ends_s.values(), strict=True))[::2]
         spans = [ShadedSpan(time.value(begin_s), time.value(end_s)) for begin_s, end_s in shaded]
     points = thinned([(time.value(s), power.value(w)) for s, w in powers])
     x_label = f"time since the start, {time.unit}"
