@@ -185,11 +185,15 @@ def _metrics(added_up: Aggregate) -> list[dict[str, Any]]:
     """Return the best runs of each metric."""
     from greenlove_tracker.report.metric_report import N_BEST, ranked_metrics
 
-    rows = []
-    for (name, is_higher), ranked in ranked_metrics(added_up.total.rows).items():
-        runs = [one._asdict() for one in ranked[:N_BEST]]
-        rows.append({"metric": name, "higher_is_better": is_higher, "n_runs": len(ranked), "best_runs": runs})
-    return rows
+    return [
+        {
+            "metric": name,
+            "higher_is_better": is_higher,
+            "n_runs": len(ranked),
+            "best_runs": [one._asdict() for one in ranked[:N_BEST]],
+        }
+        for (name, is_higher), ranked in ranked_metrics(added_up.total.rows).items()
+    ]
 
 
 def _show_forecasts(logs: Logs) -> None:

@@ -30,7 +30,6 @@ from greenlove_tracker.rendering.document import (
     Note,
     Paragraph,
     Point,
-    Points,
     ShadedSpan,
     Table,
     Texts,
@@ -313,19 +312,19 @@ def _charts(run: Run) -> BlockIterator:
         yield Note("Power is as metered, before calibration.")
 
 
-def _metered_stretch(row: Row, begin_s: float) -> Points:
-    """Return the power of what was metered of a row and its gap, at its begin and its end; nothing where none was."""
-    middle_s = begin_s + row.gap_before_s
-    from_s = begin_s if row.gap_before.is_known else middle_s
-    to_s = middle_s
+def _metered_stretch(row: Row, begin_s: float) -> Iterator[Point]:
+    """Yield the power of what was metered of a row and its gap, at its begin and its end; nothing where none was."""
+    to_s = begin_s + row.gap_before_s
+    from_s = begin_s if row.gap_before.is_known else to_s
     if row.energy.is_known:
         to_s += row.duration_s
     metered_kwh = sum_energies((row.gap_before, row.energy)).total_kwh
-    is_uncounted = metered_kwh == 0 and to_s - from_s < LEAST_METERED_S
-    power_w = None
-    if metered_kwh is not None and not is_uncounted:
-        power_w = w_from_kwh_s(metered_kwh, to_s - from_s)
-    return () if power_w is None else ((from_s, power_w), (to_s, power_w))
+    if metered_kwh is None or (metered_kwh == 0 and to_s - from_s < LEAST_METERED_S):  # it is uncounted
+        return
+    power_w = w_from_kwh_s(metered_kwh, to_s - from_s)
+    if power_w is not None:
+        yield from_s, power_w
+        yield to_s, power_w
 
 
 # -- Its settings --
