@@ -216,10 +216,9 @@ def forecast_blocks(run: Run) -> BlockIterator:
     text = f"Forecast {issued_after(issued)}, {fmt.duration(issued.elapsed_s)} after the start."
     if issued.stop_epochs is not None:
         text += f" It said: {fmt.expected_stop(issued.stop_epochs, run.first_epoch + issued.planned)}."
-    rows = []
-    for quantity, line in lines.items():
-        name, write = fmt.QUANTITIES[quantity]
-        rows.append((name, *line.cells(write)))
+    rows = [
+        (name, *lines[quantity].cells(write)) for quantity, (name, write) in fmt.QUANTITIES.items() if quantity in lines
+    ]
     yield Heading("Forecast and outcome")
     yield Paragraph(f"{text} {chosen}")
     yield Table([Column("", 0.9), *_columns([of_time], "forecast")], rows)
@@ -285,18 +284,19 @@ def outcomes_document(outcomes: Sequence[ForecastOutcome], n_without: int, time_
         time_limits: how runs that are not done fit their limits, in a sentence each.
     """
     name, text = fmt.QUANTITIES["duration_s"]
-    rows = []
-    scored = []
-    for outcome in outcomes:
-        label = wording.run_label(outcome.run.run_id, outcome.run.summary.project)
-        rows.append((label, issued_after(outcome.issued).removeprefix("after "), *outcome.cells(text)))
-        judged = outcome.judged
-        if judged:
-            scored.append((judged.error, judged.has_held, judged.estimate.level))
     verdict = f"No forecasts of {name}: give epochs= or total_steps= to get them."
     blocks: Blocks = []
     if outcomes:
-        verdict = coverage_sentence(scored)
+        judged = filter(None, (outcome.judged for outcome in outcomes))
+        verdict = coverage_sentence([(scored.error, scored.has_held, scored.estimate.level) for scored in judged])
+        rows = [
+            (
+                wording.run_label(outcome.run.run_id, outcome.run.summary.project),
+                issued_after(outcome.issued).removeprefix("after "),
+                *outcome.cells(text),
+            )
+            for outcome in outcomes
+        ]
         heads = [*columns({"run": 2.4, "forecast after": 1.4}), *_columns(outcomes, name)]
         blocks.append(Table(heads, rows, is_whole=True))
     if n_without:
