@@ -17,8 +17,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.machine.devices import RAPL_DIR, CounterState, cpu_counter_state, nvml_gpus, select_gpus
 from greenlove_tracker.machine.job import Ranks
 from greenlove_tracker.meter import GpuEnergy
-from greenlove_tracker.rendering import terminal
-from greenlove_tracker.rendering.html import fill
+from greenlove_tracker.rendering import html, terminal
 from greenlove_tracker.report.wording import beyond_gpus
 from greenlove_tracker.settings.config import Settings
 from greenlove_tracker.text import format as fmt
@@ -65,7 +64,7 @@ class Diagnosis:
 
     def as_text(self) -> str:
         """Return the screen of ``greenlove doctor``."""
-        return fill(
+        return html.fill(
             "doctor.txt",
             found=self,
             version=greenlove_tracker.__version__,

@@ -104,8 +104,9 @@ def _project(
     from greenlove_tracker.report.projection_record import projection_record, projection_values
     from greenlove_tracker.report.projection_report import projection_document
 
-    compare = partial(comparison.compare_log, log_dir)
-    if hours is not None:
+    if hours is None:
+        compare = partial(comparison.compare_log, log_dir)
+    else:
         compare = partial(comparison.compare_hours, hours)
     found, decision = comparison.decided(compare, chosen)
     rows = found.projections

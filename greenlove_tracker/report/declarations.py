@@ -10,7 +10,6 @@ from greenlove_tracker.logs.aggregate import Aggregate, Totals
 from greenlove_tracker.logs.run_rows import INCOMPLETE, TRAINING, RunRow
 from greenlove_tracker.rendering.html import fill
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.wording import sentence, sum_cells
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.records import COMPONENTS, RunStatus
@@ -173,8 +172,8 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
         listed=partial(wording.joined, most=_MOST_LISTED),
         heads=_HEADS,
         rows=rows,
-        notes=[*wording.sum_notes(totals), *map(sentence, _mocked(facts))],
-        hints=[*hints, *map(sentence, _left_out(facts))],
+        notes=[*wording.sum_notes(totals), *map(wording.sentence, _mocked(facts))],
+        hints=[*hints, *map(wording.sentence, _left_out(facts))],
         has_codecarbon=any(meter.startswith("codecarbon") for meter in facts.meters),
         version=__version__,
     )
@@ -199,7 +198,7 @@ def _range(totals: Totals, quantity: str) -> str:
 
 
 def _cells(name: str, totals: Totals) -> list[str]:
-    return [name, f"{totals.n_runs:,}", *sum_cells(totals)[:4]]
+    return [name, f"{totals.n_runs:,}", *wording.sum_cells(totals)[:4]]
 
 
 class _Facts:

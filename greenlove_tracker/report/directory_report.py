@@ -15,9 +15,7 @@ from greenlove_tracker.report import wording
 from greenlove_tracker.report.forecast_report import coverage_sentence
 from greenlove_tracker.report.method import METHODS, NO_ERROR_OF, factor_table
 from greenlove_tracker.report.metric_report import shared_metric_blocks
-from greenlove_tracker.report.wording import SUM_COLUMNS, sum_cells
 from greenlove_tracker.text import format as fmt
-from greenlove_tracker.text.format import mass_scale
 from greenlove_tracker.vocabulary.records import RunStatus
 
 NEEDS = (DAY, MONTH, DETAILS)  # what a report asks of the rows
@@ -224,14 +222,14 @@ def _table_of(aggregate: Aggregate, keys: Sequence[str], most: int | None = None
         others = Totals([row for _, totals in rest for row in totals.rows])
         rows.append((f"{len(rest):,} others", *blank, *_cells(others)))
     rows.append(("total", *blank, *_cells(aggregate.total)))
-    heads = [*doc.columns(dict.fromkeys(keys, 4 / len(keys)), ("runs",), 0.8), *SUM_COLUMNS]
+    heads = [*doc.columns(dict.fromkeys(keys, 4 / len(keys)), ("runs",), 0.8), *wording.SUM_COLUMNS]
     yield doc.Table(heads, rows, has_total=True, is_whole=most is None)
     if sum(totals.n_runs for _, totals in groups) > aggregate.total.n_runs:
         yield doc.Paragraph("A run that crosses the end of a day or month is split between the two.")
 
 
 def _cells(totals: Totals) -> doc.Texts:
-    return (f"{totals.n_runs:,}", *sum_cells(totals))
+    return (f"{totals.n_runs:,}", *wording.sum_cells(totals))
 
 
 def _trend(aggregate: Aggregate) -> doc.BlockIterator:
@@ -262,7 +260,7 @@ def _trend(aggregate: Aggregate) -> doc.BlockIterator:
     others = ranked[n_named:]
     if others:
         layers.append((f"{len(others)} others", heights(others)))
-    scale = mass_scale(max(heights(ranked)) or 1.0)
+    scale = fmt.mass_scale(max(heights(ranked)) or 1.0)
     series = [(title, list(map(scale.value, values))) for title, values in layers]
     yield doc.ChartRow([doc.ColumnChart(f"CO2e by {unit}", f"{scale.unit} CO2e", list(labels.values()), series)])
 
@@ -286,13 +284,13 @@ def runs_blocks(aggregate: Aggregate) -> doc.BlockIterator:
         title = f"The {_N_TOP} runs with the highest emissions"
         rows.append((f"{len(others):,} further runs", *blank, *_without_gpu_hours(Totals(others)), ""))
     rows.append(("total", *blank, *_without_gpu_hours(aggregate.total), ""))
-    heads = [*(doc.Column(*_RUN_NAMES[i]) for i in kept), *(c for c in SUM_COLUMNS if c.title != "GPU-h")]
+    heads = [*(doc.Column(*_RUN_NAMES[i]) for i in kept), *(c for c in wording.SUM_COLUMNS if c.title != "GPU-h")]
     yield doc.Heading(title)
     yield doc.Table([*heads, doc.Column("id", 0.7)], rows, has_total=True)
 
 
 def _without_gpu_hours(totals: Totals) -> doc.Texts:
-    time, _, *others = sum_cells(totals)
+    time, _, *others = wording.sum_cells(totals)
     return (time, *others)
 
 

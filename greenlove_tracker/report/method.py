@@ -11,7 +11,6 @@ from greenlove_tracker.logs.uncertainty import errors_of
 from greenlove_tracker.rendering.document import BlockIterator, Heading, Note, Paragraph, Table, Texts, columns
 from greenlove_tracker.report import wording
 from greenlove_tracker.text import format as fmt
-from greenlove_tracker.text.format import energy_scale
 from greenlove_tracker.vocabulary.records import Factor
 
 METHODS = (
@@ -71,7 +70,7 @@ def _energy_parts(run: Run, whole_kwh: float) -> Iterator[Texts]:
     """Yield the parts of the energy: each with its share, and how it is known."""
     summary = run.summary
     energy = summary.energy
-    scale = energy_scale(whole_kwh)
+    scale = fmt.energy_scale(whole_kwh)
     ram = wording.method(energy.ram_method, constant_w=wording.field_text(run, "ram_w", 12))
     cpu = wording.method(energy.cpu_method, tdp_w=wording.field_text(run, "cpu_tdp_w", 12))
     parts = [

@@ -12,7 +12,6 @@ from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.logs.run_fields import names_by
 from greenlove_tracker.logs.run_rows import kgco2e_by
 from greenlove_tracker.logs.totals import LEAST_METERED_S
-from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.axes import thinned
@@ -41,9 +40,7 @@ from greenlove_tracker.report.forecast_report import forecast_blocks, outcome_se
 from greenlove_tracker.report.method import method_blocks
 from greenlove_tracker.report.metric_report import final_value, learning_blocks, metric_blocks, number_text
 from greenlove_tracker.report.spans import span_blocks
-from greenlove_tracker.report.wording import sentence
 from greenlove_tracker.text import format as fmt
-from greenlove_tracker.text.format import power_scale, time_scale
 from greenlove_tracker.vocabulary.records import Row, RunStatus, sum_energies
 from greenlove_tracker.vocabulary.units import w_from_kwh_s
 
@@ -137,9 +134,9 @@ def end_screen(
 def _figures_and_notes(run: Run, texts: Iterable[str], *, is_end: bool = False) -> BlockIterator:
     """Yield the key figures, what is said beside them, and what spoils them."""
     yield KeyFigures(key_figures(run))
-    yield from (Paragraph(sentence(text)) for text in texts if text)
+    yield from (Paragraph(wording.sentence(text)) for text in texts if text)
     if is_end or not run.summary.measured_share:  # else the badges say it
-        yield Paragraph(sentence(wording.measured_sentence(run)))
+        yield Paragraph(wording.sentence(wording.measured_sentence(run)))
     yield from (Paragraph(f"! {text}") for text in wording.warnings(run))
 
 
@@ -205,7 +202,7 @@ def run_scope(run: Run) -> Iterator[str]:
     emissions = run.emissions_kgco2e
     yield f"CO2e is location-based: {fmt.mass(emissions)}."
     if emissions:
-        yield sentence(f"that is {wording.as_much_as(emissions, has_sources=True)}")
+        yield wording.sentence(f"that is {wording.as_much_as(emissions, has_sources=True)}")
     contract = run.market_intensity
     market_kg = kgco2e_by(contract, run.summary.energy_kwh)
     if market_kg is None or contract is None:
@@ -256,7 +253,7 @@ def key_figures(run: Run) -> tuple[KeyFigure, ...]:
     if not run.knows_carbon_intensity:
         why = "no carbon intensity in the log"
     epochs = _epochs_text(run)
-    energy, mass, cost = (run_interval(run, quantity) for quantity in MEASURED)
+    energy, mass, cost = (run_interval(run, quantity) for quantity in ("energy_kwh", "emissions_kgco2e", "cost_usd"))
     return (
         wording.tile("duration_s", summary.duration_s or None, None, epochs, epochs),
         wording.tile("energy_kwh", summary.energy_kwh, energy, badge, wording.why_no_energy(run), tilde),
@@ -295,8 +292,8 @@ def _charts(run: Run) -> BlockIterator:
             powers += _metered_stretch(row, begin_s)
     if len(powers) < 4:
         return
-    time = time_scale(elapsed_s)
-    power = power_scale(max(w for _, w in powers))
+    time = fmt.time_scale(elapsed_s)
+    power = fmt.power_scale(max(w for _, w in powers))
     title = "Power, before PUE"
     spans = []
     if 1 < len(ends_s) <= _MOST_BANDS:
@@ -402,5 +399,5 @@ def rank_blocks(run: Run) -> BlockIterator:
     said = ranks_sentence(run) or f"no rank is behind: all are within {fmt.percent(behind(times)[1], 1)} of the median"
     title = "the slowest first" if len(times) > _MOST_RANKS else "rank"
     yield Heading("Ranks")
-    yield Paragraph(sentence(said))
+    yield Paragraph(wording.sentence(said))
     yield Table(columns({title: 2}, ("epochs", "mean epoch")), rows)
