@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
+from greenlove_tracker.vocabulary import worded
 from greenlove_tracker.vocabulary.version import __version__
 
 TYPE_CHECKING = False  # typing's own takes longer to import than all of this
@@ -133,13 +134,20 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
+def _in_words(result: object) -> str:
+    from greenlove_tracker.report.notebook import in_words
+
+    return in_words(result)
+
+
 def _show_in_notebooks() -> None:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    formatter = getattr(getattr(shell, "display_formatter", None), "formatters", {}).get("text/html")
-    if formatter is not None:
+    formatters = getattr(getattr(shell, "display_formatter", None), "formatters", None)
+    if formatters is not None:
         from greenlove_tracker.report.notebook import register
 
-        register(formatter)
+        register(formatters)
 
 
+worded.in_words = _in_words
 _show_in_notebooks()

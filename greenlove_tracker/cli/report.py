@@ -190,7 +190,7 @@ def _metrics(added_up: Aggregate) -> list[dict[str, Any]]:
             "metric": name,
             "higher_is_better": is_higher,
             "n_runs": len(ranked),
-            "best_runs": [one._asdict() for one in ranked[:N_BEST]],
+            "best_runs": [one._asdict() | {"run": one.run.run} for one in ranked[:N_BEST]],
         }
         for (name, is_higher), ranked in ranked_metrics(added_up.total.rows).items()
     ]

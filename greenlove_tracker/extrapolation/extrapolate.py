@@ -499,7 +499,8 @@ def forecast_from_log(run: Run, plan: TrainingPlan | None = None) -> Forecast:
         eval_durations_s=eval_durations_s,
         cold_start_s=exploration.cold_start_s,
     )
-    return factors.rates.priced(forecast, run.summary.gpu_count)
+    priced_forecast = factors.rates.priced(forecast, run.summary.gpu_count)
+    return replace(priced_forecast, is_energy_modelled=not run.summary.measured_share)
 
 
 _DRAWS = 50_000  # their 95% interval's ends are good to about 1% of its width

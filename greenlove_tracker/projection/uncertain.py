@@ -59,14 +59,14 @@ class Uncertain:
         below, above = self.errors.get(error, (0.0, 0.0))
         return self.point * math.exp(by * (below if by < 0 else above))
 
-    def estimate(self, unit: str, kind: Kind = Kind.ASSUMPTION, level: float = PROJECTION_LEVEL) -> Estimate:
-        """Return the interval: the errors of each side in quadrature; exact if all are symmetric."""
+    def estimate(self, unit: str) -> Estimate:
+        """Return the 90% interval: the errors of each side in quadrature; exact if all are symmetric."""
         down = math.hypot(*(max(below, -above, 0.0) for below, above in self.errors.values()))
         up = math.hypot(*(max(above, -below, 0.0) for below, above in self.errors.values()))
-        z = NormalDist().inv_cdf((1 + level) / 2)
+        z = NormalDist().inv_cdf((1 + PROJECTION_LEVEL) / 2)
         lower = self.point * math.exp(-z * down)
         upper = self.point * math.exp(z * up)
-        return Estimate(self.point, lower, upper, level, unit, kind)
+        return Estimate(self.point, lower, upper, PROJECTION_LEVEL, unit, Kind.ASSUMPTION)
 
 
 def uncertain(estimate: Estimate, error: str) -> Uncertain:
@@ -83,16 +83,16 @@ def uncertain(estimate: Estimate, error: str) -> Uncertain:
     return Uncertain(estimate.point, {error: (below, above)} if below or above else {})
 
 
-def at_level(estimate: Estimate, level: float = PROJECTION_LEVEL) -> Estimate:
-    """Return the estimate at another level; each side of the interval is read as half a normal distribution."""
-    if estimate.level == level:
+def at_level(estimate: Estimate) -> Estimate:
+    """Return the estimate at the 90% level; each side of the interval is read as half a normal distribution."""
+    if estimate.level == PROJECTION_LEVEL:
         return estimate
     normal = NormalDist()
-    ratio = normal.inv_cdf((1 + level) / 2) / normal.inv_cdf((1 + estimate.level) / 2)
+    ratio = normal.inv_cdf((1 + PROJECTION_LEVEL) / 2) / normal.inv_cdf((1 + estimate.level) / 2)
     point = estimate.point
     lower = max(0.0, point - (point - estimate.lower) * ratio)
     upper = point + (estimate.upper - point) * ratio
-    return replace(estimate, lower=lower, upper=upper, level=level)
+    return replace(estimate, lower=lower, upper=upper, level=PROJECTION_LEVEL)
 
 
 def propagated(of: Callable[..., float], *quantities: Uncertain) -> Uncertain:

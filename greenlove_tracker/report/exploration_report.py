@@ -14,6 +14,7 @@ from greenlove_tracker.rendering.document import (
     Column,
     Document,
     Heading,
+    KeyFigure,
     KeyFigures,
     Paragraph,
     Table,
@@ -27,7 +28,8 @@ from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, TimeFit, Trial, stop_estimate
 
 Trials = Sequence[Trial]
-_TALLEST = 3.0  # of a chart, times the forecast
+_TALLEST = 3.0  # of a chart, times what it is about
+_EPOCHS = "The time of an epoch by sample size: median, shortest to longest"
 _NOT_COVERED = "what comes before the first epoch, another machine, other work here, an error of the carbon intensity"
 _EXTENDED = {
     "wls": "a line through their epochs: weighted least squares with run-to-run variation",
@@ -38,7 +40,6 @@ _EXTENDED = {
 def exploration_document(
     forecast: Forecast,
     trials: Trials,
-    title: str = "",
     projections: Sequence[Projection] = (),
     *,
     now_utc_s: float | None = None,
@@ -52,7 +53,6 @@ def exploration_document(
     Args:
         forecast: made from the trials.
         trials: what was timed.
-        title: the project or run.
         projections: the same training on other machines, as ``project`` gives them.
         now_utc_s: when the training would start; None: its end is not told.
         fit: how it fits a time limit; None without one.
@@ -62,12 +62,12 @@ def exploration_document(
     """
     said = (*_when(forecast, now_utc_s, fit), *_said(forecast, trials), *notes)
     return Document(
-        title=title or "What this training will take",
+        title="What this training will take",
         subtitle=fmt.plan(forecast.plan),
         footer=wording.footer(),
         verdict=_verdict(forecast),
         blocks=(
-            _figures(forecast, tilde),
+            KeyFigures(forecast_figures(forecast, tilde)),
             *map(Paragraph, said),
             *_details(forecast, trials),
             *projection_blocks(projections),
@@ -84,14 +84,9 @@ def explored_blocks(run: Run) -> tuple[str, Blocks]:
         forecast = forecast_with_meter_error(forecast_from_log(run), run)
     except (UsageError, ValueError) as error:
         return f"The exploration cannot be forecast again: {error}.", []
+    figures = forecast_figures(forecast, wording.energy_mark(run))
     said = map(Paragraph, _said(forecast, run.trials))
-    return _verdict(forecast), [_figures(forecast, wording.energy_mark(run)), *said, *_details(forecast, run.trials)]
-
-
-def forecast_document(forecast: Forecast, projections: Sequence[Projection] = ()) -> Document:
-    """Return a forecast by itself, without the trials that it is from."""
-    blocks = [_figures(forecast), *map(Paragraph, _warnings(forecast)), *projection_blocks(projections)]
-    return Document("A forecast", fmt.plan(forecast.plan), blocks=blocks, verdict=_verdict(forecast))
+    return _verdict(forecast), [KeyFigures(figures), *said, *_details(forecast, run.trials)]
 
 
 def _verdict(forecast: Forecast) -> str:
@@ -107,14 +102,12 @@ def progress_line(spent_s: float, budget_s: float, sample_size: int, relative_wi
     return line
 
 
-def _figures(forecast: Forecast, tilde: str = "") -> KeyFigures:
+def forecast_figures(forecast: Forecast, mark: str = "") -> list[KeyFigure]:
+    """Return what a training will take; the mark, or a tilde, stands before an energy that no hardware measured."""
+    if forecast.is_energy_modelled:
+        mark = mark or wording.TILDE
     missing = "not measured, or no factor known"
-    marks = {"energy_kwh": tilde, "emissions_kgco2e": tilde}
-    tiles = [
-        wording.forecast_tile(quantity, getattr(forecast, quantity), missing, marks.get(quantity, ""))
-        for quantity in fmt.QUANTITIES
-    ]
-    return KeyFigures(tiles)
+    return [wording.forecast_tile(name, getattr(forecast, name), missing, mark) for name in fmt.QUANTITIES]
 
 
 def _when(forecast: Forecast, now_utc_s: float | None, fit: TimeFit | None) -> list[str]:
@@ -145,10 +138,11 @@ def _said(forecast: Forecast, trials: Trials) -> list[str]:
         all_of_them = f"All {fmt.plural(stop.most_epochs, 'epoch')} would take"
         said.append(f"It {expected}. {all_of_them} {fmt.interval(whole.duration_s, fmt.duration)}.")
     said.append(f"From {_trials_text(trials)}.")
-    return [*said, *_warnings(forecast)]
+    return [*said, *forecast_warnings(forecast)]
 
 
-def _warnings(forecast: Forecast) -> Iterator[str]:
+def forecast_warnings(forecast: Forecast) -> Iterator[str]:
+    """Return the problems of a forecast, in sentences."""
     for warning in forecast.warnings:
         yield f"{'! ' if warning.is_serious else ''}{warning}."
 
@@ -159,10 +153,13 @@ def _trials_text(trials: Trials) -> str:
 
 def _details(forecast: Forecast, trials: Trials) -> Blocks:
     timed = []
+    epochs = []
     for size in sorted({trial.sample_size for trial in trials}):
         alike = [trial for trial in trials if trial.sample_size == size]
-        median_s = statistics.median(s for trial in alike for s in trial.epoch_durations_s)
+        durations_s = [s for trial in alike for s in trial.epoch_durations_s]
+        median_s = statistics.median(durations_s)
         timed.append((f"{size:,}", f"{len(alike)}", fmt.duration(median_s)))
+        epochs.append((float(size), Estimate(median_s, min(durations_s), max(durations_s), 1.0, "s")))
     took = fmt.duration(sum(trial.total_s for trial in trials))
     method = [
         ("trials", f"{_trials_text(trials)}, {took} of the training itself"),
@@ -172,7 +169,9 @@ def _details(forecast: Forecast, trials: Trials) -> Blocks:
         off_by = fmt.error(forecast.backtest_error)
         method.append(("checked", f"the largest size, forecast from the others, is off {off_by}"))
     method.append(("not covered", _NOT_COVERED))
+    tallest_s = _TALLEST * max(epoch.point for _, epoch in epochs)
     return [
+        narrowing_chart(_EPOCHS, "samples", epochs, tallest_s),
         *_narrowing(forecast, trials),
         *_parts(forecast.without_stop or forecast),
         Heading("The trials"),

@@ -6,12 +6,23 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from greenlove_tracker.logs.aggregate import Totals
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import RunRow
 from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.rendering.axes import thinned
-from greenlove_tracker.rendering.document import BlockIterator, ChartRow, Heading, Line, LineChart, Note, Table, columns
-from greenlove_tracker.report.wording import grouped, run_label
+from greenlove_tracker.rendering.document import (
+    BlockIterator,
+    ChartRow,
+    Column,
+    Heading,
+    Line,
+    LineChart,
+    Note,
+    Table,
+    columns,
+)
+from greenlove_tracker.report.wording import grouped, run_label, sum_mark
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.metrics import LARGER_IS_BETTER, SMALLER_IS_BETTER, words_of
 from greenlove_tracker.vocabulary.records import MetricSummary
@@ -65,14 +76,14 @@ class RankedMetric(NamedTuple):
     """The best value of a metric in one run.
 
     Attributes:
-        run: its id.
+        run: the run.
         best: the value.
         last: the last value.
         energy_kwh: of the whole run, PUE included.
         kwh_per_point: of a score, see ``points``.
     """
 
-    run: str
+    run: RunRow
     best: float
     last: float
     energy_kwh: float | None
@@ -84,16 +95,21 @@ def ranked_metrics(runs: Sequence[RunRow]) -> dict[tuple[str, bool], list[Ranked
     found = grouped(
         (
             (metric.name, metric.higher_is_better),
-            RankedMetric(run.run, metric.best, metric.last, run.whole_kwh, kwh_per_point(metric, run.whole_kwh)),
+            RankedMetric(run, metric.best, metric.last, run.whole_kwh, kwh_per_point(metric, run.whole_kwh)),
         )
         for run in runs
         for metric in run.metrics
-        if metric.best is not None and metric.higher_is_better is not None
+        if metric.best is not None and metric.higher_is_better is not None and not _is_twice(metric.name, run)
     )
     for (_, is_higher), ranked in found.items():
-        ranked.sort(key=lambda one: one.run)  # of those that are as good
+        ranked.sort(key=lambda one: one.run.run)  # of those that are as good
         ranked.sort(key=lambda one: one.best, reverse=is_higher)
     return dict(sorted(found.items()))
+
+
+def _is_twice(name: str, run: RunRow) -> bool:
+    plain = name.removesuffix("_step").removesuffix("_epoch")  # Lightning logs all three
+    return plain != name and any(metric.name == plain for metric in run.metrics)
 
 
 # Scores from 0 to 1, often given in percent: a hundredth of one is a point
@@ -133,14 +149,20 @@ def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> BlockIt
     shared.sort(key=lambda item: -len(item[1]))  # those of as many runs stay in the order of their names
     for (name, is_higher), ranked in shared[:_MAX_SHARED]:
         rows = [
-            (run_label(one.run), number_text(one.best), number_text(one.last), fmt.energy(one.energy_kwh))
+            (
+                run_label(one.run.run, one.run.facts.label),
+                number_text(one.best),
+                number_text(one.last),
+                f"{sum_mark(Totals([one.run]))}{fmt.energy(one.energy_kwh)}",
+                one.run.run.rpartition("-")[2][:8],
+            )
             for one in ranked[:N_BEST]
         ]
         title = f"Runs by {fmt.shortened(name, 40)}, {'larger' if is_higher else 'smaller'} is better"
         if len(ranked) > N_BEST:
             title += f"; {fmt.plural(len(ranked), 'run')} in all"
         yield Heading(title)
-        yield Table(columns({"run": 2}, ("best", "last", "energy")), rows)
+        yield Table([*columns({"run": 2}, ("best", "last", "energy")), Column("id", 0.7)], rows)
 
 
 # -- How a run learnt --

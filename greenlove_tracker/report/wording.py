@@ -29,6 +29,7 @@ TILDE = "~"
 AT_LEAST = "≥ "
 _LONGEST = 1000  # of a sentence, in characters
 STAMP = "SIMULATED"
+_OF_ENERGY = ("energy_kwh", "emissions_kgco2e")  # what is measured or modelled
 _EVERYDAY = ("car_eu_new_2024_km", "phone_charge")
 
 _METHODS: Mapping[str, str] = {
@@ -121,15 +122,18 @@ def tile(
         known: its interval.
         note: how it is known.
         missing: why it is not.
-        tilde: what stands before a value that no hardware measured.
+        tilde: what stands before an energy or a CO2e that no hardware measured.
     """
     label, text = fmt.QUANTITIES[quantity]
     if value is None:
         return KeyFigure(label, fmt.UNKNOWN, missing)
+    shown = text(value)
+    if quantity in _OF_ENERGY:
+        shown = tilde + shown
     if known is None or not known.has_interval or text(known.lower) == text(known.upper):
-        return KeyFigure(label, f"{tilde}{text(value)}", note)
+        return KeyFigure(label, shown, note)
     at = (known.point - known.lower) / (known.upper - known.lower)
-    return KeyFigure(label, f"{tilde}{text(value)}", note, fmt.bounds(known, text), at)
+    return KeyFigure(label, shown, note, fmt.bounds(known, text), at)
 
 
 def forecast_tile(quantity: str, estimate: Estimate | None, missing: str, tilde: str = "") -> KeyFigure:
@@ -141,15 +145,20 @@ def forecast_tile(quantity: str, estimate: Estimate | None, missing: str, tilde:
 # -- Runs --
 
 
-def run_label(run_id: str, project: str = "") -> str:
-    """Write a run in short: ``04 Nov 17:12 · thesis``; one of another tool by its id."""
+def run_label(run_id: str, name: str = "") -> str:
+    """Write a run in short: ``04 Nov 17:12 · lr=0.1``; one of another tool by its id.
+
+    Args:
+        run_id: its id.
+        name: what tells it apart for people: its tags, project or script.
+    """
     try:
         began = datetime.strptime(f"{run_id[:15]}Z", "%Y%m%dT%H%M%S%z")
     except ValueError:
-        return fmt.shortened("/".join(filter(None, (project, run_id))), 34)
+        return fmt.shortened("/".join(filter(None, (name, run_id))), 34)
     label = f"{began:%d %b %H:%M}"
-    if project:
-        label += f" · {fmt.shortened(project, 20)}"
+    if name:
+        label += f" · {fmt.shortened(name, 32)}"
     return label
 
 

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Protocol, Self
 
 from greenlove_tracker.vocabulary.errors import BudgetExceeded, TerminatedExit
+from greenlove_tracker.vocabulary.worded import Worded
 
 COMPONENTS = ("cpu", "gpu", "ram")
 
@@ -391,7 +392,7 @@ class Consumption:
 
 
 @dataclass(frozen=True, slots=True)
-class RunSummary:
+class RunSummary(Worded):
     """The totals of a run over all its nodes.
 
     ``energy`` is what was metered, by component, before PUE. ``unmetered_estimate_kwh`` stands for the time that
