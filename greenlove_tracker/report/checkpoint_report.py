@@ -16,7 +16,6 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.selection import part_of
 from greenlove_tracker.logs.totals import utc_s
 from greenlove_tracker.rendering.document import BlockIterator, Document, Heading, Paragraph, Table, columns
-from greenlove_tracker.report.wording import are
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, Manifest
 from greenlove_tracker.vocabulary.records import RunStatus
@@ -196,7 +195,8 @@ def checkpoints_document(directory: str, listed: Sequence[ListedCheckpoint], reh
     if whole:
         newest = whole[0].name
         manifest = whole[0].manifest
-        verdict = f"{len(whole)} of {n_in_all} {are(len(whole))} whole. A training would go on from {newest}."
+        are = "is" if len(whole) == 1 else "are"
+        verdict = f"{len(whole)} of {n_in_all} {are} whole. A training would go on from {newest}."
         if manifest and manifest.holds:
             said.append(f"{newest} holds: {', '.join(manifest.holds)}.")
         if manifest:

@@ -14,23 +14,8 @@ from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.logs.tables import QUANTITIES, IssuedForecast
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.logs.uncertainty import with_meter_error
+from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import MAX_POINTS
-from greenlove_tracker.rendering.document import (
-    BlockIterator,
-    Blocks,
-    ChartRow,
-    Column,
-    Document,
-    Heading,
-    KeyFigures,
-    Line,
-    LineChart,
-    Note,
-    Paragraph,
-    Table,
-    Texts,
-    columns,
-)
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.plain_values import same, values_at
 from greenlove_tracker.text import format as fmt
@@ -76,7 +61,7 @@ class ForecastOutcome:
         """Return the forecast as a row for JSON and CSV; None where there is no outcome."""
         return values_at(self, _COLUMNS) | {"project": self.run.summary.project}
 
-    def cells(self, text: fmt.Text) -> Texts:
+    def cells(self, text: fmt.Text) -> doc.Texts:
         """Write forecast, interval, outcome, error, and how many of the run's intervals held."""
         cells = (text(self.estimate.point), fmt.bounds(self.estimate, text))
         if self.scored is None:
@@ -196,7 +181,7 @@ def outcome_sentence(run: Run) -> str:
     return f"forecast {issued_after(scored.issued)}: {fmt.interval(scored.estimate, fmt.duration)}, {error}"
 
 
-def forecast_blocks(run: Run) -> BlockIterator:
+def forecast_blocks(run: Run) -> doc.BlockIterator:
     """Yield a forecast of each quantity with its outcome, and all those of the time as a chart."""
     outcomes = {quantity: outcome_of(run, quantity) for quantity in QUANTITIES}
     lines = {quantity: line for quantity, line in outcomes.items() if line is not None}
@@ -219,19 +204,19 @@ def forecast_blocks(run: Run) -> BlockIterator:
     rows = [
         (name, *lines[quantity].cells(write)) for quantity, (name, write) in fmt.QUANTITIES.items() if quantity in lines
     ]
-    yield Heading("Forecast and outcome")
-    yield Paragraph(f"{text} {chosen}")
-    yield Table([Column("", 0.9), *_columns([of_time], "forecast")], rows)
+    yield doc.Heading("Forecast and outcome")
+    yield doc.Paragraph(f"{text} {chosen}")
+    yield doc.Table([doc.Column("", 0.9), *_columns([of_time], "forecast")], rows)
     yield from _forecast_chart(run.forecasts, outcome_s)
 
 
-def _columns(outcomes: Sequence[ForecastOutcome], name: str) -> list[Column]:
+def _columns(outcomes: Sequence[ForecastOutcome], name: str) -> list[doc.Column]:
     level = next((f"{o.estimate.level:.0%} " for o in outcomes if o.estimate.has_interval), "")
     heads = {name: 1.2, f"{level}interval": 2.2, "actual": 1.2, "error": 0.9, "held": 0.9}
-    return [Column(head, weight, True) for head, weight in heads.items()]
+    return [doc.Column(head, weight, True) for head, weight in heads.items()]
 
 
-def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> BlockIterator:
+def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> doc.BlockIterator:
     """Draw the forecasts of the time one after the other, with the outcome where that is known."""
     unit = "step"
     if all(forecast.epochs_done for forecast in issued):
@@ -244,12 +229,12 @@ def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -
     title = f"Forecast of the whole time, with its {chosen[0][1].level:.0%} interval"
     yield narrowing_chart(title, unit, chosen, tallest_s, outcome_s)
     if any(estimate.upper > tallest_s for _, estimate in chosen):
-        yield Note(f"Cut off at {fmt.duration(tallest_s)}.")
+        yield doc.Note(f"Cut off at {fmt.duration(tallest_s)}.")
 
 
 def narrowing_chart(
     title: str, x_label: str, found: Sequence[tuple[float, Estimate]], tallest_s: float, outcome_s: float | None = None
-) -> ChartRow:
+) -> doc.ChartRow:
     """Draw how forecasts of a time narrowed; what is wider than ``tallest_s`` is cut off, or it would flatten the rest.
 
     Args:
@@ -267,15 +252,17 @@ def narrowing_chart(
     def height(value_s: float) -> float:
         return scale.value(min(value_s, tallest_s))
 
-    line = Line("", [(x, height(e.point)) for x, e in found])
+    line = doc.Line("", [(x, height(e.point)) for x, e in found])
     band = [(x, height(e.lower), height(e.upper)) for x, e in found]
-    return ChartRow([LineChart(title, x_label, scale.unit, [line], band=band, level=level, is_from_0=False)])
+    return doc.ChartRow([doc.LineChart(title, x_label, scale.unit, [line], band=band, level=level, is_from_0=False)])
 
 
 # -- Of a directory --
 
 
-def outcomes_document(outcomes: Sequence[ForecastOutcome], n_without: int, time_limits: Sequence[str] = ()) -> Document:
+def outcomes_document(
+    outcomes: Sequence[ForecastOutcome], n_without: int, time_limits: Sequence[str] = ()
+) -> doc.Document:
     """Return all runs that made forecasts, and how far these can be trusted together.
 
     Args:
@@ -285,7 +272,7 @@ def outcomes_document(outcomes: Sequence[ForecastOutcome], n_without: int, time_
     """
     name, text = fmt.QUANTITIES["duration_s"]
     verdict = f"No forecasts of {name}: give epochs= or total_steps= to get them."
-    blocks: Blocks = []
+    blocks: doc.Blocks = []
     if outcomes:
         judged = filter(None, (outcome.judged for outcome in outcomes))
         verdict = coverage_sentence([(scored.error, scored.has_held, scored.estimate.level) for scored in judged])
@@ -297,12 +284,12 @@ def outcomes_document(outcomes: Sequence[ForecastOutcome], n_without: int, time_
             )
             for outcome in outcomes
         ]
-        heads = [*columns({"run": 2.4, "forecast after": 1.4}), *_columns(outcomes, name)]
-        blocks.append(Table(heads, rows, is_whole=True))
+        heads = [*doc.columns({"run": 2.4, "forecast after": 1.4}), *_columns(outcomes, name)]
+        blocks.append(doc.Table(heads, rows, is_whole=True))
     if n_without:
-        blocks.append(Paragraph(f"{fmt.plural(n_without, 'run')} without forecasts."))
-    blocks += map(Paragraph, time_limits[-_MOST_TIME_LIMITS:])
-    return Document(
+        blocks.append(doc.Paragraph(f"{fmt.plural(n_without, 'run')} without forecasts."))
+    blocks += map(doc.Paragraph, time_limits[-_MOST_TIME_LIMITS:])
+    return doc.Document(
         title="Forecasts and outcomes",
         verdict=verdict,
         blocks=blocks,
@@ -330,7 +317,7 @@ def sweep_document(
     totals: Mapping[str, Estimate | None],
     unknown: Mapping[str, int],
     warnings: Sequence[str],
-) -> Document:
+) -> doc.Document:
     """Return the forecast of a sweep.
 
     Args:
@@ -351,4 +338,4 @@ def sweep_document(
         if estimate is None:
             said.append(f"Not summed: {missing}.")
     verdict = f"{runs:,} runs like the {gone_by} of {whose}."
-    return Document("A sweep", blocks=(KeyFigures(figures), *map(Paragraph, said)), verdict=verdict)
+    return doc.Document("A sweep", blocks=(doc.KeyFigures(figures), *map(doc.Paragraph, said)), verdict=verdict)
