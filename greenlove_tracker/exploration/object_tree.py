@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copyreg
+import gc
 import sys
 import zlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import cache, partial
 from itertools import islice
@@ -31,9 +32,10 @@ _REPORTERS = {"greenlove_tracker", "mlflow", "rich", "tensorboard", "tensorboard
 _NO_TRAINING = sys.stdlib_module_names | _REPORTERS
 
 Named = Iterable[tuple[str, Any]]
+Values = dict[str, Any]  # by name
 
 
-def walk(roots: Named, parts: Callable[[Any], Named]) -> Iterator[tuple[str, Any]]:
+def walk(roots: Named, parts: Callable[[Any], Named]) -> Named:
     """Yield what hangs on these by its name, the nearest first, each object once.
 
     Args:
@@ -53,7 +55,12 @@ def walk(roots: Named, parts: Callable[[Any], Named]) -> Iterator[tuple[str, Any
             queue.extend((f"{name}{part}", value) for part, value in parts(thing))
 
 
-def objects_within(roots: Named) -> Iterator[tuple[str, Any]]:
+def objects_of(*kinds: type) -> list[Any]:
+    """Return all objects of these kinds in this process."""
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), kinds)]  # isinstance would wake lazy ones
+
+
+def objects_within(roots: Named) -> Named:
     """Yield all that hangs on these by name, with what functions hold or name; of long containers nothing."""
     return islice(walk(roots, _parts_with_code), _MOST_OBJECTS)
 
@@ -73,7 +80,7 @@ def _parts_with_code(thing: Any) -> Named:
     return [*parts_of(thing), ("", kind)]
 
 
-def parts_of(thing: Any) -> Iterator[tuple[str, Any]]:
+def parts_of(thing: Any) -> Named:
     """Yield the items and the attributes of an object that may matter to a training."""
     kind = type(thing)
     if not is_of_training(kind):
@@ -97,7 +104,7 @@ def _items(container: Any) -> list[Any]:
     return list(container)
 
 
-def _attributes(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _attributes(values: Values) -> Named:
     return ((f".{name}", value) for name, value in values.items() if not name.startswith("__"))
 
 
@@ -106,7 +113,7 @@ def has_attributes(thing: Any) -> bool:
     return is_of_training(type(thing)) and (hasattr(thing, "__dict__") or bool(slots_of(thing)))
 
 
-def slots_of(thing: Any) -> dict[str, Any]:
+def slots_of(thing: Any) -> Values:
     """Return the attributes that an object has in slots, by name, and those of a tensor that training changes."""
     names = copyreg._slotnames(type(thing))  # type: ignore[attr-defined]
     if issubclass(type(thing), torch.Tensor):
@@ -135,7 +142,7 @@ def _names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def _variables(function: FunctionType) -> dict[str, Any]:
+def _variables(function: FunctionType) -> Values:
     """Return the variables that a user's function holds, and those of its module that it names."""
     if not _is_users(str(function.__module__)):
         return {}
@@ -147,7 +154,7 @@ def _variables(function: FunctionType) -> dict[str, Any]:
     return {**found, **vars(function), "defaults": (function.__defaults__, function.__kwdefaults__)}
 
 
-def values_within(roots: Named, kept: Collection[int]) -> dict[str, Any]:
+def values_within(roots: Named, kept: Collection[int]) -> Values:
     """Return what tells whether something that hangs on these has changed, by name; a container has all of its items.
 
     Args:
@@ -187,6 +194,6 @@ def _digest(array: Any) -> Any:
     return form
 
 
-def changed_names(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def changed_names(before: Values, now: Values) -> list[str]:
     """Return the names of what has changed, the nearest first."""
     return [name for name in {**before, **now} if before.get(name) != now.get(name)]

@@ -257,7 +257,7 @@ def _copied(state: Any) -> Any:
     """Return a copy of a state, with the tensors of torch on the host."""
     if "torch" not in sys.modules:
         return copy.deepcopy(state)
-    from greenlove_tracker.checkpointing.training_state import copied
+    from greenlove_tracker.exploration.random_state import copied
 
     return copied(state)
 
