@@ -10,18 +10,8 @@ from greenlove_tracker.logs.aggregate import Totals
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import RunRow
 from greenlove_tracker.logs.tables import MetricRecord
+from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import thinned
-from greenlove_tracker.rendering.document import (
-    BlockIterator,
-    ChartRow,
-    Column,
-    Heading,
-    Line,
-    LineChart,
-    Note,
-    Table,
-    columns,
-)
 from greenlove_tracker.report.wording import grouped, run_label, sum_mark
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.metrics import LARGER_IS_BETTER, SMALLER_IS_BETTER, words_of
@@ -53,7 +43,7 @@ def number_text(value: float | None) -> str:
     return f"{value:.{_DIGITS - 1}e}"
 
 
-def metric_blocks(run: Run) -> BlockIterator:
+def metric_blocks(run: Run) -> doc.BlockIterator:
     """Yield the last and best value of each metric that a run logged; nothing without any."""
     metrics = run.summary.metrics
     if not metrics:
@@ -64,12 +54,12 @@ def metric_blocks(run: Run) -> BlockIterator:
     if run.stopped_early_after is not None:  # the weights are those of another epoch than the last
         cells["of the kept weights"] = [number_text(final_value(run, one.name)) for one in shown]
     names = [fmt.shortened(one.name, 40) for one in shown]
-    yield Heading("Metrics")
-    yield Table(columns({"metric": 2.4}, cells), list(zip(names, *cells.values(), strict=True)))
+    yield doc.Heading("Metrics")
+    yield doc.Table(doc.columns({"metric": 2.4}, cells), list(zip(names, *cells.values(), strict=True)))
     note = "Best is of all epochs, whichever weights were kept."
     if len(metrics) > _MAX_METRICS:
         note += f" {len(metrics) - _MAX_METRICS:,} more are in the log."
-    yield Note(note)
+    yield doc.Note(note)
 
 
 class RankedMetric(NamedTuple):
@@ -143,7 +133,7 @@ def points(metric: MetricSummary) -> float | None:
     return best if highest > 1 else 100.0 * best
 
 
-def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> BlockIterator:
+def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> doc.BlockIterator:
     """Yield the runs with the best values of each metric that so many runs have; nothing without such a metric."""
     shared = [item for item in ranked_metrics(runs).items() if len(item[1]) >= least_runs]
     shared.sort(key=lambda item: -len(item[1]))  # those of as many runs stay in the order of their names
@@ -161,8 +151,8 @@ def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> BlockIt
         title = f"Runs by {fmt.shortened(name, 40)}, {'larger' if is_higher else 'smaller'} is better"
         if len(ranked) > N_BEST:
             title += f"; {fmt.plural(len(ranked), 'run')} in all"
-        yield Heading(title)
-        yield Table([*columns({"run": 2}, ("best", "last", "energy")), Column("id", 0.7)], rows)
+        yield doc.Heading(title)
+        yield doc.Table([*doc.columns({"run": 2}, ("best", "last", "energy")), doc.Column("id", 0.7)], rows)
 
 
 # -- How a run learnt --
@@ -197,7 +187,7 @@ def overhead(run: Run) -> float:
 # -- Of one run --
 
 
-def learning_blocks(run: Run) -> BlockIterator:
+def learning_blocks(run: Run) -> doc.BlockIterator:
     """Yield how a run learnt, a chart for each metric that has two values; nothing without one.
 
     What was trained on and what was held out share a chart where their names pair: ``train_loss`` and ``val_loss``.
@@ -209,17 +199,17 @@ def learning_blocks(run: Run) -> BlockIterator:
     charts = list(filter(None, drawn))[:_MOST_CHARTS]
     if not charts:
         return
-    yield Heading("Learning curves")
+    yield doc.Heading("Learning curves")
     for i in range(0, len(charts), 2):
-        yield ChartRow(charts[i : i + 2])
+        yield doc.ChartRow(charts[i : i + 2])
     n_lost = sum(run.metrics[name].n_values - len(values) for name, values in found.items())
     if n_lost > 0:
-        yield Note(f"Not drawn: {fmt.plural(n_lost, 'value')}, not finite or not in the log.")
+        yield doc.Note(f"Not drawn: {fmt.plural(n_lost, 'value')}, not finite or not in the log.")
     if len(run.metric_values) > 1:
-        yield Note("Several ranks logged values: those of the first are drawn.")
+        yield doc.Note("Several ranks logged values: those of the first are drawn.")
 
 
-def _chart(run: Run, values: Mapping[str, _Records]) -> LineChart | None:
+def _chart(run: Run, values: Mapping[str, _Records]) -> doc.LineChart | None:
     """Draw the metrics that have two values or more; None where none has."""
     is_by_epoch = all(map(_is_by_epoch, values.values()))
     lines = []
@@ -227,11 +217,11 @@ def _chart(run: Run, values: Mapping[str, _Records]) -> LineChart | None:
         at = {(r.epoch or 0) if is_by_epoch else run.first_step + r.steps_done: r.value for r in records}
         if len(at) > 1:
             points = thinned(sorted((float(x), value) for x, value in at.items()))
-            lines.append(Line(fmt.shortened(name, _NAME_WIDTH), points))
+            lines.append(doc.Line(fmt.shortened(name, _NAME_WIDTH), points))
     if not lines:
         return None
     title = fmt.shortened(", ".join(line.name for line in lines), 2 * _NAME_WIDTH)
-    return LineChart(title, "epoch" if is_by_epoch else "step", "", lines, is_from_0=False)
+    return doc.LineChart(title, "epoch" if is_by_epoch else "step", "", lines, is_from_0=False)
 
 
 def _values(run: Run, name: str) -> _Records:
