@@ -41,7 +41,7 @@ def test_market_based_emissions_are_summed_and_what_has_no_contract_is_counted(t
     assert total.market_kgco2e == pytest.approx(0.024) and total.n_unknown_market == 1
     text = "Market-based: 24.0 g for the 2.00 kWh under contract. 1.00 kWh had no contract: 458 g, location-based."
     assert text in directory_scope(logs)
-    assert "PPA 2026" in run_scope(next(run for run in aggregate(tmp_path).runs if run.run_id == "run-1"))
+    assert "PPA 2026" in " ".join(run_scope(next(run for run in aggregate(tmp_path).runs if run.run_id == "run-1")))
 
 
 def simulated(log_dir: Path, run_id: str = "20261121T034044-7f3a", meter: str = "simulated"):
