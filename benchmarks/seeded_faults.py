@@ -284,8 +284,8 @@ FAULTS = (
     Fault(
         "extrapolation",
         "extrapolation/live.py",
-        'estimate(progress.used_kwh + each_kwh * left_s, level, "kWh")',
-        'estimate(each_kwh * left_s, level, "kWh")',
+        'estimate(progress.used_kwh + each_kwh * left_s, "kWh")',
+        'estimate(each_kwh * left_s, "kWh")',
         "the energy forecast leaves out what is used already",
         golden("run"),
     ),
@@ -392,7 +392,7 @@ FAULTS = (
     Fault(
         "checkpointing",
         "checkpointing/training_state.py",
-        "restore(copied(saved))",
+        "self._whole[name].put_back(copied(saved))  # it may be put back once more",
         "pass",
         "a resume has none of the states that were saved",
         golden("checkpointer"),
@@ -523,7 +523,7 @@ FAULTS = (
     ),
     Fault(
         "rendering",
-        "rendering/markdown.py",
+        "rendering/escapes.py",
         r', r"\\\g<0>", ',
         r', r"\g<0>", ',
         "a name in a log is read as Markdown",
