@@ -67,9 +67,10 @@ budget, settings or outputs trains nothing anew. The hash does not see the code 
 another `outputs: {directory: …}`.
 
 **The savings as data.** `report.json` (its list `savings`) and `report.csv` have a row for each quantity of each arm:
-`combination` of the matrix, empty where there is one, `arm`, `quantity`, `baseline` and `value` (means in the unit of the
-name, USD, GiB or the metric's own), `change`, `change_lower` and `change_upper`. The change of an amount is the ratio to the
-baseline, below 1 saves; that of a metric is the difference. Where both ends are the change, its range is not known.
+`combination` of the matrix, empty where there is one, `arm`, `quantity`, `baseline` and `value` (means in the unit of
+the name, USD, GiB or the metric's own), `change`, `change_lower` and `change_upper`. The change of an amount is the
+ratio to the baseline, below 1 saves; that of a metric is the difference. Where both ends are the change, its range is
+not known.
 """
 
 
