@@ -154,41 +154,20 @@ class CodeCarbonMeter:
             def out(self, total: Any, delta: Any) -> None:
                 deltas.append(delta)
 
-        # All parameters are given: others could come from ~/.codecarbon.config or CODECARBON_*.
+        # No configuration is read, see _quick_detection: what is not given here has CodeCarbon's own default.
         arguments: dict[str, Any] = {
             "project_name": "greenlove",
             "measure_power_secs": _MEASURE_BY_ITSELF_S,
-            "tracking_mode": "machine",
             "output_methods": [],
             "api_call_interval": -1,
-            "allow_multiple_runs": True,
             "log_level": _codecarbon_log.level,  # unchanged
-            "logger_preamble": "",
             "gpu_ids": list(range(self._readers.device_count)) or None,
             "country_iso_code": self._country_iso3 or "USA",  # it needs one; see _name_no_country
-            "region": None,
-            "cloud_provider": None,
-            "cloud_region": None,
-            "country_2letter_iso_code": None,
-            "electricitymaps_api_token": "",
-            "emissions_endpoint": None,
-            "output_dir": ".",
-            "pue": 1.0,
-            "wue": 0.0,
             "force_carbon_intensity_g_co2e_kwh": self._intensity,
             "force_cpu_power": self._cpu_tdp_w,
             "force_ram_power": self._ram_w,
-            "force_mode_cpu_load": False,
-            "rapl_include_dram": False,
-            "rapl_prefer_psys": False,
-            "metadata": None,
-            "experiment_name": "base",
-            "logging_logger": None,
-            "api_endpoint": "https://api.codecarbon.io",
+            "electricitymaps_api_token": "",
             "api_key": "",
-            "prometheus_url": "localhost:9091",
-            "output_file": "emissions.csv",
-            "on_csv_write": "append",
             "experiment_id": "greenlove",
         }
         arguments.update(self._options)
@@ -213,14 +192,15 @@ class CodeCarbonMeter:
         self._deltas.clear()
         if self._readers.gpus:
             kwh["gpu"] = self._readers.take()
-        factors = {
-            "cpu": 1.0 if methods.get("cpu") in MEASURED_METHODS else self._cpu_factor,
-            "gpu": 1.0,
-            "ram": self._share.ram,
-        }
-        known = {c: value * factors[c] for c, value in kwh.items() if value is not None}
-        cpu, gpu, ram = (methods.get(c) if c in known else None for c in COMPONENTS)
-        return Energy(known.get("cpu"), known.get("gpu"), known.get("ram"), cpu, gpu, ram)
+        factors = {"cpu": self._cpu_factor, "gpu": 1.0, "ram": self._share.ram}
+        if methods.get("cpu") in MEASURED_METHODS:
+            factors["cpu"] = 1.0
+        found: dict[str, Any] = {}
+        for component, value in kwh.items():
+            if value is not None:
+                found[f"{component}_kwh"] = value * factors[component]
+                found[f"{component}_method"] = methods.get(component)
+        return Energy(**found)
 
     def stop(self) -> None:
         """Stop CodeCarbon's threads; its own outputs write their last line."""
@@ -431,7 +411,7 @@ def _quick_detection(readers: GpuReaders) -> Iterator[None]:
 
     It asks py-cpuinfo for the CPU's name, which runs ten commands and a second Python, and loads pandas to look into
     two tables: together over 1 s of a core, beside a training that may take no longer. What is found is the same.
-    A user's configuration of CodeCarbon is not read: all that it may say is given.
+    A user's configuration of CodeCarbon is not read, neither its files nor CODECARBON_*.
     """
     import codecarbon.core.cpu
     import codecarbon.core.gpu
