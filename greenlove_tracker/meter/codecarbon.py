@@ -36,7 +36,6 @@ from greenlove_tracker.meter.gpus import GpuReaders, gpu_readers
 from greenlove_tracker.settings.config import Settings
 from greenlove_tracker.vocabulary.errors import MeterError, UsageError
 from greenlove_tracker.vocabulary.records import (
-    COMPONENTS,
     MEASURED_METHODS,
     Clock,
     Energy,

@@ -77,6 +77,7 @@ class RunParts:
 
     Attributes:
         rows: rows that the parts were not told of yet. The training's thread adds them without waiting.
+        n_rows: rows that were made, in the log or about to be.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class RunParts:
         self._parts = [kind(self) for kind in kinds]
         self._dropped: set[RunPart] = set()
         self.rows: deque[Row] = deque()
+        self.n_rows = 0
 
     def tell_rows(self) -> None:
         """Pass on the rows so far: at each tick, and whenever somebody asks about the run."""

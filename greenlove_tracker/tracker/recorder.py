@@ -186,7 +186,7 @@ class Recorder:
     # -- epochs
 
     def mark(self) -> None:
-        """Note that an epoch may begin now. ``start_epoch(at_mark=True)`` later opens the epoch from here.
+        """Note that an epoch may begin now. ``start_epoch_at_mark()`` later opens the epoch from here.
 
         A later mark replaces this one, and a row that is written meanwhile moves it. Within an epoch it does nothing.
         """
@@ -195,18 +195,20 @@ class Recorder:
             self._close_gap()
             self._is_marked = True
 
-    def start_epoch(self, *, at_mark: bool = False) -> None:
-        """Close the gap and open the next epoch. No epoch may be open.
-
-        Args:
-            at_mark: open the epoch where ``mark()`` was last called, if it was.
-        """
+    def start_epoch(self) -> None:
+        """Close the gap and open the next epoch. No epoch may be open."""
         try:
-            if not (at_mark and self._is_marked):
-                self._wait_for_device()
-                self._close_gap()
+            self._wait_for_device()
+            self._close_gap()
         finally:  # after an error of ours the later epochs keep their right numbers
             self._open_epoch(is_opened_by_step=False)
+
+    def start_epoch_at_mark(self) -> None:
+        """Open the next epoch where ``mark()`` was last called, else now."""
+        if self._is_marked:
+            self._open_epoch(is_opened_by_step=False)
+        else:
+            self.start_epoch()
 
     def open_epoch_from_last_row(self) -> None:
         """Open the next epoch where the last row ended, since its first step is already done."""
@@ -222,15 +224,15 @@ class Recorder:
         """Close the open epoch and emit its row, with these flags added."""
         if self.epoch is None:
             raise TrackerStateError("epoch_end() without epoch_start(): call epoch_start() where the epoch begins")
-        self.resume_epoch()
+        self.resume()
         self._wait_for_device()
         row = self._epoch_row(RowKind.EPOCH, frozenset(more_flags))
         self.epoch = None
         self.epochs_done = self.epochs_done + 1
         self._emit(row)
 
-    def pause_epoch(self) -> None:
-        """Write the open epoch so far as a segment. Until ``resume_epoch`` the time is a gap within the epoch."""
+    def pause(self) -> None:
+        """Write the open epoch so far as a segment. Until ``resume`` the time is a gap within the epoch."""
         if self.epoch is None:
             raise TrackerStateError("pause() outside an epoch: what lies between two epochs is a gap already")
         if not self.is_paused:
@@ -239,7 +241,7 @@ class Recorder:
             self.is_paused = True
             self._emit(row)
 
-    def resume_epoch(self) -> None:
+    def resume(self) -> None:
         """Go on with the open epoch if it is paused."""
         if self.is_paused:
             self._wait_for_device()
@@ -250,7 +252,7 @@ class Recorder:
     def abandon_epoch(self) -> None:
         """Close the open epoch, if any, as unfinished; the next epoch gets the next number."""
         if self.epoch is not None:
-            self.resume_epoch()
+            self.resume()
             row = self._epoch_row(RowKind.SEGMENT, frozenset({Flag.UNFINISHED}))
             self.epoch = None
             self._emit(row)
@@ -267,7 +269,7 @@ class Recorder:
         """Add steps, batches, samples and tokens to the open epoch."""
         if self.epoch is None:
             raise TrackerStateError("step() outside an epoch: call epoch_start() first, or give Tracker(total_steps=…)")
-        self.resume_epoch()
+        self.resume()
         for name in _QUANTITIES:
             count = getattr(done, name)
             if count is None:

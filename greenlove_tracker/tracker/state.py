@@ -159,6 +159,11 @@ class RunState:
             self.factors = replace(self.factors, electricity_price=None)
 
     @property
+    def shown_dir(self) -> str:
+        """The directory of the run, as the user named it."""
+        return os.path.join(self.settings.log_dir, self.run_dir.name)  # noqa: PTH118  # keeps a leading ./
+
+    @property
     def is_first_rank(self) -> bool:
         """True if this process forecasts and watches the budgets, for all ranks."""
         return self.ranks.rank == 0

@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias, 
 
 from greenlove_tracker.machine.job import is_worker, ranks_of_process
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.settings.config import is_strict, load_settings, refuse_unknown
+from greenlove_tracker.settings.config import is_strict, refuse_unknown
 from greenlove_tracker.text.console import is_interactive
 from greenlove_tracker.text.format import plural
 from greenlove_tracker.text.warn_once import WarnOnce
+from greenlove_tracker.tracker import script_runs
 from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
 from greenlove_tracker.tracker.events import Exporter
 from greenlove_tracker.tracker.exporters import checked_exporters
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
 from greenlove_tracker.tracker.loop_length import loop_length, overrules
-from greenlove_tracker.tracker.session import Session, open_run, run_dir_to_join, run_of_script
+from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.span_recorder import OpenSpan, SpanRecorder, span_name
 from greenlove_tracker.tracker.state import RunMode
 from greenlove_tracker.vocabulary.checkpoints import CheckpointEvent
@@ -155,21 +156,19 @@ class Tracker:
             given["on_overrun"] = on_overrun
         if is_worker():
             return
-        script = run_of_script()
+        script = script_runs.run_of_script()
 
         def begin() -> Session:
-            if script is None:
-                merged = load_settings(given)
-            else:
-                merged = script.settings_for_tracker(given)
+            merged = script_runs.settings_for_tracker(script, given)
             own = replace(plan, phases=merged.phases).rest_from(first_epoch, first_step)
             measured = {"meter": meter, "codecarbon_options": codecarbon_options, "intensity": source}
             expected = prior_for(prior, own)
             more: dict[str, Any] = {"prior": expected, "budget_actions": budget_actions, "exporters": exporters}
-            if script is not None and not any(measured.values()) and script.can_be_taken_over(merged, clock):
-                script.take_over(merged, own, **more)
+            is_same_meter = not any(measured.values())
+            if script is not None and is_same_meter and script_runs.can_be_taken_over(script, merged, clock):
+                script_runs.take_over(script, merged, own, **more)
                 return script
-            more |= measured | {"join_dir": run_dir_to_join()}
+            more |= measured | {"join_dir": script_runs.run_dir_to_join()}
             if script is None:
                 ranks = ranks_of_process(os.environ)
             else:
