@@ -106,7 +106,7 @@ class RatesInForce:
         if self.intensity is not None:
             rates = replace(rates, carbon_intensity=self.intensity.in_force[0])
         price = self._price(utc_s, utc_s)
-        if price is not None:
+        if price is not None and rates.electricity_price is not None:
             rates = replace(rates, electricity_price=price)
         return rates
 

@@ -193,15 +193,9 @@ class RunState:
         """The rates of the whole run. If they change with time, the mean over its rows; before the first, those now."""
         mean = self.row_totals.mean
         rates = self.factors.rates
-        if not self.rates_in_force.is_by_time:
-            return rates
-        if mean.own:
-            by_time = mean.rates
-        else:
-            by_time = self.rates_in_force.now(rates, self.clock.utc_s())
-        if rates.electricity_price is not None:
-            return by_time
-        return replace(by_time, electricity_price=None)
+        if self.rates_in_force.is_by_time and not mean.own:
+            return self.rates_in_force.now(rates, self.clock.utc_s())
+        return mean.counted_with(rates)
 
     def consumption(self, metered_kwh: float | None) -> Consumption:
         """Return the run's consumption so far."""

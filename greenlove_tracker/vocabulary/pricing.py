@@ -137,9 +137,8 @@ class MeanRates:
     def add(self, row: Row) -> None:
         """Add a row, with its gap."""
         kwh = (row.gap_before.total_kwh or 0.0) + (row.energy.total_kwh or 0.0)
-        duration_s = row.gap_before_s + row.duration_s
-        self._carbon_intensity.add(row.carbon_intensity_gco2e_per_kwh, kwh, duration_s)
-        self._electricity_price.add(row.electricity_price_usd_per_kwh, kwh, duration_s)
+        self._carbon_intensity.add(row.carbon_intensity_gco2e_per_kwh, kwh)
+        self._electricity_price.add(row.electricity_price_usd_per_kwh, kwh)
 
     @property
     def own(self) -> Mapping[str, float | None]:
@@ -165,7 +164,7 @@ class MeanRates:
 
 
 class _MeanRate:
-    """The mean of a rate over rows, by energy, or by time if none has energy; None if a row's rate is unknown.
+    """The mean of a rate over the energy of rows; None if a row's rate is unknown.
 
     Args:
         base: the rate of rows without their own.
@@ -177,27 +176,25 @@ class _MeanRate:
     def __init__(self, base: float | None) -> None:
         self._base = base
         self._kwh: dict[float | None, float] = {}
-        self._duration_s: dict[float | None, float] = {}
         self.is_own = False
 
-    def add(self, own: float | None, kwh: float, duration_s: float) -> None:
+    def add(self, own: float | None, kwh: float) -> None:
         rate = self._base
         if own is not None:
             self.is_own = True
             rate = own
         self._kwh[rate] = self._kwh.get(rate, 0.0) + kwh
-        self._duration_s[rate] = self._duration_s.get(rate, 0.0) + duration_s
 
     @property
     def mean(self) -> float | None:
-        weights = self._kwh if any(self._kwh.values()) else self._duration_s
-        known = [(rate, weight) for rate, weight in weights.items() if rate is not None]
-        if len(known) < len(weights):
+        by_rate = {rate: kwh for rate, kwh in self._kwh.items() if kwh} or self._kwh
+        known = {rate: kwh for rate, kwh in by_rate.items() if rate is not None}
+        if len(known) < len(by_rate):
             return None
-        total = math.fsum(weights.values())
-        if len(known) == 1 or not total:
-            return known[0][0]
-        return math.fsum(rate * weight for rate, weight in known) / total
+        total_kwh = math.fsum(known.values())
+        if len(known) == 1 or not total_kwh:
+            return next(iter(known))
+        return math.fsum(rate * kwh for rate, kwh in known.items()) / total_kwh
 
 
 def persistence_error(duration_s: float) -> float:
