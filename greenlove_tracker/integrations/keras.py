@@ -53,10 +53,7 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         self, tracker: Tracker | None = None, *, batch_size: int | None = None, **tracker_settings: Any
     ) -> None:
         super().__init__()
-        if batch_size is None:
-            self._batch_size = None
-        else:
-            self._batch_size = whole_number("batch_size", batch_size)
+        self._batch_size = 0 if batch_size is None else whole_number("batch_size", batch_size)
         self._adapter = TrainingAdapter("Keras", tracker, tracker_settings, "here")
         self._ended = 0  # batches of this epoch, by their ends, which another thread may tell
         self._counted = 0  # batches of this epoch that the tracker was told of
@@ -129,10 +126,7 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         self._accumulated = getattr(optimizer, "gradient_accumulation_steps", None) or 1
         plan = {"epochs": (self.params or {}).get("epochs"), "first_epoch": first_epoch}
         batches = self._steps_per_epoch
-        if batches is None:
-            steps = None
-        else:
-            steps = max(1, batches // self._accumulated)
+        steps = None if batches is None else max(1, batches // self._accumulated)
         self._adapter.begin(plan, steps_per_epoch=steps)
 
     def _count(self, ended: int) -> None:
@@ -146,9 +140,5 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         before = self._n_batches // self._accumulated
         self._counted += new
         self._n_batches += new
-        if self._batch_size is None:
-            n_samples = None
-        else:
-            n_samples = new * self._batch_size
         n_steps = self._n_batches // self._accumulated - before
-        self._adapter.step(n_samples, n_batches=new, n_steps=n_steps)
+        self._adapter.step(new * self._batch_size or None, n_batches=new, n_steps=n_steps)

@@ -190,10 +190,7 @@ class RunForecaster(RunPart):
         log = self._progress
         energy_factor = self._state.energy_factor
         if plan.is_in_epochs and recorder.epochs_done:
-            if recorder.epoch is None:
-                open_gap_s = None
-            else:
-                open_gap_s = recorder.gap_before_open_s
+            open_gap_s = None if recorder.epoch is None else recorder.gap_before_open_s
             return log.in_epochs(total, open_gap_s, energy_factor=energy_factor)
         steps = plan.steps_per_epoch
         if recorder.step_marks is None or (plan.is_in_epochs and not steps):

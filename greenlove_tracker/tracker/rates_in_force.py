@@ -58,11 +58,7 @@ class RatesInForce:
 
     def between(self, from_utc_s: float, to_utc_s: float) -> RowRates:
         """Return the rates between two times."""
-        if self.intensity is None:
-            own = None
-            source = ""
-        else:
-            own, source = self.intensity.in_force
+        own, source = (None, "") if self.intensity is None else self.intensity.in_force
         gco2e_per_kwh = self.table.value if own is None else own
         return RowRates(own, source, self._price(from_utc_s, to_utc_s), gco2e_per_kwh * self.pue)
 

@@ -20,8 +20,8 @@ from greenlove_tracker.vocabulary.records import (
     Flag,
     Row,
     RowKind,
+    times,
 )
-from greenlove_tracker.vocabulary.units import gco2e_from_kwh
 
 if TYPE_CHECKING:
     from greenlove_tracker.tracker.rates_in_force import RatesInForce
@@ -374,12 +374,7 @@ class Recorder:
     ) -> Row:
         first = gap if gap.duration_s > 0 else span
         started_utc_s = gap.started_utc_s if epoch is None else span.started_utc_s
-        metered_kwh = span.energy.total_kwh
         rates = self._constant_rates or self._rates.between(first.started_utc_s, span.ended_utc_s)
-        if metered_kwh is None:
-            emissions_gco2e = None
-        else:
-            emissions_gco2e = gco2e_from_kwh(metered_kwh, rates.grams_per_kwh)
         return Row(
             kind,
             epoch,
@@ -389,7 +384,7 @@ class Recorder:
             span.duration_s,
             counts,
             span.energy,
-            emissions_gco2e,
+            times(span.energy.total_kwh, rates.grams_per_kwh),
             frozenset(flags | (gap.flags - _OF_EPOCHS_ALONE)),
             rates.carbon_intensity_gco2e_per_kwh,
             rates.carbon_intensity_source,

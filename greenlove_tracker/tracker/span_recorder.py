@@ -6,15 +6,13 @@ same as without spans.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from greenlove_tracker.logs.tables import SEPARATOR, SPANS, SpanFlag, SpanRow
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.settings.secret_masking import mask_secrets
 from greenlove_tracker.tracker.part import RunPart, RunParts
-from greenlove_tracker.vocabulary.records import COMPONENTS, UNKNOWN_ENERGY, Energy
-from greenlove_tracker.vocabulary.units import gco2e_from_kwh
+from greenlove_tracker.vocabulary.records import UNKNOWN_ENERGY, Energy, part_of_energy, times
 
 _LEAST_READ_S = 0.1  # CodeCarbon takes no sample sooner than 50 ms behind the last
 _READING_SHARE = 0.01  # of the time may be spent on readings that spans ask for
@@ -55,12 +53,7 @@ class _PathSums:
 
     def add(self, own_s: float, energy: Energy, share: float) -> None:
         """Add own time, and its share of the energy that was read for that time."""
-        shares: dict[str, Any] = {}
-        for component in COMPONENTS:
-            read_kwh = energy.component_kwh(component)
-            if read_kwh is not None:
-                shares[f"{component}_kwh"] = read_kwh * share
-        part = replace(energy, **shares)
+        part = part_of_energy(energy, share)
         if self.own_s:
             self.energy += part
         else:
@@ -191,15 +184,12 @@ class SpanRecorder(RunPart):
         if not (sums.calls or sums.own_s or sums.duration_s):
             return
         energy_kwh = sums.energy.total_kwh
-        grams = None
         flags = {SpanFlag.UNFINISHED} if is_unfinished else set()
         if energy_kwh is None and sums.own_s:
             flags.add(SpanFlag.UNMETERED)
         elif energy_kwh and sums.by_time_kwh > _MOST_BY_TIME * energy_kwh:
             flags.add(SpanFlag.BY_TIME)
-        if energy_kwh is not None:
-            rates = self._state.rates_in_force.between(sums.started_utc_s, self._clock.utc_s())
-            grams = gco2e_from_kwh(energy_kwh, rates.grams_per_kwh)
+        rates = self._state.rates_in_force.between(sums.started_utc_s, self._clock.utc_s())
         self._writer.write(
             SPANS,
             SpanRow(
@@ -210,7 +200,7 @@ class SpanRecorder(RunPart):
                 sums.duration_s,
                 sums.own_s,
                 sums.energy,
-                grams,
+                times(energy_kwh, rates.grams_per_kwh),
                 frozenset(flags),
             ),
         )

@@ -22,7 +22,7 @@ from greenlove_tracker.tracker.rates_in_force import RatesInForce
 from greenlove_tracker.vocabulary.forecasting import Forecast
 from greenlove_tracker.vocabulary.phases import Plan
 from greenlove_tracker.vocabulary.pricing import MeanRates, Rates, RunFactors
-from greenlove_tracker.vocabulary.records import Clock, Consumption, Row, RunStatus
+from greenlove_tracker.vocabulary.records import Clock, Consumption, Row, RunStatus, times
 
 
 class RunMode(Enum):
@@ -103,10 +103,8 @@ class RunState:
 
     def __post_init__(self) -> None:
         self.row_totals = RowTotals(MeanRates(self.factors.rates))
-        is_exploration = self.mode is RunMode.EXPLORATION  # the time limit is that of the training
-        if is_exploration:
-            self.time_limit = None
-        else:
+        self.time_limit = None
+        if self.mode is not RunMode.EXPLORATION:  # the time limit is that of the training
             self.time_limit = time_limit(self.settings, self.started_utc_s, os.environ)
         limits = {
             "energy_kwh": self.settings.max_energy_kwh,
@@ -201,10 +199,7 @@ class RunState:
         """Return the run's consumption so far."""
         rates = self.rates
         elapsed_s = self.elapsed_s
-        if metered_kwh is None:
-            energy_kwh = None
-        else:
-            energy_kwh = metered_kwh * self.energy_factor
+        energy_kwh = times(metered_kwh, self.energy_factor)
         cost_usd, _ = rates.cost(elapsed_s, energy_kwh, self.gpu_count)
         return Consumption(elapsed_s, energy_kwh, rates.emissions(energy_kwh), cost_usd)
 

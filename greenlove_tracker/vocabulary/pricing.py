@@ -74,11 +74,10 @@ class Rates:
     def priced(self, forecast: Forecast, gpu_count: int = 1) -> Forecast:
         """Return the forecast with its CO2e and cost, from its energy and time; also that of all epochs."""
         cost, _ = self.cost(forecast.duration_s, forecast.energy_kwh, gpu_count)
-        if forecast.without_stop is None:
-            whole = None
-        else:
-            whole = self.priced(forecast.without_stop, gpu_count)
         emissions = self.emissions(forecast.energy_kwh)
+        whole = forecast.without_stop
+        if whole is not None:
+            whole = self.priced(whole, gpu_count)
         return replace(forecast, emissions_kgco2e=emissions, cost_usd=cost, without_stop=whole)
 
 

@@ -44,15 +44,9 @@ class MLflowExporter:
         self._position = 0
         active = self._active_run_id()
         self._is_own = active is None
-        if active is None:
-            self._run_id = self._own_run_id(run)
-        else:
-            self._run_id = active
+        self._run_id = active or self._own_run_id(run)
         params = {f"{PREFIX}{name}": value[:_MOST_PARAM_CHARACTERS] for name, value in run.facts.items()}
-        if self._is_own:
-            known = {}
-        else:
-            known = self._client.get_run(self._run_id).data.params
+        known = self._client.get_run(self._run_id).data.params
         new = [mlflow.entities.Param(n, v) for n, v in params.items() if n not in known]  # they cannot be changed
         tags = {f"{PREFIX}run_id": run.run_dir.name, f"{PREFIX}project": run.project}
         tagged = [mlflow.entities.RunTag(n, v) for n, v in tags.items() if v]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.totals import LEAST_METERED_S
 from greenlove_tracker.tracker.events import ExportEvent, RowWritten, RunEnded
-from greenlove_tracker.vocabulary.records import EpochRecord, Row, RowKind, RunSummary
+from greenlove_tracker.vocabulary.records import EpochRecord, Row, RowKind, RunSummary, times
 from greenlove_tracker.vocabulary.units import w_from_kwh_s
 
 PREFIX = "greenlove/"
@@ -62,10 +62,7 @@ def _of_row(written: RowWritten, part: Row | EpochRecord, *, is_in_steps: bool) 
     values |= {name: getattr(written.of_run, name) for name in _TOTALS}
     if not is_in_steps:
         values["epoch_duration_s"] = part.duration_s
-        if part_kwh is None:
-            values["epoch_energy_kwh"] = None
-        else:
-            values["epoch_energy_kwh"] = part_kwh * written.energy_factor
+        values["epoch_energy_kwh"] = times(part_kwh, written.energy_factor)
     return values
 
 
