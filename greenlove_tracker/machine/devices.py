@@ -305,33 +305,26 @@ def machine_share(env: Mapping[str, str], local_world_size: int = 1, *, root: Pa
     """
     import psutil
 
+    ours = frozenset[int]()
     if hasattr(os, "sched_getaffinity"):
         ours = frozenset(os.sched_getaffinity(0))
-    else:
-        ours = frozenset[int]()
+    n_cpus = psutil.cpu_count() or 1
     cgroup_cpus, cgroup = _cgroup_cpus(root)
     slurm_cpus = _number(env, "SLURM_CPUS_ON_NODE")
     # What limits the CPUs of the job, and which CPUs' busy time then counts. Bound ranks are assumed to be alike. If
     # nothing confines a Slurm job, the busy time of all CPUs is an upper bound.
-    limits = [
+    limits: list[tuple[Any, str, Any, Any]] = [
+        (n_cpus, "", None, 0.0),
         (cgroup_cpus, "cgroup", partial(_cgroup_busy_s, cgroup), cgroup_cpus),
-        (float(len(ours) * local_world_size), "affinity", partial(_busy_s, ours), float(len(ours))),
+        (len(ours) * local_world_size, "affinity", partial(_busy_s, ours), len(ours)),
         (slurm_cpus, "Slurm", partial(_busy_s, ours), slurm_cpus),
     ]
-    none = None, "", None, None
-    cpus, cpu_source, busy_s, n_busy = min((one for one in limits if one[0]), key=lambda one: one[0] or 0, default=none)
-    memories = [(_cgroup_bytes(root), "cgroup"), (_slurm_bytes(env), "Slurm")]
-    ram_bytes, ram_source = min(((size, source) for size, source in memories if size), default=(None, ""))
-    cpu = min(1.0, cpus / (psutil.cpu_count() or 1)) if cpus else 1.0
-    if ram_bytes:
-        ram = min(1.0, ram_bytes / psutil.virtual_memory().total)
-    else:
-        ram = 1.0
-    sources = {s for s, share in ((cpu_source, cpu), (ram_source, ram)) if share < 1.0}
-    source = " and ".join(sorted(sources)) or "whole machine"
-    if cpu == 1.0:
-        return Share(cpu, ram, source)
-    return Share(cpu, ram, source, busy_s, n_busy or 0.0)
+    cpus, cpu_source, busy_s, n_busy = min((one for one in limits if one[0]), key=lambda one: one[0])
+    whole_bytes = psutil.virtual_memory().total
+    sizes = [(whole_bytes, ""), (_cgroup_bytes(root), "cgroup"), (_slurm_bytes(env), "Slurm")]
+    ram_bytes, ram_source = min(((size, source) for size, source in sizes if size), key=lambda one: one[0])
+    source = " and ".join(sorted(filter(None, {cpu_source, ram_source}))) or "whole machine"
+    return Share(cpus / n_cpus, ram_bytes / whole_bytes, source, busy_s, n_busy)
 
 
 def _number(env: Mapping[str, str], name: str) -> float | None:

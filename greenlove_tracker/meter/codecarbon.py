@@ -99,7 +99,8 @@ class CodeCarbonMeter:
         self._cpu_tdp_w = cpu_tdp_w
         self._ram_w = ram_w
         self._options = dict(options or {})
-        if taken := sorted(_OURS & set(self._options)):
+        taken = sorted(_OURS & self._options.keys())
+        if taken:
             raise UsageError(f"codecarbon_options: {', '.join(taken)} is set by the tracker; use its own settings")
         self._tracker: Any = None
         self._version = ""
@@ -221,45 +222,49 @@ class CodeCarbonMeter:
 
     def _describe(self) -> MeterInfo:
         gpus = self._readers.gpus
+        share = self._share
         found = self._tracker.get_detected_hardware()
         methods = self._methods()
         hardware = {type(part).__name__: part for part in _hardware(self._tracker)}
         measurable = ("cpu", "ram", "gpu") if gpus or self._driver_problem else ("cpu", "ram")
-        limits_w = [g.power_limit_w for g in gpus if g.power_limit_w is not None]
         gpu_count = len(gpus) or int(found["gpu_count"] or 0)
         models = ", ".join(f"{n} × {name}" for name, n in Counter(g.name or "unknown GPU" for g in gpus).items())
-        is_of_node = methods.get("cpu") is Method.COUNTER and not self._share.is_whole_machine
         values = {
             "meter": f"codecarbon {self._version}",
-            "cpu_model": found["cpu_model"] or "",
-            "cpu_threads": found["cpu_count"] or "",
-            "cpu_method": methods.get("cpu", ""),
-            "cpu_scope": "whole node" if is_of_node else "",
+            "cpu_model": found["cpu_model"],
+            "cpu_threads": found["cpu_count"],
+            "cpu_method": methods.get("cpu"),
             "gpu_count": gpu_count,
-            "gpu_models": models or (found["gpu_model"] if gpu_count else "") or "",
-            "gpu_method": methods.get("gpu", ""),
+            "gpu_models": models or (found["gpu_model"] if gpu_count else ""),
+            "gpu_method": methods.get("gpu"),
             "gpu_doubt": self._doubt,
             "gpu_note": self._driver_problem,
-            "ram_method": methods.get("ram", ""),
-            "cpu_share": self._share.cpu,
-            "ram_share": self._share.ram,
-            "share_source": self._share.source,
+            "ram_method": methods.get("ram"),
+            "ram_gb": f"{(found['ram_total_size'] or 0.0) * share.ram:.1f}",
+            "cpu_share": share.cpu,
+            "ram_share": share.ram,
+            "share_source": share.source,
             "unmeasured": " ".join(component for component in measurable if component not in methods),
-            "codecarbon_run_id": self._tracker.run_id if self._options else "",
-            "meter_note": "" if methods.get("cpu") in MEASURED_METHODS else cpu_counter_state().value,
         }
-        fields = [Field(name, str(value)) for name, value in values.items() if value != ""]
-        fields.append(Field("ram_gb", f"{(found['ram_total_size'] or 0.0) * self._share.ram:.1f}", "GiB"))
+        if methods.get("cpu") is Method.COUNTER and not share.is_whole_machine:
+            values["cpu_scope"] = "whole node"
+        if methods.get("cpu") not in MEASURED_METHODS:
+            values["meter_note"] = cpu_counter_state().value
+        if self._options:
+            values["codecarbon_run_id"] = self._tracker.run_id
         if "RAM" in hardware:
-            fields.append(Field("ram_w", f"{hardware['RAM'].total_power().W * self._share.ram:.4g}", "W"))
-        if tdp_w := _rated_w(hardware.get("CPU")):
-            fields.append(Field("cpu_tdp_w", f"{tdp_w * self._cpu_factor:.4g}", "W"))
+            values["ram_w"] = f"{hardware['RAM'].total_power().W * share.ram:.4g}"
+        tdp_w = _rated_w(hardware.get("CPU"))
+        if tdp_w:
+            values["cpu_tdp_w"] = f"{tdp_w * self._cpu_factor:.4g}"
+        limits_w = [g.power_limit_w for g in gpus if g.power_limit_w is not None]
         if limits_w:
-            fields.append(Field("gpu_power_limit_w", f"{sum(limits_w):g}", "W"))
+            values["gpu_power_limit_w"] = f"{sum(limits_w):g}"
         memories_gb = {g.memory_gb for g in gpus}
-        if len(memories_gb) == 1 and (memory_gb := memories_gb.pop()) is not None:  # else they differ
-            fields.append(Field("gpu_memory_gb", f"{memory_gb:.4g}", "GiB"))
-        return MeterInfo(tuple(fields), gpu_count, self._readers.energies)
+        if len(memories_gb) == 1 and gpus[0].memory_gb is not None:  # else they differ
+            values["gpu_memory_gb"] = f"{gpus[0].memory_gb:.4g}"
+        fields = tuple(Field(name, str(value)) for name, value in values.items() if value not in (None, ""))
+        return MeterInfo(fields, gpu_count, self._readers.energies)
 
 
 def choose_meter(

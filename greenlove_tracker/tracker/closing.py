@@ -40,7 +40,7 @@ def end_rows(run: RunParts, status: RunStatus) -> None:
     state.is_finished = state.is_training_over = True
     peak_gb = devices.peak_gpu_memory_gb()
     if peak_gb is not None:
-        run.writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.2f}", "GiB")])
+        run.writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.2f}")])
     torch_version = getattr(sys.modules.get("torch"), "__version__", None)  # only the training imports torch
     if torch_version:
         run.writer.write_fields([Field("torch_version", str(torch_version))])

@@ -58,6 +58,10 @@ def run_fields(
         "workload": settings.workload,
         "workload_basis": GIVEN if settings.workload else "",
         "user": user_name() if settings.log_user else "",
+        "pue": settings.pue,
+        "pue.source": "" if settings.pue == 1.0 else settings.given_by("pue"),
+        "price_usd_per_gpu_hour": settings.price_usd_per_gpu_hour,
+        "is_rented": settings.is_rented or None,
     }
     fields = {name: Field(name, cell(value)) for name, value in known.items() if value not in (None, "")}
     fields |= {f.name: f for f in job_fields(os.environ)}
@@ -70,22 +74,11 @@ def run_fields(
 def _factor_fields(settings: Settings, factors: RunFactors) -> list[Field]:
     overhead = settings.node_overhead
     market = settings.market_gco2e_per_kwh
-    price = settings.price_usd_per_gpu_hour
-    lines = [
-        Field("pue", cell(settings.pue)),
-        Field("pue.source", "" if settings.pue == 1.0 else settings.given_by("pue")),
-        Field("price_usd_per_gpu_hour", cell(price), "USD/h"),
-        Field("is_rented", cell(settings.is_rented or None)),
-    ]
     found = [factors.carbon_intensity, factors.electricity_price]
     if overhead is not None:
         given = settings.given_by("node_overhead")
-        found.insert(0, Factor("node_overhead", overhead, "×", given, basis="an assumption"))
+        found.append(Factor("node_overhead", overhead, "×", given, basis="an assumption"))
     if market is not None:
         given = settings.given_by("market_gco2e_per_kwh")
         found.append(Factor("market_intensity", market, "gCO2e/kWh", given, basis="market-based"))
-    fields = [line for line in lines if line.value]
-    for factor in found:
-        if factor is not None:
-            fields += factor_fields(factor)
-    return fields
+    return [field for factor in found if factor is not None for field in factor_fields(factor)]

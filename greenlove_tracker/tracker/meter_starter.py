@@ -79,7 +79,7 @@ class MeterStarter(RunPart):
             self.gpus = info.gpus
             self._found = {field.name: field.value for field in info.fields}
         # after the meter is attached: energy read before its first row would have no time
-        self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{ready_s:.3f}", "s")])
+        self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{ready_s:.3f}")])
 
     def tick(self) -> None:
         """Warn of GPUs that cannot be read."""
@@ -91,24 +91,20 @@ class MeterStarter(RunPart):
         """Write the energy of each GPU, read errors, and doubts about which GPUs are ours."""
         self.tick()
         gpus = self.gpus()
-        fields = []
-        problems = [f"{one.gpu.label}: {one.problem}" for one in gpus if one.problem]
-        if problems:
-            fields.append(Field("gpu_note", "; ".join(problems)))
-        if gpus and Flag.METER_FAILED not in self._state.row_totals.flags:  # else they include energy that is in no row
+        values = {"gpu_note": "; ".join(f"{one.gpu.label}: {one.problem}" for one in gpus if one.problem)}
+        if Flag.METER_FAILED not in self._state.row_totals.flags:  # else they include energy that is in no row
             energies = [LoggedGpuEnergy(one.gpu.index, one.kwh, is_whole=not one.problem) for one in gpus]
-            fields.append(Field("gpu_energies_kwh", " ".join(map(str, energies)), "kWh"))
+            values["gpu_energies_kwh"] = " ".join(map(str, energies))
         doubts = [self._found.get("gpu_doubt", "")]
         if self._recorder.is_metering and os.environ.get("CUDA_VISIBLE_DEVICES") != self._visible_gpus:
             doubts.append("CUDA_VISIBLE_DEVICES changed after the start: the GPUs of before were counted")
         is_shown_none = self._found.get("meter", "").startswith("codecarbon") and self._state.gpu_count == 0
         if is_shown_none and has_cuda_started():  # CodeCarbon reads each GPU that the driver shows
             doubts.append("torch computes on CUDA, and the driver's library shows no GPU")
-            fields.append(Field("unmeasured", f"{self._found.get('unmeasured', '')} gpu".strip()))
+            values["unmeasured"] = f"{self._found.get('unmeasured', '')} gpu".strip()
             self._state.count_gpus(0, are_measured=False)
-        if len(doubts) > 1:
-            fields.append(Field("gpu_doubt", "; ".join(filter(None, doubts))))
-        self._writer.write_fields(fields)
+        values["gpu_doubt"] = "; ".join(filter(None, doubts))
+        self._writer.write_fields([Field(name, value) for name, value in values.items() if value])
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the meter is up; return False if it fails or is not up in time."""

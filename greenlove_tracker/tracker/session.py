@@ -257,7 +257,7 @@ class Session:
         fields = list(self._extra_fields)
         limit = state.time_limit
         if limit is not None:
-            fields += [Field("time_limit_s", schema.cell(limit.limit_s), "s"), Field("time_limit_source", limit.source)]
+            fields += [Field("time_limit_s", schema.cell(limit.limit_s)), Field("time_limit_source", limit.source)]
         rates = state.rates_in_force
         if rates.intensity is not None:
             fields.append(Field("intensity_order", rates.intensity.order))
