@@ -231,7 +231,7 @@ def test_the_memory_of_one_gpu_is_logged_where_all_have_the_same(monkeypatch, me
     fields = {f.name: f for f in meter.start().fields}
     meter.stop()
     found = fields.get("gpu_memory_gb")
-        assert (found and found.value) == logged
+    assert (found and found.value) == logged
 
 
 COUNT_CHILDREN = """
