@@ -107,17 +107,18 @@ def duration(value_s: float | None) -> str:
         return f"{significant(value_s * 1e3)} ms"
     if value_s < 59.95:
         return f"{significant(value_s)} s"
-    seconds = round(value_s)
-    minutes = round(value_s / 60)
-    hours = round(value_s / SECONDS_PER_HOUR)
-    parts: tuple[tuple[int, str], ...]
-    if seconds < SECONDS_PER_HOUR:  # of the rounded value: 3599.7 s is 1 h
-        parts = ((seconds // 60, "min"), (seconds % 60, "s"))
-    elif minutes < 24 * 60:
-        parts = ((minutes // 60, "h"), (minutes % 60, "min"))
-    else:
-        parts = ((hours // 24, "d"), (hours % 24, "h"))
-    return " ".join(f"{number} {unit}" for number, unit in parts if number)
+    # Of the rounded value: 3599.7 s is 1 h.
+    unit_s, per_next, _, names = next(row for row in _LONG_UNITS if round(value_s / row[0]) < row[2])
+    parts = zip(divmod(round(value_s / unit_s), per_next), names, strict=True)
+    return " ".join(f"{number} {name}" for number, name in parts if number)
+
+
+# Of durations from a minute on: the smaller unit, how many are one of the larger, below how many they are used, names.
+_LONG_UNITS: tuple[tuple[int, int, float, tuple[str, str]], ...] = (
+    (1, 60, 3600, ("min", "s")),
+    (60, 60, 24 * 60, ("h", "min")),
+    (3600, 24, math.inf, ("d", "h")),
+)
 
 
 def brief_duration(value_s: float | None) -> str:
@@ -136,6 +137,9 @@ QUANTITIES: dict[str, tuple[str, Text]] = {
 """What a run takes: its short name and its text, by the name of the field."""
 
 
+_STEPS: dict[Text, Steps] = {energy: _ENERGY_STEPS, mass: _MASS_STEPS, power: _POWER_STEPS}
+
+
 def bounds(estimate: Estimate, text: Text, joint: str = " – ") -> str:
     """Write both ends of an interval: ``39 min 38 s – 42 min 6 s``; an energy or a mass in the unit of its point.
 
@@ -152,12 +156,7 @@ def bounds(estimate: Estimate, text: Text, joint: str = " – ") -> str:
 
 def _ends(estimate: Estimate, text: Text) -> tuple[str, str]:
     unit = text(estimate.point).rpartition(" ")[2]
-    steps: Steps = ()
-    if text is energy:
-        steps = _ENERGY_STEPS
-    elif text is mass:
-        steps = _MASS_STEPS
-    factor = next((factor for factor, name in steps if name == unit), None)
+    factor = next((factor for factor, name in _STEPS.get(text, ()) if name == unit), None)
     if factor is None:
         return text(estimate.lower), text(estimate.upper)
     return f"{significant(estimate.lower * factor)} {unit}", f"{significant(estimate.upper * factor)} {unit}"
@@ -269,18 +268,15 @@ def plan(planned: TrainingPlan | None) -> str:
         return ""
     if (planned.batch_size, planned.epochs) == (1, 1):
         return plural(planned.samples or 0, "sample")
-    if planned.samples is None:
-        data = ""
-    else:
-        data = f"{plural(planned.samples, 'sample')} · batch {planned.batch_size} · "
+    parts = []
+    if planned.samples is not None:
+        parts = [plural(planned.samples, "sample"), f"batch {planned.batch_size}"]
+    length = plural(planned.epochs or 1, "epoch") if planned.steps is None else plural(planned.steps, "step")
+    if planned.batches_per_step is not None and planned.batches_per_step > 1:
+        length += f" of {planned.batches_per_step} batches"
     if len(planned.phases) > 1:
-        phases = f" in {plural(len(planned.phases), 'phase')}"
-    else:
-        phases = ""
-    if planned.steps is None:
-        return data + plural(planned.epochs or 1, "epoch") + phases
-    accumulated = planned.batches_per_step or 1
-    return data + plural(planned.steps, "step") + (f" of {accumulated} batches" if accumulated > 1 else "") + phases
+        length += f" in {plural(len(planned.phases), 'phase')}"
+    return " · ".join([*parts, length])
 
 
 def expected_stop(stop: Estimate, most_epochs: int) -> str:
@@ -378,14 +374,16 @@ class Scale:
         return text
 
 
-def _scale(formatter: Callable[[float], str], steps: Steps, reference: float) -> Scale:
-    number, _, unit = formatter(reference).rpartition(" ")
-    return Scale(unit, next(float(factor) for factor, name in steps if name == unit), len(number.partition(".")[2]))
+def _scale(text: Text, reference: float) -> Scale:
+    number, _, unit = text(reference).rpartition(" ")
+    return Scale(
+        unit, next(float(factor) for factor, name in _STEPS[text] if name == unit), len(number.partition(".")[2])
+    )
 
 
-energy_scale = partial(_scale, energy, _ENERGY_STEPS)  # each takes a reference: the unit is for what stands beside it
-mass_scale = partial(_scale, mass, _MASS_STEPS)
-power_scale = partial(_scale, power, _POWER_STEPS)
+energy_scale = partial(_scale, energy)  # each takes a reference: the unit is for what stands beside it
+mass_scale = partial(_scale, mass)
+power_scale = partial(_scale, power)
 
 
 def time_scale(reference_s: float) -> Scale:
@@ -409,10 +407,7 @@ def in_one_unit(quantity: str, reference: float) -> tuple[str, Text]:
     if quantity == "duration_s":
         of_time = time_scale(reference)
         return of_time.unit, lambda value: UNKNOWN if value is None else significant(of_time.value(value))
-    if quantity == "energy_kwh":
-        scale = energy_scale(reference)
-    else:
-        scale = mass_scale(reference)
+    scale = _scale(QUANTITIES[quantity][1], reference)
     return scale.unit, lambda value: UNKNOWN if value is None else scale.text(value)
 
 

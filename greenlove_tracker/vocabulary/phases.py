@@ -284,10 +284,9 @@ def _pauses_of(phase: Phase, begin: float, end: float, kind: str) -> int:
     every: int | None = getattr(phase, f"{kind}_every")
     if every is None or end <= begin:
         return 0
+    first = every
     if kind == "eval" and phase.eval_from is not None:
         first = phase.eval_from
-    else:
-        first = every
 
     def until(unit: float) -> int:
         """Return how many would have come since the run began."""
@@ -381,13 +380,11 @@ class Plan:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, whole_number(name, value))
-        if self.phases:
-            length = length_by_phases(self.phases, self.epochs, self.total_steps)
-            object.__setattr__(self, "epochs" if self.phases[0].unit == "epochs" else "total_steps", length)
+        is_in_epochs = bool(self.epochs)
         if self.phases:
             is_in_epochs = self.phases[0].unit == "epochs"
-        else:
-            is_in_epochs = bool(self.epochs)
+            length = length_by_phases(self.phases, self.epochs, self.total_steps)
+            object.__setattr__(self, "epochs" if is_in_epochs else "total_steps", length)
         object.__setattr__(self, "is_in_epochs", is_in_epochs)
 
     @property
@@ -431,10 +428,7 @@ class Plan:
         steps = self.total_steps
         own = first_epoch if self.is_in_epochs else first_step
         if own is None and self.length is not None and (self.phases or not (epochs and steps)):
-            if self.is_in_epochs:
-                wanted = "first_epoch=, in epochs"
-            else:
-                wanted = "first_step=, in steps"
+            wanted = "first_epoch=, in epochs" if self.is_in_epochs else "first_step=, in steps"
             raise UsageError(f"progress is in the unit of the plan: give {wanted}")
         if epochs and steps and first_epoch is None:
             done_epochs = done_steps * epochs // steps
@@ -445,14 +439,7 @@ class Plan:
                 f"first_epoch={done_epochs}, first_step={done_steps} of epochs={epochs}, total_steps={steps}: that is "
                 "the number of all, those that are done included"
             )
-        if self.is_in_epochs:
-            done = done_epochs
-            whole = epochs
-        else:
-            done = done_steps
-            whole = steps
-        if done == whole:  # the loop of the script has nothing to do either
-            return Plan(first_epoch=done_epochs, first_step=done_steps)
+        done = done_epochs if self.is_in_epochs else done_steps
         return Plan(
             None if epochs is None else epochs - done_epochs or None,
             None if steps is None else steps - done_steps or None,
