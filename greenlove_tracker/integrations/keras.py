@@ -53,7 +53,9 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         self, tracker: Tracker | None = None, *, batch_size: int | None = None, **tracker_settings: Any
     ) -> None:
         super().__init__()
-        self._batch_size = 0 if batch_size is None else whole_number("batch_size", batch_size)
+        self._batch_size = 0
+        if batch_size is not None:
+            self._batch_size = whole_number("batch_size", batch_size)
         self._adapter = TrainingAdapter("Keras", tracker, tracker_settings, "here")
         self._ended = 0  # batches of this epoch, by their ends, which another thread may tell
         self._counted = 0  # batches of this epoch that the tracker was told of
@@ -125,8 +127,9 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         optimizer = getattr(self.model, "optimizer", None)
         self._accumulated = getattr(optimizer, "gradient_accumulation_steps", None) or 1
         plan = {"epochs": (self.params or {}).get("epochs"), "first_epoch": first_epoch}
-        batches = self._steps_per_epoch
-        steps = None if batches is None else max(1, batches // self._accumulated)
+        steps = self._steps_per_epoch
+        if steps is not None:
+            steps = max(1, steps // self._accumulated)
         self._adapter.begin(plan, steps_per_epoch=steps)
 
     def _count(self, ended: int) -> None:

@@ -107,18 +107,17 @@ def duration(value_s: float | None) -> str:
         return f"{significant(value_s * 1e3)} ms"
     if value_s < 59.95:
         return f"{significant(value_s)} s"
-    # Of the rounded value: 3599.7 s is 1 h.
-    unit_s, per_next, _, names = next(row for row in _LONG_UNITS if round(value_s / row[0]) < row[2])
-    parts = zip(divmod(round(value_s / unit_s), per_next), names, strict=True)
-    return " ".join(f"{number} {name}" for number, name in parts if number)
-
-
-# Of durations from a minute on: the smaller unit, how many are one of the larger, below how many they are used, names.
-_LONG_UNITS: tuple[tuple[int, int, float, tuple[str, str]], ...] = (
-    (1, 60, 3600, ("min", "s")),
-    (60, 60, 24 * 60, ("h", "min")),
-    (3600, 24, math.inf, ("d", "h")),
-)
+    seconds = round(value_s)
+    minutes = round(value_s / 60)
+    hours = round(value_s / SECONDS_PER_HOUR)
+    parts: tuple[tuple[int, str], ...]
+    if seconds < SECONDS_PER_HOUR:  # of the rounded value: 3599.7 s is 1 h
+        parts = ((seconds // 60, "min"), (seconds % 60, "s"))
+    elif minutes < 24 * 60:
+        parts = ((minutes // 60, "h"), (minutes % 60, "min"))
+    else:
+        parts = ((hours // 24, "d"), (hours % 24, "h"))
+    return " ".join(f"{number} {unit}" for number, unit in parts if number)
 
 
 def brief_duration(value_s: float | None) -> str:
@@ -268,15 +267,18 @@ def plan(planned: TrainingPlan | None) -> str:
         return ""
     if (planned.batch_size, planned.epochs) == (1, 1):
         return plural(planned.samples or 0, "sample")
-    parts = []
-    if planned.samples is not None:
-        parts = [plural(planned.samples, "sample"), f"batch {planned.batch_size}"]
-    length = plural(planned.epochs or 1, "epoch") if planned.steps is None else plural(planned.steps, "step")
-    if planned.batches_per_step is not None and planned.batches_per_step > 1:
-        length += f" of {planned.batches_per_step} batches"
+    if planned.samples is None:
+        data = ""
+    else:
+        data = f"{plural(planned.samples, 'sample')} · batch {planned.batch_size} · "
     if len(planned.phases) > 1:
-        length += f" in {plural(len(planned.phases), 'phase')}"
-    return " · ".join([*parts, length])
+        phases = f" in {plural(len(planned.phases), 'phase')}"
+    else:
+        phases = ""
+    if planned.steps is None:
+        return data + plural(planned.epochs or 1, "epoch") + phases
+    accumulated = planned.batches_per_step or 1
+    return data + plural(planned.steps, "step") + (f" of {accumulated} batches" if accumulated > 1 else "") + phases
 
 
 def expected_stop(stop: Estimate, most_epochs: int) -> str:

@@ -9,6 +9,7 @@ stands still.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,9 +47,11 @@ class PrometheusExporter:
 
     def __init__(self, path: str | None = None) -> None:
         require("prometheus_client", "prometheus")
-        self._given = None if path is None else writing.target_of(path).absolute()
-        if self._given is not None and self._given.suffix != ".prom":
-            raise UsageError(f"{path}: the collector reads files that end with .prom")
+        self._given: Path | None = None
+        if path is not None:
+            self._given = writing.target_of(path).absolute()
+            if self._given.suffix != ".prom":
+                raise UsageError(f"{path}: the collector reads files that end with .prom")
 
     def start(self, run: ExportedRun) -> None:
         """Begin with a run. The first row replaces the figures of an earlier run."""
@@ -97,7 +100,9 @@ class PrometheusExporter:
         for name, text, values in (*about, *self._totals, *self._forecasts, metric):
             known = [(own, value) for own, value in values if value is not None]
             if known:
-                make = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+                make = GaugeMetricFamily
+                if name.endswith("_total"):
+                    make = CounterMetricFamily
                 family = make(name, text, labels=[*labels, *known[0][0]])
                 for own, value in known:
                     family.add_metric([*labels.values(), *own.values()], value)
