@@ -21,28 +21,14 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from greenlove_tracker.logs.schema import CODECARBON_PREFIX
-from greenlove_tracker.machine.devices import (
-    Share,
-    ShareLoad,
-    cpu_counter_state,
-    machine_share,
-    nvml_gpus,
-    select_gpus,
-)
+from greenlove_tracker.machine.devices import Share, ShareLoad, cpu_counter_state, machine_share, nvml_gpus, select_gpus
 from greenlove_tracker.machine.forks import forks_wait
 from greenlove_tracker.machine.job import Ranks
 from greenlove_tracker.meter.base import Meter, MeterInfo, MeterOfSome, NullMeter, SimulatedMeter
 from greenlove_tracker.meter.gpus import GpuReaders, gpu_readers
 from greenlove_tracker.settings.config import Settings
 from greenlove_tracker.vocabulary.errors import MeterError, UsageError
-from greenlove_tracker.vocabulary.records import (
-    MEASURED_METHODS,
-    Clock,
-    Energy,
-    Field,
-    Method,
-    joined_methods,
-)
+from greenlove_tracker.vocabulary.records import MEASURED_METHODS, Clock, Energy, Field, Method, joined_methods
 
 # Only our own readings may measure: CodeCarbon's periodic thread takes deltas without a lock.
 _MEASURE_BY_ITSELF_S = 86400.0

@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.meter.base import GpuEnergy, Meter, checked_reading, sum_of_readings
 from greenlove_tracker.vocabulary.errors import MeterError, TrackerStateError, pass_on_from_handler
-from greenlove_tracker.vocabulary.records import (
-    UNKNOWN_ENERGY,
-    Clock,
-    Counts,
-    Energy,
-    Flag,
-    Row,
-    RowKind,
-    times,
-)
+from greenlove_tracker.vocabulary.records import UNKNOWN_ENERGY, Clock, Counts, Energy, Flag, Row, RowKind, times
 
 if TYPE_CHECKING:
     from greenlove_tracker.tracker.rates_in_force import RatesInForce

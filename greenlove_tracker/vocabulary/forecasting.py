@@ -9,13 +9,7 @@ from enum import StrEnum
 from typing import Literal
 
 from greenlove_tracker.vocabulary.errors import UsageError, whole_number
-from greenlove_tracker.vocabulary.phases import (
-    Phase,
-    length_by_phases,
-    pauses_between,
-    phases_from,
-    phases_until,
-)
+from greenlove_tracker.vocabulary.phases import Phase, length_by_phases, pauses_between, phases_from, phases_until
 from greenlove_tracker.vocabulary.stopping import ExpectedStop
 
 _MOST_BATCHES = 10**12  # a month of microsecond steps is 2.6e12: more is a slip of the pen

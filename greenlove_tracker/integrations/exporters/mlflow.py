@@ -15,7 +15,11 @@ from greenlove_tracker.vocabulary.records import RunStatus
 _MOST_METRICS = 1000  # of one call of MLflow's REST interface, https://mlflow.org/docs/latest/rest-api.html#log-batch
 _MOST_PARAM_CHARACTERS = 500  # older servers take no longer one
 _NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
-_STATUSES = {RunStatus.FINISHED: "FINISHED", RunStatus.STOPPED: "FINISHED", RunStatus.FAILED: "FAILED"}
+_STATUSES: dict[str, str] = {
+    RunStatus.FINISHED: "FINISHED",
+    RunStatus.STOPPED: "FINISHED",
+    RunStatus.FAILED: "FAILED",
+}
 
 
 class MLflowExporter:
@@ -62,12 +66,12 @@ class MLflowExporter:
     def end(self, ending: RunEnded) -> None:
         """Log the totals and the report, and end a run of our own."""
         self._log([Scalars(self._position, ending.utc_s, final_scalars(ending.summary))])
-        self._client.set_tag(self._run_id, f"{PREFIX}status", str(ending.status))
+        self._client.set_tag(self._run_id, f"{PREFIX}status", ending.status)
         try:
             self._client.log_text(self._run_id, report_html(ending), f"{PREFIX}report.html")
         finally:
             if self._is_own:
-                self._client.set_terminated(self._run_id, _STATUSES.get(RunStatus(ending.status), "KILLED"))
+                self._client.set_terminated(self._run_id, _STATUSES.get(ending.status, "KILLED"))
 
     def _active_run_id(self) -> str | None:
         """Return the run that the script has made active, on any thread; None if there is none."""

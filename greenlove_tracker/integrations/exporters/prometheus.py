@@ -78,7 +78,7 @@ class PrometheusExporter:
         """Write the totals; the file stays."""
         if ending.summary is not None:
             self._totals = list(_totals(ending.summary))
-        self._write(str(ending.status), ending.utc_s)
+        self._write(ending.status, ending.utc_s)
 
     def _write(self, status: str, updated_utc_s: float) -> None:
         from prometheus_client import generate_latest
