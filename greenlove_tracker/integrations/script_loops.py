@@ -39,7 +39,7 @@ def watched_loops(session: Session, epochs: int | None) -> Iterator[None]:
             if detector.takes_turns:
                 message = "the script's data loaders take turns: steps are counted, and its epochs are unknown"
                 warn_once.warn("turns", message)
-            if not session.state.has_tracker and not session.is_finished:
+            if not session.state.has_tracker and not session.state.is_finished:
                 seen = "no torch"
                 if detector.n_epochs and not detector.takes_turns:
                     seen = "epochs"

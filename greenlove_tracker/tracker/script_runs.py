@@ -12,7 +12,7 @@ from greenlove_tracker.settings.config import Settings, load_settings
 from greenlove_tracker.tracker.budgets import BudgetActions
 from greenlove_tracker.tracker.events import Exporter
 from greenlove_tracker.tracker.session import Session, exporters_of, open_run
-from greenlove_tracker.tracker.state import run_factors
+from greenlove_tracker.tracker.state import RunMode, run_factors
 from greenlove_tracker.vocabulary.forecasting import Forecast
 from greenlove_tracker.vocabulary.phases import Plan
 from greenlove_tracker.vocabulary.records import Clock
@@ -42,7 +42,7 @@ _RATES = (
 def run_of_script() -> Session | None:
     """Return the open run of the script under ``greenlove run``; None without ``greenlove run``."""
     run = open_run()
-    if run is not None and run.launch is not None:
+    if run is not None and run.state.mode is RunMode.RUNNER:
         return run
     return None
 
@@ -65,7 +65,7 @@ def settings_for_tracker(run: Session | None, given: Mapping[str, Any]) -> Setti
     Raises:
         UsageError: for a bad setting.
     """
-    if run is None or run.launch is None:
+    if run is None:
         return load_settings(given)
     launch = run.launch
     options = {name: getattr(launch.settings, name) for name in launch.settings.given}
@@ -87,7 +87,7 @@ def can_be_taken_over(run: Session, settings: Settings, clock: Clock | None) -> 
 
     Meter, directory and rates by time stay as the run began with them, so the tracker must ask for the same.
     """
-    begun = run.launch.settings if run.launch is not None else settings
+    begun = run.launch.settings
     by_time: Sequence[str] = ("electricity_tariff",)
     if settings.intensity or run.state.rates_in_force.is_by_time:
         by_time = _RATES

@@ -123,7 +123,7 @@ class Session:
         launch: the ``greenlove run`` in whose script a further tracker begins. This run begins where the last one ends.
 
     Attributes:
-        launch: the ``greenlove run`` of this script; None without it.
+        launch: the ``greenlove run`` of this script; without it this run alone.
         run_parts: the parts of the run, which do all that is not timing rows.
         state: the state of the run.
         recorder: the recorder of the run.
@@ -206,9 +206,8 @@ class Session:
                 warn_once=warn_once,
                 rates_in_force=rates,
             )
-            self.launch: Launch | None = None
+            self.launch = launch or Launch(settings, run_dir)
             if mode is RunMode.RUNNER:
-                self.launch = launch or Launch(settings, run_dir)
                 os.environ[RUN_DIR_VARIABLE] = str(run_dir)  # processes that the script starts join the run
             self._extra_fields = list(extra_fields)
             if join_dir is not None:
@@ -316,11 +315,6 @@ class Session:
         """The directory of the run, absolute."""
         return self.state.run_dir
 
-    @property
-    def is_finished(self) -> bool:
-        """True once the run is closed."""
-        return self.state.is_finished
-
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the meter is up; return False if it fails or is not up in time."""
         return self.run_parts.get(MeterStarter).wait_ready(timeout_s)
@@ -338,7 +332,7 @@ class Session:
 
     def tick(self) -> None:
         """Pass on the rows so far, and tick each part: each second, or when the owner of the clock calls."""
-        if not self.is_finished:
+        if not self.state.is_finished:
             self.run_parts.tell_rows()
             self.run_parts.tell(lambda part: part.tick())
 
@@ -375,7 +369,7 @@ class Session:
             BudgetExceeded: if a budget is overrun and the settings ask to stop.
         """
         self.act_on_overruns()
-        if self.is_finished:
+        if self.state.is_finished:
             return  # the user's own function stopped it
         with self.tracked_call as recorder:
             if recorder.epoch is not None and console.is_interactive():
@@ -424,7 +418,7 @@ class Session:
     @property
     def is_elsewhere(self) -> bool:
         """True if an observer's epochs do not count: the script tracks or explores by itself, or the run is over."""
-        return self.is_finished or self.is_exploring or self.state.has_tracker
+        return self.state.is_finished or self.is_exploring or self.state.has_tracker
 
     @property
     def is_exploring(self) -> bool:
@@ -525,7 +519,6 @@ class Session:
             recorder.write_segment()
             self.run_parts.tell_rows()
             self.state.training_status = status
-            self.state.is_training_over = True
             self.writer.write_fields([Field("training_status", status)])
             self.summary = closing.summarise(self.run_parts, status, None)
             self.writer.sync()
@@ -538,7 +531,7 @@ class Session:
     def end_before_next(self) -> None:
         """Close the run because another begins in this process: two meters would count everything twice."""
         state = self.state
-        if self.launch is None or (state.has_tracker and state.training_status is None):
+        if state.mode is not RunMode.RUNNER or (state.has_tracker and state.training_status is None):
             run_id = state.factors.run_id
             state.warn_once.warn("superseded", f"run {run_id} was still open; a new one closes it as superseded")
             self.finish(RunStatus.SUPERSEDED)
@@ -555,7 +548,7 @@ class Session:
         if self.pid != os.getpid():
             return
         with self.state.lock:
-            if self._calls or self.is_finished:
+            if self._calls or self.state.is_finished:
                 self._deferred = status, exit_code
                 return
             self._calls += 1  # so that a signal during the end is deferred
@@ -577,14 +570,14 @@ class Session:
         except Exception as error:  # an error of ours never spoils the end of a training
             self.state.warn_once.warn("finish", f"the run could not be closed properly: {error!r}", error)
         finally:
-            self.state.is_finished = self.state.is_training_over = True
+            self.state.is_finished = True
             self._is_over.set()
             ending = RunEnded(status, self.summary, self.run_dir, self.state.clock.utc_s())
             self.run_parts.tell(lambda part: part.ended(ending))
             guard.release(self)
             if self.state.mode is RunMode.EXPLORATION:
                 Session._n_explorations -= 1
-            if self.launch is not None and not self.state.is_part_of_other:
+            if self.state.mode is RunMode.RUNNER and not self.state.is_part_of_other:
                 os.environ.pop(RUN_DIR_VARIABLE, None)
         if self.shows_final_screen and self.summary is not None and status is not RunStatus.SUPERSEDED:
             closing.show_final_screen(self.run_parts, f"greenlove report {shlex.quote(self.state.shown_dir)}")
@@ -608,6 +601,6 @@ def exporters_of(
 def open_run() -> Session | None:
     """Return the open run of this process; None if there is none."""
     current = guard.current
-    if isinstance(current, Session) and current.pid == os.getpid() and not current.is_finished:
+    if isinstance(current, Session) and not current.state.is_finished:
         return current
     return None

@@ -32,12 +32,6 @@ CLOSE_S = 2.5  # and this long for the process to end: together less than the 5 
 class ClosableRun(Protocol):
     """An open run of this process that can be closed."""
 
-    pid: int
-
-    @property
-    def is_finished(self) -> bool:
-        """True once it is closed."""
-
     def finish(self, status: RunStatus) -> None:
         """Close it."""
 
@@ -137,7 +131,7 @@ class _ShutdownGuard:
             with contextlib.suppress(Exception):
                 undo()
         try:
-            if self.current is not None and self.current.pid == os.getpid():
+            if self.current is not None:
                 self.current.finish(RunStatus.TERMINATED)
         finally:
             self.end_if_terminated()
@@ -164,12 +158,11 @@ class _ShutdownGuard:
 
     def at_exit(self) -> None:
         run = self.current
-        if run is None or run.pid != os.getpid() or run.is_finished:
+        if run is None:
             return
+        status = exit_status()
         if self.is_terminating:
             status = RunStatus.TERMINATED
-        else:
-            status = exit_status()
         run.finish(status)
         self.end_if_terminated()
         if status is RunStatus.INTERRUPTED:
