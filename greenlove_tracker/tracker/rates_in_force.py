@@ -85,10 +85,7 @@ class RatesInForce:
             gpu_count: the GPUs that a machine's price is paid for.
         """
         rest_s = max(0.0, forecast.duration_s.point - elapsed_s)
-        if rates.electricity_price is None:
-            price = None
-        else:
-            price = self._price(utc_s, utc_s + rest_s)
+        price = self._price(utc_s, utc_s + rest_s)
         if rates.electricity_price is not None and price is not None and rest_s > 0:
             mean = (rates.electricity_price * elapsed_s + price * rest_s) / (elapsed_s + rest_s)
             rates = replace(rates, electricity_price=mean)

@@ -97,7 +97,7 @@ class SpanRecorder(RunPart):
             return None
         span = OpenSpan((*outer, name), within, now_s)
         self._read(now_s)
-        self._begin_sums(span.path)
+        self._sums_of(span.path)
         self._open.append(span)
         return span
 
@@ -136,14 +136,9 @@ class SpanRecorder(RunPart):
             self._write(path, self._counted_to_s, is_unfinished=path in unfinished)
         self._open.clear()
 
-    def _begin_sums(self, path: tuple[str, ...]) -> None:
-        """Begin the sums of a path, unless they have begun."""
-        if path not in self._sums:
-            self._sums[path] = _PathSums(self._clock.utc_s())
-
     def _sums_of(self, path: tuple[str, ...]) -> _PathSums:
-        self._begin_sums(path)
-        return self._sums[path]
+        """Return the sums of a path, which begin now if it has none."""
+        return self._sums.setdefault(path, _PathSums(self._clock.utc_s()))
 
     def _count(self) -> float:
         """Add the time since the last call to the innermost open spans, and return the present time."""
@@ -180,7 +175,7 @@ class SpanRecorder(RunPart):
             if span.path == path:
                 sums.duration_s += max(0.0, now_s - span.counted_from_s)
                 span.counted_from_s = max(now_s, span.counted_from_s)
-                self._begin_sums(path)  # the rest of the open span is a later row
+                self._sums_of(path)  # the rest of the open span is a later row
         if not (sums.calls or sums.own_s or sums.duration_s):
             return
         energy_kwh = sums.energy.total_kwh
