@@ -417,11 +417,9 @@ def _quick_detection(readers: GpuReaders) -> Iterator[None]:
 
     def rated_power_w(self: Any, model: str) -> float | None:
         with cpu_table.open(encoding="utf-8", newline="") as lines:
-            rows = [(row["Name"], row["TDP"]) for row in csv.DictReader(lines)]
-        found = self._get_matching_cpu(model, {"Name": [name for name, _ in rows]})
-        if found:
-            return float(next(tdp_w for name, tdp_w in rows if name == found))
-        return None
+            powers_w = {row["Name"]: row["TDP"] for row in csv.DictReader(lines)}
+        found = self._get_matching_cpu(model, {"Name": list(powers_w)})
+        return float(powers_w[found]) if found else None
 
     def countries(self: Any) -> Any:
         return json.loads(country_table.read_text(encoding="utf-8"))

@@ -87,15 +87,14 @@ class RunExporters(RunPart):
         state = self._state
         if not state.exporters:
             return
-        self._is_underway = self._is_underway or row.epoch is not None
-        if row.epoch is not None:
-            self._rows_of_epoch = [one for one in (*self._rows_of_epoch, row) if one.epoch == row.epoch]
-            self._position = row.epoch
-        if self._is_in_steps:
-            self._position = state.row_totals.counts.steps or 0
         of_epoch = None
         if row.epoch is not None:
+            self._is_underway = True
+            self._position = row.epoch
+            self._rows_of_epoch = [one for one in (*self._rows_of_epoch, row) if one.epoch == row.epoch]
             of_epoch = merge_epochs(self._rows_of_epoch, state.ranks.rank)[0]
+        if self._is_in_steps:
+            self._position = state.row_totals.counts.steps or 0
         so_far = {state.ranks.rank: state.row_totals}
         running = Ending(RunStatus.RUNNING, None, "")
         of_run = summarise(state.factors, so_far, running, gpu_count=state.gpu_count)

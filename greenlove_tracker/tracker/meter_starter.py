@@ -39,16 +39,12 @@ class MeterStarter(RunPart):
         if self._meter.starts_at_once:
             self._start()
         else:
-            self._run.beside("greenlove-meter", self._start_beside)
-
-    def _start_beside(self) -> None:
-        with self._run.loading():
-            self._start()
+            self._run.beside("greenlove-meter", self._start)
 
     def _start(self) -> None:
-        info = MeterInfo(())
         try:
-            info = self._meter.start()
+            with self._run.loading():
+                info = self._meter.start()
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             self._has_failed = True
             self._recorder.detach_meter(Flag.METER_FAILED)

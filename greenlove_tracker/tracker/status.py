@@ -26,10 +26,9 @@ class StatusPrinter(RunPart):
 
     def __init__(self, run: RunParts) -> None:
         super().__init__(run)
+        self._interval_s = _LOG_INTERVAL_S
         if is_terminal(sys.stderr):
             self._interval_s = _TERMINAL_INTERVAL_S
-        else:
-            self._interval_s = _LOG_INTERVAL_S
         self._next_s = 0.0
         self._told: object = None
 
@@ -44,14 +43,10 @@ class StatusPrinter(RunPart):
             text = self.text()
         if state.is_finished or news is None or news == self._told or state.elapsed_s < self._next_s:
             return
-        if state.has_tracker:
-            option = "Tracker(epochs=…)"
-        else:
-            option = "greenlove run --epochs N"
+        more = ""
         if self._told is None:
+            option = "Tracker(epochs=…)" if state.has_tracker else "greenlove run --epochs N"
             more = about_length(state.plan, state.plan_source, option)
-        else:
-            more = ""
         say_above_bars(f"{_NAME}{text}{more}")
         elapsed_s = state.elapsed_s
         self._told = news
@@ -73,8 +68,7 @@ class StatusPrinter(RunPart):
             limit_s=None if limit_s is None else limit_s - state.lost_s,
             is_measured=bool(state.row_totals.node.measured_kwh),
         )
-        is_cut = is_terminal(sys.stderr)
-        if is_cut:
+        if is_terminal(sys.stderr):
             return fitting(line, shutil.get_terminal_size().columns - len(_NAME))
         return line
 

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import accumulate
 from typing import Any
 
 from greenlove_tracker.vocabulary.errors import UsageError, whole_number
@@ -202,10 +203,8 @@ def phases_from(given: object) -> tuple[Phase, ...]:
     """
     if given is None:
         return ()
-    if isinstance(given, Phase | Mapping):
+    if isinstance(given, Phase | Mapping | str):
         given = [given]
-    elif isinstance(given, str):
-        given = given.split()
     if not isinstance(given, Sequence):
         raise UsageError(f"{{argument}} must be a list of Phase(…), not {given!r}", argument="phases")
     try:
@@ -258,7 +257,7 @@ def total_length(phases: Sequence[Phase]) -> int:
 
 def spans(phases: Sequence[Phase]) -> list[tuple[int, int]]:
     """Return how many units are done where each phase begins, and where it ends."""
-    ends = [total_length(phases[: i + 1]) for i in range(len(phases))]
+    ends = list(accumulate(phase.length for phase in phases))
     return list(zip([0, *ends], ends, strict=False))
 
 
