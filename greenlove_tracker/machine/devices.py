@@ -33,7 +33,6 @@ class Gpu:
     name: str
     memory_gb: float | None
     power_limit_w: float | None
-    has_energy_counter: bool
     n_other_processes: int = 0
     slices: tuple[str, ...] = ()
     problem: str = ""
@@ -117,7 +116,7 @@ def _gpu(nvml: Any, index: int) -> Gpu:
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
     except nvml.NVMLError as error:
-        return Gpu(index, "", "", None, None, has_energy_counter=False, problem=str(error))
+        return Gpu(index, "", "", None, None, problem=str(error))
 
     def ask(function: str) -> Any:
         try:
@@ -135,7 +134,6 @@ def _gpu(nvml: Any, index: int) -> Gpu:
         name=name.encode("utf-8", "replace").decode(),  # a driver's name may not be UTF-8
         memory_gb=memory.total / BYTES_PER_GB if memory else None,
         power_limit_w=None if limit_mw is None else limit_mw / 1000,
-        has_energy_counter=ask("nvmlDeviceGetTotalEnergyConsumption") is not None,
         n_other_processes=_n_of_other_jobs([process.pid for process in computing]),
         slices=tuple(_slices(nvml, handle)),
     )

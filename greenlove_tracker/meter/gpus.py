@@ -260,7 +260,7 @@ def _amd_gpus(env: Mapping[str, str], local_world_size: int) -> list[tuple[Gpu, 
         uuids = [str(amdsmi.amdsmi_get_gpu_device_uuid(handle)) for handle in handles]
     except amdsmi.AmdSmiException:
         return []
-    gpus = [Gpu(index, uuid, "AMD GPU", None, None, True) for index, uuid in enumerate(uuids)]
+    gpus = [Gpu(index, uuid, "AMD GPU", None, None) for index, uuid in enumerate(uuids)]
     return [(gpu, handles[gpu.index]) for gpu in visible_amd_gpus(gpus, env, local_world_size)]
 
 

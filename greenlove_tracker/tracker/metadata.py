@@ -68,10 +68,6 @@ def run_fields(
     fields |= {f.name: f for f in extra}
     if not settings.log_command:
         fields.pop("command", None)
-    return [*fields.values(), *_factor_fields(settings, factors)]
-
-
-def _factor_fields(settings: Settings, factors: RunFactors) -> list[Field]:
     overhead = settings.node_overhead
     market = settings.market_gco2e_per_kwh
     found = [factors.carbon_intensity, factors.electricity_price]
@@ -81,4 +77,5 @@ def _factor_fields(settings: Settings, factors: RunFactors) -> list[Field]:
     if market is not None:
         given = settings.given_by("market_gco2e_per_kwh")
         found.append(Factor("market_intensity", market, "gCO2e/kWh", given, basis="market-based"))
-    return [field for factor in found if factor is not None for field in factor_fields(factor)]
+    of_factors = [field for factor in found if factor is not None for field in factor_fields(factor)]
+    return [*fields.values(), *of_factors]

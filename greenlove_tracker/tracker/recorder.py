@@ -89,6 +89,7 @@ class Recorder:
         is_opened_by_step: True if the first step opened the epoch, since nothing else marked its start.
         metered_kwh: the energy that was read so far, without PUE; None if nothing was read.
         read_at_s: when the meter was last read, by the steady clock.
+        on_reading: called at each reading, with the time since the last reading and the energy.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Recorder:
         self._loading_from_s = self._loaded_s = 0.0  # the start of the present imports; the time of the finished ones
         self._boundary = _Boundary(*started) if started else self._now()
         self._started_s = self.read_at_s = self._boundary.perf_s
-        self._on_reading: Callable[[float, Energy], None] | None = None
+        self.on_reading: Callable[[float, Energy], None] | None = None
         self._energy: Energy | None = None  # read since the boundary; unknown if a reading failed
         self._has_failed = False  # a reading since the boundary failed
         self._gap = self._no_span()  # the time between two epochs, up to the boundary, that is in no row yet
@@ -152,10 +153,6 @@ class Recorder:
         """Stop measuring energy, for the reason that the flag names."""
         self._meter = None
         self._no_energy_flag = flag
-
-    def tell_readings(self, on_reading: Callable[[float, Energy], None]) -> None:
-        """Call this at each reading, with the time since the last reading and the energy."""
-        self._on_reading = on_reading
 
     def begin_loading(self) -> None:
         """Note that a thread of ours begins an import, which may slow the training down."""
@@ -446,8 +443,8 @@ class Recorder:
                 self._energy = energy
             else:
                 self._energy = sum_of_readings(self._energy, energy)
-        if self._on_reading is not None:
-            self._on_reading(interval_s, energy)
+        if self.on_reading is not None:
+            self.on_reading(interval_s, energy)
 
     def _metered(self, meter: Meter, interval_s: float) -> Energy:
         """Return the energy since the last reading.

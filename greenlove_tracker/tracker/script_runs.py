@@ -127,6 +127,12 @@ def take_over(
     with run.tracked_call as recorder:
         recorder.write_segment()
         run.run_parts.tell_rows()
-        state.adopt(settings, plan, factors, budget_actions, prior, exporters, run.writer.rows())
+        state.settings = settings
+        state.plan = plan
+        state.factors = factors
+        state.budget_actions = budget_actions
+        state.prior = prior
+        state.exporters = exporters
+        state.begin_anew(run.writer.rows())
         recorder.change_terms(plan.first_epoch, state.rates_in_force)
         run.writer.write_fields(run.known_fields(plan))

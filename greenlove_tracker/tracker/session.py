@@ -410,8 +410,13 @@ class Session:
         """
         known = plan or Plan()
         values = {"epochs_planned": known.epochs, "total_steps_planned": known.total_steps, "plan_source": source}
+        state = self.state
         with self.tracked_call:
-            self.state.take_plan(plan, source)
+            state.plan = plan
+            state.plan_source = source
+            state.factors = replace(state.factors, epochs_planned=known.epochs)
+            if plan is None:
+                state.forecast = None
             changed = [name for name, value in values.items() if value or name in self.writer.fields]
             self.writer.write_fields([Field(name, schema.cell(values[name])) for name in changed])
 

@@ -88,7 +88,7 @@ class SpanRecorder(RunPart):
             name: the name, without ``SEPARATOR``.
             within: the span around it.
         """
-        self._recorder.tell_readings(self._take_reading)
+        self._recorder.on_reading = self._take_reading
         now_s = self._count()
         while within is not None and within not in self._open:  # the span around has ended
             within = within.parent

@@ -115,37 +115,14 @@ class RunState:
         if self.prior is not None and self.prior.position is not None:  # its position belongs to an earlier run
             self.forecast = replace(self.prior, position=None)
 
-    def adopt(
-        self,
-        settings: Settings,
-        plan: Plan,
-        factors: RunFactors,
-        budget_actions: BudgetActions,
-        prior: Forecast | None,
-        exporters: Sequence[Exporter],
-        rows: Sequence[Row],
-    ) -> None:
-        """Become the state of the run of a tracker in the script, with the rows so far."""
-        self.settings = settings
-        self.plan = plan
-        self.factors = factors
-        self.prior = prior
-        self.budget_actions = budget_actions
+    def begin_anew(self, rows: Sequence[Row]) -> None:
+        """Count with the settings and factors of a tracker in the script, which were set, and with the rows so far."""
         self.has_tracker = True
-        self.exporters = exporters
-        self.rates_in_force = replace(self.rates_in_force, table=factors.carbon_intensity, pue=factors.pue)
+        self.rates_in_force = replace(self.rates_in_force, table=self.factors.carbon_intensity, pue=self.factors.pue)
         self.__post_init__()
         self.count_gpus(self.gpu_count, are_measured=self._are_gpus_measured)
         for row in rows:
             self.row_totals.add(row)
-
-    def take_plan(self, plan: Plan | None, source: str) -> None:
-        """Set the length of the training; None if it is not known any more."""
-        self.plan = plan
-        self.plan_source = source
-        if plan is None:
-            self.forecast = None
-        self.factors = replace(self.factors, epochs_planned=None if plan is None else plan.epochs)
 
     def count_gpus(self, count: int, *, are_measured: bool) -> None:
         """Set the number of GPUs. Without their energy the cost of electricity is incomplete, so drop it."""

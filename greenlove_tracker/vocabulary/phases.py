@@ -76,17 +76,14 @@ class Phase:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, _positive(name, value))
-        self._check_share()
+        if self.data_share is not None and (self.epochs is None or self.data_share > 1):
+            raise UsageError("data_share is the share of the data that an epoch goes through: Phase(epochs=…), up to 1")
         if self.eval_every is None and (self.eval_from is not None or self.eval_s is not None):
             if self.steps is not None:
                 raise UsageError("evaluations of a phase in steps: say how often they come, with eval_every=")
             object.__setattr__(self, "eval_every", 1)
         if self.name is not None and not isinstance(self.name, str):
             raise UsageError(f"the name of a phase must be a text, not {self.name!r}")
-
-    def _check_share(self) -> None:
-        if self.data_share is not None and (self.epochs is None or self.data_share > 1):
-            raise UsageError("data_share is the share of the data that an epoch goes through: Phase(epochs=…), up to 1")
 
     @property
     def length(self) -> int:
