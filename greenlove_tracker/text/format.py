@@ -228,22 +228,16 @@ def chance(probability: float) -> str:
 def time_fit(fit: TimeFit) -> str:
     """Write how a training fits its time limit: ``fits with 18%; 57,000 epochs fit with 95%``."""
     text = f"fits with {chance(fit.probability)}"
-    if fit.longest is None:
+    length = fit.longest
+    if length is None:
         return text
-    return f"{text}; {longest_fit(fit)}"
-
-
-def longest_fit(fit: TimeFit) -> str:
-    """Write how much of a training fits its time limit: ``57,000 epochs fit with 95%``."""
-    length = fit.longest or 0
-    if length <= fit.done:
-        if fit.done:
-            text = f"no further {fit.unit} fits"
-        else:
-            text = f"not one {fit.unit} fits"
+    if length > fit.done:
+        longest = f"{plural(length, fit.unit)} {'fits' if length == 1 else 'fit'}"
+    elif fit.done:
+        longest = f"no further {fit.unit} fits"
     else:
-        text = f"{plural(length, fit.unit)} {'fits' if length == 1 else 'fit'}"
-    return f"{text} with {FITS:.0%}"
+        longest = f"not one {fit.unit} fits"
+    return f"{text}; {longest} with {FITS:.0%}"
 
 
 def count(value: float | None) -> str:

@@ -53,7 +53,7 @@ class RunForecaster(RunPart):
 
     def __init__(self, run: RunParts) -> None:
         super().__init__(run)
-        self._progress = ProgressLog(self._is_resumed)
+        self._progress = ProgressLog()
         self._rule: StoppingRule | None = None  # early stopping
         self._stop_values: dict[int, float] = {}  # values of the rule's metric, by epoch
         self._lock = threading.Lock()  # one forecast at a time, in the order of their data
@@ -62,12 +62,10 @@ class RunForecaster(RunPart):
         self._awaits_gap = False  # the last forecast assumed the end of an epoch, which the next one will have seen
         self._next_s = 0.0  # when the next forecast is due, unless somebody asks before
 
-    def _is_resumed(self) -> bool:
-        plan = self._state.plan  # None until a tracker in the script gives it
-        return bool(self._state.settings.continues) or (plan is not None and plan.is_resumed)
-
     def row(self, row: Row) -> None:
         """Add the row to the progress that forecasts use."""
+        plan = self._state.plan  # None until a tracker in the script gives it
+        self._progress.is_resumed = bool(self._state.settings.continues) or (plan is not None and plan.is_resumed)
         self._progress.add_row(row)
 
     def metric_logged(self, record: MetricRecord) -> None:
@@ -353,16 +351,14 @@ class _OpenEpoch:
 class ProgressLog:
     """Add up epochs or steps, and the gaps between them, as rows are finished.
 
-    Args:
-        is_resumed: returns True if an earlier run did a part of the training. The first epoch may then be a part of
-            one, and is not used as a measure of the others.
-
     Attributes:
         energy_factor: multiplies every energy: PUE and the assumed rest of the node.
+        is_resumed: True if an earlier run did a part of the training. The first epoch may then be a part of one, and is
+            not used as a measure of the others.
     """
 
-    def __init__(self, is_resumed: Callable[[], bool] = lambda: False) -> None:
-        self._is_resumed = is_resumed
+    def __init__(self) -> None:
+        self.is_resumed = False
         self.energy_factor = 1.0
         self._epochs: list[Block] = []  # the gap after the last one is unknown until the next epoch begins
         self._n_epochs = 0  # epochs done
@@ -428,7 +424,7 @@ class ProgressLog:
     def _end_epoch(self, epoch: _OpenEpoch) -> None:
         if self.is_in_first_epoch:
             self._parts = self._parts_of(epoch)
-        if self._n_epochs or not self._is_resumed():
+        if self._n_epochs or not self.is_resumed:
             is_cold = epoch.loading_s > LOADING_SHARE * epoch.active_s
             self._epochs.append(Block(1, epoch.active_s, epoch.paused_s, None, is_cold))
         self._open = None

@@ -247,11 +247,6 @@ def phases_text(phases: Sequence[Phase]) -> str:
     return " ".join(map(str, phases))
 
 
-def total_length(phases: Sequence[Phase]) -> int:
-    """Return the steps, or epochs, of all phases together."""
-    return sum(phase.length for phase in phases)
-
-
 def spans(phases: Sequence[Phase]) -> list[tuple[int, int]]:
     """Return how many units are done where each phase begins, and where it ends."""
     ends = list(accumulate(phase.length for phase in phases))
@@ -302,7 +297,7 @@ def length_by_phases(phases: Sequence[Phase], epochs: int | None, steps: int | N
     Raises:
         UsageError: where that is another length.
     """
-    total = total_length(phases)
+    total = sum(phase.length for phase in phases)
     unit = phases[0].unit
     given = steps if unit == "steps" else epochs
     if given is not None and given != total:
