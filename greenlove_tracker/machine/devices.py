@@ -91,11 +91,9 @@ _ABSENT = (9, 12)
 
 def nvml_gpus() -> NvmlGpus:
     """Return all GPUs that NVML shows, even those that do not answer; none without an NVIDIA driver."""
+    import pynvml
+
     none = NvmlGpus()
-    try:
-        import pynvml
-    except ImportError:
-        return none
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

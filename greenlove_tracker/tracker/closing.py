@@ -14,7 +14,7 @@ from greenlove_tracker.tracker.part import RunParts
 from greenlove_tracker.tracker.state import RunMode, RunState
 from greenlove_tracker.vocabulary.errors import GreenloveError
 from greenlove_tracker.vocabulary.pricing import MeanRates
-from greenlove_tracker.vocabulary.records import Field, RunStatus, RunSummary
+from greenlove_tracker.vocabulary.records import RunStatus, RunSummary
 
 
 def end_open_epoch(run: RunParts, status: RunStatus) -> None:
@@ -40,10 +40,9 @@ def end_rows(run: RunParts, status: RunStatus) -> None:
     state.is_finished = True
     peak_gb = devices.peak_gpu_memory_gb()
     if peak_gb is not None:
-        run.writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.2f}")])
-    torch_version = getattr(sys.modules.get("torch"), "__version__", None)  # only the training imports torch
-    if torch_version:
-        run.writer.write_fields([Field("torch_version", str(torch_version))])
+        run.note(peak_gpu_memory_gb=f"{peak_gb:.2f}")
+    # Only the training imports torch.
+    run.note(torch_version=getattr(sys.modules.get("torch"), "__version__", None))
 
 
 def summarise(run: RunParts, status: RunStatus, exit_code: int | None) -> RunSummary:

@@ -21,7 +21,7 @@ from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Block, Forecast, Progress, TrainingPlan, stop_within
 from greenlove_tracker.vocabulary.phases import Plan
 from greenlove_tracker.vocabulary.pricing import Rates
-from greenlove_tracker.vocabulary.records import Energy, Field, Flag, Row, RowKind
+from greenlove_tracker.vocabulary.records import Energy, Flag, Row, RowKind
 from greenlove_tracker.vocabulary.stopping import ExpectedStop, StoppingRule
 from greenlove_tracker.vocabulary.units import JOULES_PER_KWH
 
@@ -81,7 +81,7 @@ class RunForecaster(RunPart):
         """Forecast from now on with early stopping by this rule. The run's lock is held."""
         self._rule = rule
         self._stop_values.clear()
-        self._writer.write_fields([Field("stopping_rule", str(rule))])
+        self._run.note(stopping_rule=rule)
 
     def update(self, *, is_asked: bool = True) -> None:
         """Make a forecast if the run has progressed since the last one.

@@ -75,7 +75,8 @@ class MeterStarter(RunPart):
             self.gpus = info.gpus
             self._found = {field.name: field.value for field in info.fields}
         # after the meter is attached: energy read before its first row would have no time
-        self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{ready_s:.3f}")])
+        self._writer.write_fields(info.fields)
+        self._run.note(meter_ready_s=f"{ready_s:.3f}")
 
     def tick(self) -> None:
         """Warn of GPUs that cannot be read."""
@@ -100,7 +101,7 @@ class MeterStarter(RunPart):
             values["unmeasured"] = f"{self._found.get('unmeasured', '')} gpu".strip()
             self._state.count_gpus(0, are_measured=False)
         values["gpu_doubt"] = "; ".join(filter(None, doubts))
-        self._writer.write_fields([Field(name, value) for name, value in values.items() if value])
+        self._run.note(**values)
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the meter is up; return False if it fails or is not up in time."""

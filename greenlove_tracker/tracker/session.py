@@ -480,8 +480,7 @@ class Session:
             after = recorder.epoch or recorder.last_epoch or 0
             self.state.stopped_early_after = after
             is_known = best_epoch is not None and best_epoch <= after  # else it counts something else
-            known = {"stopped_early_after": after, "best_epoch": best_epoch if is_known else None}
-            self.writer.write_fields([Field(name, schema.cell(value)) for name, value in known.items() if value])
+            self.run_parts.note(stopped_early_after=after or None, best_epoch=best_epoch if is_known else None)
 
     def note_kind(self, precision: Seen, workload: Seen) -> None:
         """Note the detected precision and workload; what the user gave stays.
@@ -495,7 +494,7 @@ class Session:
         with self.tracked_call:
             for name, given, found in kinds:
                 if found.value and not given and not self.state.is_finished:
-                    self.writer.write_fields([Field(name, found.value), Field(f"{name}_basis", found.basis)])
+                    self.run_parts.note(**{name: found.value, f"{name}_basis": found.basis})
 
     def log_checkpoint(self, event: CheckpointEvent) -> None:
         """Log an event of a checkpoint, from any thread."""
@@ -524,7 +523,7 @@ class Session:
             recorder.write_segment()
             self.run_parts.tell_rows()
             self.state.training_status = status
-            self.writer.write_fields([Field("training_status", status)])
+            self.run_parts.note(training_status=status)
             self.summary = closing.summarise(self.run_parts, status, None)
             self.writer.sync()
             exporters = self.run_parts.get(RunExporters)
@@ -541,7 +540,8 @@ class Session:
             state.warn_once.warn("superseded", f"run {run_id} was still open; a new one closes it as superseded")
             self.finish(RunStatus.SUPERSEDED)
             return
-        self.write_fields([Field("part_of", self.launch.run_dir.name)])
+        with self.tracked_call:
+            self.run_parts.note(part_of=self.launch.run_dir.name)
         self.shows_final_screen = state.settings.verbose > 0 and self.has_trained
         self.finish(RunStatus.FINISHED)
 
