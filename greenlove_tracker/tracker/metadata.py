@@ -10,23 +10,24 @@ from collections.abc import Sequence
 
 from greenlove_tracker.logs.run_fields import factor_fields
 from greenlove_tracker.logs.schema import SCHEMA_VERSION, cell
-from greenlove_tracker.machine.job import Ranks, job_fields, user_name
-from greenlove_tracker.settings.config import Settings
+from greenlove_tracker.machine.job import job_fields, user_name
 from greenlove_tracker.settings.secret_masking import masked_command
+from greenlove_tracker.tracker.state import RunState
 from greenlove_tracker.vocabulary.phases import Plan, phases_text
-from greenlove_tracker.vocabulary.pricing import RunFactors
 from greenlove_tracker.vocabulary.records import Factor, Field
 from greenlove_tracker.vocabulary.version import __version__
+from greenlove_tracker.vocabulary.waits import wait_before
 from greenlove_tracker.vocabulary.workloads import GIVEN
 
 
-def run_fields(
-    settings: Settings, plan: Plan, ranks: Ranks, factors: RunFactors, extra: Sequence[Field]
-) -> list[Field]:
+def run_fields(state: RunState, plan: Plan, extra: Sequence[Field]) -> list[Field]:
     """Return user, command, host, job, plan and factors of a run. A field of ``extra`` replaces ours of the same name.
 
     The writer masks secrets in the command.
     """
+    settings = state.settings
+    ranks = state.ranks
+    factors = state.factors
     if sys.argv and sys.argv[0]:
         argv = sys.argv
     else:
@@ -63,9 +64,15 @@ def run_fields(
         "price_usd_per_gpu_hour": settings.price_usd_per_gpu_hour,
         "is_rented": settings.is_rented or None,
     }
+    if state.time_limit is not None:
+        known |= {"time_limit_s": state.time_limit.limit_s, "time_limit_source": state.time_limit.source}
+    if state.rates_in_force.intensity is not None:
+        known["intensity_order"] = state.rates_in_force.intensity.order
+    if state.rates_in_force.tariff is not None:
+        known["electricity_tariff"] = state.rates_in_force.tariff.source
     fields = {name: Field(name, cell(value)) for name, value in known.items() if value not in (None, "")}
-    fields |= {f.name: f for f in job_fields(os.environ)}
-    fields |= {f.name: f for f in extra}
+    more = [*job_fields(os.environ), *extra, *wait_before(os.environ, state.started_utc_s)]
+    fields |= {field.name: field for field in more}
     if not settings.log_command:
         fields.pop("command", None)
     overhead = settings.node_overhead

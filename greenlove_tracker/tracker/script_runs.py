@@ -11,6 +11,7 @@ from greenlove_tracker.machine.job import outer_run_dir
 from greenlove_tracker.settings.config import Settings, load_settings
 from greenlove_tracker.tracker.budgets import BudgetActions
 from greenlove_tracker.tracker.events import Exporter
+from greenlove_tracker.tracker.metadata import run_fields
 from greenlove_tracker.tracker.session import Session, exporters_of, open_run
 from greenlove_tracker.tracker.state import RunMode, run_factors
 from greenlove_tracker.vocabulary.forecasting import Forecast
@@ -135,4 +136,4 @@ def take_over(
         state.exporters = exporters
         state.begin_anew(run.writer.rows())
         recorder.change_terms(plan.first_epoch, state.rates_in_force)
-        run.writer.write_fields(run.known_fields(plan))
+        run.writer.write_fields(run_fields(state, plan, run.extra_fields))

@@ -56,7 +56,6 @@ from greenlove_tracker.vocabulary.records import (
     SystemClock,
 )
 from greenlove_tracker.vocabulary.stopping import StoppingRule
-from greenlove_tracker.vocabulary.waits import wait_before
 from greenlove_tracker.vocabulary.workloads import Seen
 
 if TYPE_CHECKING:
@@ -123,6 +122,7 @@ class Session:
         launch: the ``greenlove run`` in whose script a further tracker begins. This run begins where the last one ends.
 
     Attributes:
+        extra_fields: lines for ``run.csv`` beside those that each run has.
         launch: the ``greenlove run`` of this script; without it this run alone.
         run_parts: the parts of the run, which do all that is not timing rows.
         state: the state of the run.
@@ -209,18 +209,18 @@ class Session:
             self.launch = launch or Launch(settings, run_dir)
             if mode is RunMode.RUNNER:
                 os.environ[RUN_DIR_VARIABLE] = str(run_dir)  # processes that the script starts join the run
-            self._extra_fields = list(extra_fields)
+            self.extra_fields = list(extra_fields)
             if join_dir is not None:
-                self._extra_fields.append(Field("role", schema.JOINED_ROLE))
+                self.extra_fields.append(Field("role", schema.JOINED_ROLE))
             if launch is not None:
-                self._extra_fields.append(Field("part_of", launch.run_dir.name))
+                self.extra_fields.append(Field("part_of", launch.run_dir.name))
             stream: int | str = ranks.rank
             if mode is RunMode.COMMAND and join_dir is None:
                 stream = schema.COMMAND_STREAM
             self.writer = writer.RunWriter(
                 run_dir,
                 stream,
-                self.known_fields(plan),
+                run_fields(state, plan, self.extra_fields),
                 lambda error: warn_once.warn(
                     "log", f"the log cannot be written ({error}); tracking goes on in memory, writing is tried again"
                 ),
@@ -249,21 +249,6 @@ class Session:
             self.run_parts.tell(lambda part: part.started())
         if in_background:  # without a thread rows are still written, by the training's own calls
             start_thread("greenlove-tracker", self._work)
-
-    def known_fields(self, plan: Plan) -> list[Field]:
-        """Return the fields of ``run.csv`` that are known at the start."""
-        state = self.state
-        fields = list(self._extra_fields)
-        limit = state.time_limit
-        if limit is not None:
-            fields += [Field("time_limit_s", schema.cell(limit.limit_s)), Field("time_limit_source", limit.source)]
-        rates = state.rates_in_force
-        if rates.intensity is not None:
-            fields.append(Field("intensity_order", rates.intensity.order))
-        if rates.tariff is not None:
-            fields.append(Field("electricity_tariff", rates.tariff.source))
-        fields += wait_before(os.environ, state.started_utc_s)
-        return run_fields(state.settings, plan, state.ranks, state.factors, fields)
 
     def _emit(self, row: Row) -> None:
         self.run_parts.n_rows += 1  # first, since a signal handler of the training may raise in between: see summarise
