@@ -97,7 +97,8 @@ def budget_outlooks(state: RunState, metered_kwh: float | None) -> Iterator[Over
                 expected = expected.given_more_than(elapsed_s)
             expected = expected.plus(state.lost_s)
         used_now = getattr(used, quantity)
+        probability = None if expected is None else expected.probability_above(limit)
         if used_now is not None and used_now > limit:
-            yield Overrun(quantity, limit, used_now, expected, 1.0, source)
-        elif expected is not None:
-            yield Overrun(quantity, limit, used_now, expected, expected.probability_above(limit), source)
+            probability = 1.0
+        if probability is not None:
+            yield Overrun(quantity, limit, used_now, expected, probability, source)

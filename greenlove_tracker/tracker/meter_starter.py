@@ -66,14 +66,14 @@ class MeterStarter(RunPart):
                 "fields", "run.csv lacks some of the fields that the meter gives: they are left out"
             )
             info = replace(info, fields=known)
-        is_without = any(field.name == "unmeasured" and "gpu" in field.value.split() for field in info.fields)
-        self._state.count_gpus(info.gpu_count, are_measured=not is_without)
+        found = {field.name: field.value for field in info.fields}
+        self._state.count_gpus(info.gpu_count, are_measured="gpu" not in found.get("unmeasured", "").split())
         if isinstance(self._meter, NullMeter):
             self._recorder.detach_meter(Flag.NO_METER)
         elif not self._has_failed:
             self._recorder.attach_meter(self._meter, info.gpus)
             self.gpus = info.gpus
-            self._found = {field.name: field.value for field in info.fields}
+            self._found = found
         # after the meter is attached: energy read before its first row would have no time
         self._writer.write_fields(info.fields)
         self._run.note(meter_ready_s=f"{ready_s:.3f}")

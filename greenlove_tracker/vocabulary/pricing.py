@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast
 from greenlove_tracker.vocabulary.records import Energy, Factor, Row
-from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, h_from_s
+from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, SECONDS_PER_HOUR, h_from_s
 
 Amount = TypeVar("Amount", float, Estimate)
 # In 95% of all hours, the logarithm of (mean intensity of the next hours / mean of the last ones) is within this times
@@ -40,9 +40,7 @@ class Rates:
         intensity = self.carbon_intensity
         if energy_kwh is None or intensity is None:
             return None
-        if isinstance(energy_kwh, Estimate):
-            return energy_kwh.times(intensity / GRAMS_PER_KG, "kgCO2e")
-        return energy_kwh * intensity / GRAMS_PER_KG
+        return _times(energy_kwh, intensity, "kgCO2e", GRAMS_PER_KG)
 
     def cost(
         self, duration_s: Amount | None, energy_kwh: Amount | None, gpu_count: int = 1
@@ -57,19 +55,18 @@ class Rates:
         Returns:
             The cost in USD and its basis, ``machine`` or ``electricity``; None and an empty text if it is unknown.
         """
-        per_gpu_hour = self.price_usd_per_gpu_hour
-        per_kwh = self.electricity_price
-        if per_gpu_hour is not None and gpu_count > 0:
-            if duration_s is None:
-                return None, ""
-            if isinstance(duration_s, Estimate):
-                return duration_s.times(h_from_s(1.0) * per_gpu_hour * gpu_count, "USD"), "machine"
-            return per_gpu_hour * (gpu_count * h_from_s(duration_s)), "machine"
-        if per_kwh is None or energy_kwh is None:
+        amount = energy_kwh
+        factor = self.electricity_price
+        per = 1.0
+        basis = "electricity"
+        if self.price_usd_per_gpu_hour is not None and gpu_count > 0:
+            amount = duration_s
+            factor = self.price_usd_per_gpu_hour * gpu_count
+            per = SECONDS_PER_HOUR
+            basis = "machine"
+        if amount is None or factor is None:
             return None, ""
-        if isinstance(energy_kwh, Estimate):
-            return energy_kwh.times(per_kwh, "USD"), "electricity"
-        return per_kwh * energy_kwh, "electricity"
+        return _times(amount, factor, "USD", per), basis
 
     def priced(self, forecast: Forecast, gpu_count: int = 1) -> Forecast:
         """Return the forecast with its CO2e and cost, from its energy and time; also that of all epochs."""
@@ -79,6 +76,12 @@ class Rates:
         if whole is not None:
             whole = self.priced(whole, gpu_count)
         return replace(forecast, emissions_kgco2e=emissions, cost_usd=cost, without_stop=whole)
+
+
+def _times(amount: Amount, factor: float, unit: str, per: float) -> Amount:
+    if isinstance(amount, Estimate):
+        return amount.times(factor / per, unit)
+    return amount * factor / per
 
 
 @dataclass(frozen=True, slots=True)
