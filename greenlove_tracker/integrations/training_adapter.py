@@ -90,8 +90,7 @@ class TrainingAdapter:
         self.is_stopping = False
         self._waiting = ()
         if not self._makes_trackers:
-            if self.is_epoch_open:  # an epoch that the last training left: it raised, or was stopped early
-                self.end_epoch()
+            self.end_epoch()  # which the last training may have left: it raised, or was stopped early
         else:
             self.tracker = None
             self.is_epoch_open = False

@@ -360,12 +360,14 @@ def _model_share_alone(tracker: Any, share: Share) -> bool:
 
     Its model is cubic in the load, so the load of the whole machine would charge a busy share as if it were idle.
     """
+    if share.busy_s is None:
+        return False
     cpus = [part for part in _hardware(tracker) if getattr(part, "_mode", "") == "cpu_load"]
-    for cpu in cpus if share.busy_s is not None else ():
+    for cpu in cpus:
         cpu._cpu_load_meter = ShareLoad(share)
         cpu._tdp *= share.cpu
         cpu.start()  # drops samples of the whole machine
-    return bool(cpus) and share.busy_s is not None
+    return bool(cpus)
 
 
 def _keep_ram_power(tracker: Any) -> None:

@@ -23,7 +23,7 @@ from greenlove_tracker.vocabulary.phases import Plan
 from greenlove_tracker.vocabulary.pricing import Rates
 from greenlove_tracker.vocabulary.records import Energy, Flag, Row, RowKind
 from greenlove_tracker.vocabulary.stopping import ExpectedStop, StoppingRule
-from greenlove_tracker.vocabulary.units import JOULES_PER_KWH
+from greenlove_tracker.vocabulary.units import w_from_kwh_s
 
 _MAX_TIME_SHARE = 0.02  # of the run's time may be spent on forecasting
 _MOST_REST_S = 5.0  # between two forecasts at most, since budgets depend on them
@@ -555,7 +555,7 @@ class ProgressLog:
             tuple(blocks),
             startup_s,
             elapsed_s,
-            tuple((s, kwh * self.energy_factor * JOULES_PER_KWH / s) for s, kwh in powers),
+            tuple((s, (w_from_kwh_s(kwh, s) or 0.0) * self.energy_factor) for s, kwh in powers),
             used_kwh,
             is_in_steps=is_in_steps,
             is_of_first_epoch=is_of_first_epoch,

@@ -474,11 +474,9 @@ class Session:
             precision: the precision that the training computes in.
             workload: the class of workload.
         """
-        settings = self.state.settings
-        kinds = (("precision", settings.precision, precision), ("workload", settings.workload, workload))
         with self.tracked_call:
-            for name, given, found in kinds:
-                if found.value and not given and not self.state.is_finished:
+            for name, found in (("precision", precision), ("workload", workload)):
+                if not getattr(self.state.settings, name) and not self.state.is_finished:
                     self.run_parts.note(**{name: found.value, f"{name}_basis": found.basis})
 
     def log_checkpoint(self, event: CheckpointEvent) -> None:

@@ -181,7 +181,7 @@ class Tracker:
         arguments = {name for name, value in given.items() if value is not None}
         if source is not None:
             arguments.add("intensity")
-        self._session = _begun(begin, arguments, lambda: is_strict(given))
+        self._session = _begun(begin, arguments, given)
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -396,7 +396,7 @@ def _plan_by_loop(session: Session, frame: FrameType) -> None:
         session.state.warn_once.internal_error("plan", error)
 
 
-def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callable[[], bool]) -> Session | None:
+def _begun(begin: Callable[[], Session], arguments: set[str], given: Mapping[str, Any]) -> Session | None:
     """Return the new run; None, with a warning, if it cannot begin for a reason outside the script.
 
     Raises:
@@ -408,7 +408,7 @@ def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callabl
     except Exception as error:
         pass_on_from_handler(error)
         is_of_script = isinstance(error, UsageError) and error.is_in(arguments)
-        if is_of_script or is_strict():
+        if is_of_script or is_strict(given):
             raise
         reason = f"{error}"
         if not isinstance(error, UsageError | OSError):
