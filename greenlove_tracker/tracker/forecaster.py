@@ -160,7 +160,8 @@ class RunForecaster(RunPart):
             done = recorder.steps_done
         if done > total:
             state.forecast = None  # it was for another training
-        self._add_marks()
+        if not plan.is_in_epochs or (self._progress.is_in_first_epoch and recorder.epoch is not None):
+            self._progress.add_steps(recorder.step_marks or ())
         if plan.is_in_epochs and not done:
             position = (0, recorder.steps_done, 0)
         else:
@@ -174,13 +175,6 @@ class RunForecaster(RunPart):
         self._position_forecast_at = position
         self._awaits_gap = progress.has_unseen_ends
         return progress
-
-    def _add_marks(self) -> None:
-        """Add the steps since the last call."""
-        plan = self._state.plan
-        is_in_first_epoch = self._progress.is_in_first_epoch
-        if plan is None or not plan.is_in_epochs or (is_in_first_epoch and self._recorder.epoch is not None):
-            self._progress.add_steps(self._recorder.step_marks or ())
 
     def _progress_of(self, plan: Plan, total: int) -> Progress | None:
         recorder = self._recorder
@@ -214,9 +208,7 @@ class RunForecaster(RunPart):
         if prior is not None:  # the speed of its epochs, whether or not early stopping ends them
             prior = prior.without_stop or prior
         forecast = forecast_run(progress, prior=prior, rates=rates, passed_s=elapsed_s)
-        if state.rates_in_force.is_by_time:
-            gpu_count = progress.gpu_count
-            forecast = state.rates_in_force.priced(forecast, rates, state.clock.utc_s(), elapsed_s, gpu_count)
+        forecast = state.rates_in_force.priced(forecast, rates, state.clock.utc_s(), elapsed_s, progress.gpu_count)
         wait_s = min(_MIN_PROGRESS_SHARE * forecast.duration_s.point, _MIN_GROWTH * state.elapsed_s)
         now_s = state.clock.perf_s()
         self._next_s = now_s + max(min((now_s - began_s) / _MAX_TIME_SHARE, _MOST_REST_S), wait_s)
