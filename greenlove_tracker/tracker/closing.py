@@ -37,7 +37,7 @@ def end_rows(run: RunParts, status: RunStatus) -> None:
     run.recorder.finish()
     run.tell_rows()
     run.tell(lambda part: part.ending())
-    state.is_finished = True
+    state.is_finished = state.is_training_over = True
     peak_gb = devices.peak_gpu_memory_gb()
     if peak_gb is not None:
         run.note(peak_gpu_memory_gb=f"{peak_gb:.2f}")

@@ -506,6 +506,7 @@ class Session:
             recorder.write_segment()
             self.run_parts.tell_rows()
             self.state.training_status = status
+            self.state.is_training_over = True
             self.run_parts.note(training_status=status)
             self.summary = closing.summarise(self.run_parts, status, None)
             self.writer.sync()
@@ -558,7 +559,7 @@ class Session:
         except Exception as error:  # an error of ours never spoils the end of a training
             self.state.warn_once.warn("finish", f"the run could not be closed properly: {error!r}", error)
         finally:
-            self.state.is_finished = True
+            self.state.is_finished = self.state.is_training_over = True
             self._is_over.set()
             ending = RunEnded(status, self.summary, self.run_dir, self.state.clock.utc_s())
             self.run_parts.tell(lambda part: part.ended(ending))

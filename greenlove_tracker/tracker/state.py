@@ -67,6 +67,7 @@ class RunState:
         row_totals: the totals of the rows so far.
         stopped_early_after: the epoch after which early stopping ended the training; None if it has not.
         is_finished: True once the run is closed.
+        is_training_over: True once nothing more of the training can come.
     """
 
     settings: Settings
@@ -97,6 +98,7 @@ class RunState:
     stopped_early_after: int | None = None
     plan_source: str = ""
     is_finished: bool = False
+    is_training_over: bool = False
     _are_gpus_measured: bool = True
 
     def __post_init__(self) -> None:
@@ -130,11 +132,6 @@ class RunState:
         self._are_gpus_measured = are_measured
         if not are_measured:
             self.factors = replace(self.factors, electricity_price=None)
-
-    @property
-    def is_training_over(self) -> bool:
-        """True once nothing more of the training can come."""
-        return self.is_finished or self.training_status is not None
 
     @property
     def shown_dir(self) -> str:
