@@ -186,7 +186,7 @@ class MeterOfSome:
         info = self._meter.start()
         fields = (*info.fields, Field("left_out", " ".join(self._left_out)))
         if "gpu" in self._left_out:
-            return replace(info, fields=fields, gpus=tuple)
+            info = replace(info, gpus=tuple)
         return replace(info, fields=fields)
 
     def read(self) -> Energy:

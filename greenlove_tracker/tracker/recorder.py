@@ -189,23 +189,24 @@ class Recorder:
             self._wait_for_device()
             self._close_gap()
         finally:  # after an error of ours the later epochs keep their right numbers
-            self._open_epoch(is_opened_by_step=False)
+            self._open_epoch()
 
     def start_epoch_at_mark(self) -> None:
         """Open the next epoch where ``mark()`` was last called, else now."""
         if self._is_marked:
-            self._open_epoch(is_opened_by_step=False)
+            self._open_epoch()
         else:
             self.start_epoch()
 
     def open_epoch_from_last_row(self) -> None:
         """Open the next epoch where the last row ended, since its first step is already done."""
-        self._open_epoch(is_opened_by_step=True)
+        self._open_epoch()
+        self.is_opened_by_step = True
 
-    def _open_epoch(self, *, is_opened_by_step: bool) -> None:
+    def _open_epoch(self) -> None:
         self.epochs_begun += 1
         self.epoch = self._epochs_before + self.epochs_begun
-        self.is_opened_by_step = is_opened_by_step
+        self.is_opened_by_step = False
         self._is_marked = False
 
     def end_epoch(self, *more_flags: Flag) -> None:
