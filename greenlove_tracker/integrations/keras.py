@@ -17,6 +17,9 @@ with needing("the Keras callback", ("keras",), "greenlove-tracker[keras]"):  # a
     from keras.callbacks import Callback
 
 
+Logs = dict[str, Any] | None  # what Keras tells its callbacks: metrics by name
+
+
 class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library without types
     """Tracks what ``model.fit`` trains.
 
@@ -71,12 +74,12 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
     # -- Keras's events ------------------------------------------------------------------------------------------
 
     @harmless
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs: Logs = None) -> None:
         """Prepare for a training; its first epoch is known only when that begins."""
         self._is_begun = False
 
     @harmless
-    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Begin an epoch; the first one begins the run."""
         if not self._is_begun:
             self._begin(epoch)
@@ -84,25 +87,25 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         self._adapter.start_epoch()
 
     @harmless
-    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         """Count the batches before this one. If a budget stops the training, this execution is the last."""
         self._count(batch)
         self._adapter.resume()
         if self._adapter.is_stopping:
             self.model.stop_training = True
 
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Note the last batch of an execution. Keras may call this on another thread, in any order."""
         self._ended = max(self._ended, batch + 1)
 
     @harmless
-    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_test_begin(self, logs: Logs = None) -> None:
         """Pause for a validation, until the next batch or the end of the epoch."""
         self._count(self._ended)
         self._adapter.pause()
 
     @harmless
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """End an epoch, unless it was cut short."""
         self._count(self._ended)
         self._adapter.log_metrics(logs or {})
@@ -111,7 +114,7 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
             self._adapter.end_epoch()
 
     @harmless
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_end(self, logs: Logs = None) -> None:
         """End the run. An epoch that was cut short stays open, so that it is logged as unfinished."""
         self._adapter.finish()
 

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from greenlove_tracker.machine.job import Environment
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 
@@ -212,7 +213,7 @@ def _nvml_gpu(uuid: str) -> Iterator[tuple[Any, Any]]:
         raise UsageError(f"NVML says of the GPU's power limit: {error} ({needs})") from error
 
 
-def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int = 1) -> GpuSelection:
+def select_gpus(gpus: Sequence[Gpu], env: Environment, local_world_size: int = 1) -> GpuSelection:
     """Return the GPUs that the job uses on this node.
 
     ``CUDA_VISIBLE_DEVICES`` may hold indices, UUIDs, prefixes of UUIDs or MIG names; an empty value or -1 hides
@@ -239,7 +240,7 @@ def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: i
     return GpuSelection(tuple(chosen), "; ".join(filter(None, doubts)))
 
 
-def visible_amd_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int = 1) -> list[Gpu]:
+def visible_amd_gpus(gpus: Sequence[Gpu], env: Environment, local_world_size: int = 1) -> list[Gpu]:
     """Return the AMD GPUs that the job uses on this node; all if each rank has its own.
 
     ``HIP_VISIBLE_DEVICES``, else ``CUDA_VISIBLE_DEVICES``, numbers the GPUs that ``ROCR_VISIBLE_DEVICES`` leaves.
@@ -252,7 +253,7 @@ def visible_amd_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_si
     return chosen
 
 
-def _is_by_other_numbers(gpus: Sequence[Gpu], chosen: Sequence[Gpu], env: Mapping[str, str]) -> bool:
+def _is_by_other_numbers(gpus: Sequence[Gpu], chosen: Sequence[Gpu], env: Environment) -> bool:
     """Return True if CUDA may number GPUs in another order than NVML."""
     is_by_number = any(name.strip().isdigit() for name in env.get("CUDA_VISIBLE_DEVICES", "").split(","))
     is_mixed = len({gpu.name for gpu in gpus}) > 1
@@ -291,7 +292,7 @@ def _named(gpus: Sequence[Gpu], name: str) -> Gpu | None:
     return matching[0] if len(matching) == 1 else None
 
 
-def machine_share(env: Mapping[str, str], local_world_size: int = 1, *, root: Path = Path("/")) -> Share:
+def machine_share(env: Environment, local_world_size: int = 1, *, root: Path = Path("/")) -> Share:
     """Return the share of CPUs and memory that cgroups (v2), CPU affinity or Slurm leave to this job.
 
     Args:
@@ -323,12 +324,12 @@ def machine_share(env: Mapping[str, str], local_world_size: int = 1, *, root: Pa
     return Share(cpus / n_cpus, ram_bytes / whole_bytes, source, busy_s, n_busy)
 
 
-def _number(env: Mapping[str, str], name: str) -> float | None:
+def _number(env: Environment, name: str) -> float | None:
     text = env.get(name, "")
     return float(text) if text.isdigit() else None
 
 
-def _slurm_bytes(env: Mapping[str, str]) -> float | None:
+def _slurm_bytes(env: Environment) -> float | None:
     """Return the memory of the job on this node, in bytes. Slurm counts in MB, and 0 means all of it."""
     per_node = _number(env, "SLURM_MEM_PER_NODE")
     per_cpu = _number(env, "SLURM_MEM_PER_CPU")

@@ -32,6 +32,9 @@ class GpuEnergy:
     method: str = ""
 
 
+ReadGpus = Callable[[], tuple[GpuEnergy, ...]]  # returns the energy of each GPU so far
+
+
 @dataclass(frozen=True, slots=True)
 class MeterInfo:
     """The hardware that a meter found.
@@ -44,7 +47,7 @@ class MeterInfo:
 
     fields: tuple[Field, ...]
     gpu_count: int = 0
-    gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple
+    gpus: ReadGpus = tuple
 
 
 class Meter(Protocol):

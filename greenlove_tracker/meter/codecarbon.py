@@ -23,7 +23,7 @@ from uuid import UUID
 from greenlove_tracker.logs.schema import CODECARBON_PREFIX
 from greenlove_tracker.machine.devices import Share, ShareLoad, cpu_counter_state, machine_share, nvml_gpus, select_gpus
 from greenlove_tracker.machine.forks import forks_wait
-from greenlove_tracker.machine.job import Ranks
+from greenlove_tracker.machine.job import Environment, Ranks
 from greenlove_tracker.meter.base import Meter, MeterInfo, MeterOfSome, NullMeter, SimulatedMeter
 from greenlove_tracker.meter.gpus import GpuReaders, gpu_readers
 from greenlove_tracker.settings.config import Settings
@@ -69,7 +69,7 @@ class CodeCarbonMeter:
 
     def __init__(
         self,
-        env: Mapping[str, str],
+        env: Environment,
         *,
         local_world_size: int = 1,
         carbon_intensity_gco2e_per_kwh: float,

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 from greenlove_tracker.machine.devices import Gpu, visible_amd_gpus
+from greenlove_tracker.machine.job import Environment
 from greenlove_tracker.meter.base import GpuEnergy
 from greenlove_tracker.vocabulary.records import Method
 
@@ -212,7 +213,7 @@ class GpuReaders:
             self._is_watching.release()
 
 
-def gpu_readers(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int) -> GpuReaders:
+def gpu_readers(gpus: Sequence[Gpu], env: Environment, local_world_size: int) -> GpuReaders:
     """Return readers of these NVIDIA GPUs, and of the AMD GPUs that the ranks of this node use."""
     makers: list[tuple[Gpu, Callable[..., Any]]] = [(gpu, _nvidia_device) for gpu in gpus]
     makers += [(gpu, partial(_amd_device, handle)) for gpu, handle in _amd_gpus(env, local_world_size)]
@@ -247,7 +248,7 @@ def _nvidia_device(gpu: Gpu, position: int, check: _Check) -> Any:
     return CheckedNvidiaDevice(handle=gpu_nvidia.pynvml.nvmlDeviceGetHandleByIndex(gpu.index), gpu_index=position)
 
 
-def _amd_gpus(env: Mapping[str, str], local_world_size: int) -> list[tuple[Gpu, Any]]:
+def _amd_gpus(env: Environment, local_world_size: int) -> list[tuple[Gpu, Any]]:
     """Return our AMD GPUs with their handles; none without AMD's library. Not tried on an AMD GPU."""
     from codecarbon.core import gpu_amd
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 
 from greenlove_tracker.logs.run_fields import FIELDS
 from greenlove_tracker.machine.devices import has_cuda_started
-from greenlove_tracker.meter import GpuEnergy, MeterInfo, NullMeter
+from greenlove_tracker.meter import MeterInfo, NullMeter
+from greenlove_tracker.meter.base import ReadGpus
 from greenlove_tracker.tracker.events import RunEnded
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.vocabulary.records import Field, Flag, LoggedGpuEnergy
@@ -31,7 +31,7 @@ class MeterStarter(RunPart):
         self._is_settled = threading.Event()  # the meter has started, or has failed to
         self._is_released = self._has_failed = False
         self._visible_gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
-        self.gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple
+        self.gpus: ReadGpus = tuple
         self._found: dict[str, str] = {}
 
     def started(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from greenlove_tracker.logs.writer import timestamp
-from greenlove_tracker.meter.base import GpuEnergy, Meter, checked_reading, sum_of_readings
+from greenlove_tracker.meter.base import Meter, ReadGpus, checked_reading, sum_of_readings
 from greenlove_tracker.vocabulary.errors import MeterError, TrackerStateError, pass_on_from_handler
 from greenlove_tracker.vocabulary.records import UNKNOWN_ENERGY, Clock, Counts, Energy, Flag, Row, RowKind, times
 
@@ -127,7 +127,7 @@ class Recorder:
         self._counts: dict[str, int] = {}  # since the last row, as Python integers, which cannot overflow
         self._steps_in_rows = 0
         self._gpu_was_read = self._is_finished = False
-        self._gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple
+        self._gpus: ReadGpus = tuple
         self._lacks_gpu = False  # a reading since the boundary lacked a GPU
         self.epoch: int | None = None
         self.is_paused = self.is_opened_by_step = False
@@ -136,7 +136,7 @@ class Recorder:
         self.paused_s = 0.0
         self.metered_kwh: float | None = None
 
-    def attach_meter(self, meter: Meter, gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple) -> None:
+    def attach_meter(self, meter: Meter, gpus: ReadGpus = tuple) -> None:
         """Measure energy from now on. The time before becomes a row without energy.
 
         Args:

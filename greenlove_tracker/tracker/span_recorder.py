@@ -24,6 +24,9 @@ _LONGEST_NAME = 200
 _MOSTLY = 0.9  # of a reading's time: what else is in it changes little
 
 
+SpanPath = tuple[str, ...]  # the names of the spans around a span, outermost first, and its own
+
+
 @dataclass(slots=True, eq=False)
 class OpenSpan:
     """A span that is open.
@@ -34,7 +37,7 @@ class OpenSpan:
         counted_from_s: the time before this is in a row already.
     """
 
-    path: tuple[str, ...]
+    path: SpanPath
     parent: OpenSpan | None
     counted_from_s: float
 
@@ -74,8 +77,8 @@ class SpanRecorder(RunPart):
         super().__init__(run)
         self._clock = run.state.clock
         self._open: list[OpenSpan] = []
-        self._sums: dict[tuple[str, ...], _PathSums] = {}
-        self._new_s: dict[tuple[str, ...], float] = {}  # own times since the last reading
+        self._sums: dict[SpanPath, _PathSums] = {}
+        self._new_s: dict[SpanPath, float] = {}  # own times since the last reading
         self._counted_to_s = self._clock.perf_s()
         self._wait_s = _LEAST_READ_S  # between two readings
         self._write_at_s = 0.0
@@ -136,7 +139,7 @@ class SpanRecorder(RunPart):
             self._write(path, self._counted_to_s, is_unfinished=path in unfinished)
         self._open.clear()
 
-    def _sums_of(self, path: tuple[str, ...]) -> _PathSums:
+    def _sums_of(self, path: SpanPath) -> _PathSums:
         """Return the sums of a path, which begin now if it has none."""
         return self._sums.setdefault(path, _PathSums(self._clock.utc_s()))
 
@@ -168,7 +171,7 @@ class SpanRecorder(RunPart):
             for path in list(self._sums):
                 self._write(path, now_s)
 
-    def _write(self, path: tuple[str, ...], now_s: float, *, is_unfinished: bool = False) -> None:
+    def _write(self, path: SpanPath, now_s: float, *, is_unfinished: bool = False) -> None:
         """Write the sums of a path as a row, open spans included; no row if nothing was added."""
         sums = self._sums.pop(path)
         for span in self._open:

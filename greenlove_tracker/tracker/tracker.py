@@ -454,9 +454,7 @@ class NamedSpan(ContextDecorator):
         _entered.set((*entries, (self, session, span)))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
         entries = _entered.get()
         at = max((i for i, (owner, *_) in enumerate(entries) if owner is self), default=None)
         if at is None:
