@@ -24,6 +24,7 @@ _STILL_S = 0.2
 _LIMIT_MARGIN = 1.5  # times the power limit, which a board keeps on average over about a second
 _MOST_W = 2_000.0  # for a board of unknown limit; the highest in data/gpu_specs.csv is GB300's 1,400 W
 
+Answers = list[dict[str, Any]]  # what CodeCarbon is told of each GPU
 _Check = Callable[[float | None], float | None]
 
 
@@ -172,13 +173,13 @@ class GpuReaders:
         for device in self.devices:
             device.start()
 
-    def get_gpu_static_info(self) -> list[dict[str, Any]]:
+    def get_gpu_static_info(self) -> Answers:
         """Return the constant facts of each GPU."""
         return [device.get_static_details() for device in self.devices]
 
     get_gpu_details = get_gpu_static_info  # used for names only
 
-    def get_delta(self, last_duration: Any) -> list[dict[str, Any]]:
+    def get_delta(self, last_duration: Any) -> Answers:
         """Return energy and power of each GPU since the last call; zero if unknown."""
         from codecarbon.core.units import Energy, Power
 
@@ -195,7 +196,7 @@ class GpuReaders:
             for device in devices:
                 device.sample_power()
 
-    def get_gpu_utilization_list(self) -> list[dict[str, Any]]:
+    def get_gpu_utilization_list(self) -> Answers:
         """Return the load of each GPU for CodeCarbon's own outputs. Called each second, on a new thread."""
         with self._idle_devices() as devices, suppress(Exception):  # not every board tells it
             return [device.get_gpu_utilization_lightweight() for device in devices]

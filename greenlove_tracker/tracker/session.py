@@ -309,12 +309,6 @@ class Session:
         with self.tracked_call:
             self.writer.write_fields(fields)
 
-    def expect_steps_per_epoch(self, steps: int) -> None:
-        """Set the optimizer steps of a whole epoch, as a framework knows them."""
-        with self.tracked_call:
-            if self.state.plan is not None:
-                self.state.plan = replace(self.state.plan, steps_of_epoch=steps)
-
     def tick(self) -> None:
         """Pass on the rows so far, and tick each part: each second, or when the owner of the clock calls."""
         if not self.state.is_finished:

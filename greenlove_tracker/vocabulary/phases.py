@@ -171,6 +171,9 @@ class Phase:
         return cls(**values)
 
 
+Phases = tuple[Phase, ...]  # of one training, in order
+
+
 def _count(name: str, value: object) -> int:
     count = whole_number(name, value)
     if count > _MOST:
@@ -192,7 +195,7 @@ def _positive(name: str, value: object) -> float:
     return number
 
 
-def phases_from(given: object) -> tuple[Phase, ...]:
+def phases_from(given: object) -> Phases:
     """Return the phases of a training from the user's phases, texts of them, or mappings of their fields.
 
     Raises:
@@ -309,7 +312,7 @@ def length_by_phases(phases: Sequence[Phase], epochs: int | None, steps: int | N
     return total
 
 
-def phases_until(phases: Sequence[Phase], end: int) -> tuple[Phase, ...]:
+def phases_until(phases: Sequence[Phase], end: int) -> Phases:
     """Return the phases of a run that ends after so many units, such as by early stopping."""
     cut = zip(spans(phases), phases, strict=True)
     return tuple(_until(phase.of_length(min(b, end) - a), min(b, end)) for (a, b), phase in cut if a < end)
@@ -322,7 +325,7 @@ def _until(phase: Phase, end: int) -> Phase:
     return replace(phase, eval_every=None, eval_from=None, eval_s=None)
 
 
-def phases_after(phases: Sequence[Phase], done: int) -> tuple[Phase, ...]:
+def phases_after(phases: Sequence[Phase], done: int) -> Phases:
     """Return the remaining phases for a run that resumes after so many units.
 
     Evaluations come where they would have; checkpoints are counted from the start of the new run.
@@ -360,7 +363,7 @@ class Plan:
 
     epochs: int | None = None
     total_steps: int | None = None
-    phases: tuple[Phase, ...] = ()
+    phases: Phases = ()
     first_epoch: int = 0
     first_step: int = 0
     steps_of_epoch: int | None = None

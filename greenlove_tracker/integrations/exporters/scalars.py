@@ -16,6 +16,9 @@ PREFIX = "greenlove/"
 _TOTALS = ("duration_s", "energy_kwh", "emissions_kgco2e", "cost_usd")
 
 
+Figures = dict[str, float | None]  # by name; None is not known
+
+
 @dataclass(frozen=True, slots=True)
 class Scalars:
     """The figures at one point of a curve.
@@ -40,7 +43,7 @@ def scalars_of(events: Sequence[ExportEvent], *, is_in_steps: bool) -> Iterator[
     """
     for event in events:
         what = event.what
-        values = dict[str, float | None]()
+        values = Figures()
         if isinstance(what, RowWritten):
             if what.of_epoch is not None and (is_in_steps or what.row.kind is RowKind.EPOCH):
                 part = what.row if is_in_steps else what.of_epoch
@@ -54,7 +57,7 @@ def scalars_of(events: Sequence[ExportEvent], *, is_in_steps: bool) -> Iterator[
             yield Scalars(event.position, event.utc_s, known)
 
 
-def _of_row(written: RowWritten, part: Row | EpochRecord, *, is_in_steps: bool) -> dict[str, float | None]:
+def _of_row(written: RowWritten, part: Row | EpochRecord, *, is_in_steps: bool) -> Figures:
     part_kwh = part.energy.total_kwh
     if part_kwh == 0 and part.duration_s < LEAST_METERED_S:  # not known, as in the totals of a run
         part_kwh = None
@@ -66,8 +69,8 @@ def _of_row(written: RowWritten, part: Row | EpochRecord, *, is_in_steps: bool) 
     return values
 
 
-def _of_forecast(forecast: IssuedForecast) -> dict[str, float | None]:
-    values = dict[str, float | None]()
+def _of_forecast(forecast: IssuedForecast) -> Figures:
+    values = Figures()
     for quantity, estimate in forecast.estimates.items():
         name, _, unit = quantity.rpartition("_")
         values[f"forecast_{quantity}"] = estimate.point
@@ -84,7 +87,7 @@ def final_scalars(summary: RunSummary | None) -> Mapping[str, float]:
     return _known({name: getattr(summary, name) for name in _TOTALS})
 
 
-def _known(values: Mapping[str, float | None]) -> Mapping[str, float]:
+def _known(values: Figures) -> Mapping[str, float]:
     return {f"{PREFIX}{n}": float(v) for n, v in values.items() if v is not None and not math.isinf(v)}
 
 
