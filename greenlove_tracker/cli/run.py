@@ -240,16 +240,18 @@ def _wait(held: BestStart | TimedStart, own_arguments: Sequence[str] | None) -> 
 
 
 def _show(outcome: ScriptOutcome) -> None:
+    from greenlove_tracker.tracker.closing import show_final_screen
+
     session = outcome.session
     code = outcome.exit_code
     settings = session.state.settings
     summary = session.summary
-    if settings.verbose == 0:
+    if settings.verbose == 0 or summary is None:
         return
-    is_done = summary is not None and summary.status == RunStatus.FINISHED
+    is_done = summary.status == RunStatus.FINISHED
     where = "" if settings.log_dir == DEFAULT_LOG_DIR else f" {shlex.quote(str(session.run_dir))}"
     number = code if isinstance(code, int) else int(code is not None)
-    session.show_final_screen(f"greenlove report{where}" if is_done else "", number)
+    show_final_screen(session.run_parts, f"greenlove report{where}" if is_done else "", number)
 
 
 def _leave(outcome: ScriptOutcome) -> NoReturn:

@@ -198,10 +198,10 @@ class ExplorationRun(TrialSession):
         projections: tuple[Projection, ...] = ()
         notes = [advice] if advice else []
         notes += map(wording.sentence, filter(None, (wording.kind_sentence(run), wording.place_sentence(run))))
-        next_steps = [f"{session.shown_dir}/dashboard.html"]
+        next_steps = [f"{session.state.shown_dir}/dashboard.html"]
         try:
             projections = compare_run(run, options.comparison or ProjectionOptions(), forecast=forecast).projections
-            next_steps.append(f"greenlove project {session.shown_dir}")
+            next_steps.append(f"greenlove project {session.state.shown_dir}")
         except GreenloveError as error:  # as from a GPU in no table
             notes.append(f"No other GPUs: {error}.")
         explored = partial(
@@ -215,7 +215,7 @@ class ExplorationRun(TrialSession):
             open_page(page.as_uri())
         continues = None
         if self.settings.verbose > 0:
-            next_steps.append(f"greenlove explore {session.shown_dir} --epochs N    no new run needed")
+            next_steps.append(f"greenlove explore {session.state.shown_dir} --epochs N    no new run needed")
             said = explored(now_utc_s=now_utc_s, fit=fit, notes=notes, next_steps=next_steps)
             say(terminal.render(said))
             if options.asks:

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, TypeVar
 MAX_FILE_BYTES = 64 * 1024**2  # of a file that is read at once
 _HOW = os.O_RDONLY | getattr(os, "O_BINARY", 0)  # Windows would read other line ends
 _HOW |= getattr(os, "O_NONBLOCK", 0)  # a pipe would be waited for; what it is, is seen once it is open
-_Parsed = TypeVar("_Parsed")
 FilePath = str | os.PathLike[str]
+_Parsed = TypeVar("_Parsed")
 
 
 def read_bytes(path: FilePath, max_bytes: int = MAX_FILE_BYTES) -> bytes:

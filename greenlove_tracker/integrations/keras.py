@@ -17,6 +17,9 @@ with needing("the Keras callback", ("keras",), "greenlove-tracker[keras]"):  # a
     from keras.callbacks import Callback
 
 
+Logs = dict[str, Any] | None  # what Keras tells its callbacks: metrics by name
+
+
 class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library without types
     """Tracks what ``model.fit`` trains.
 
@@ -53,9 +56,8 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         self, tracker: Tracker | None = None, *, batch_size: int | None = None, **tracker_settings: Any
     ) -> None:
         super().__init__()
-        if batch_size is None:
-            self._batch_size = None
-        else:
+        self._batch_size = 0
+        if batch_size is not None:
             self._batch_size = whole_number("batch_size", batch_size)
         self._adapter = TrainingAdapter("Keras", tracker, tracker_settings, "here")
         self._ended = 0  # batches of this epoch, by their ends, which another thread may tell
@@ -72,12 +74,12 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
     # -- Keras's events ------------------------------------------------------------------------------------------
 
     @harmless
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs: Logs = None) -> None:
         """Prepare for a training; its first epoch is known only when that begins."""
         self._is_begun = False
 
     @harmless
-    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Begin an epoch; the first one begins the run."""
         if not self._is_begun:
             self._begin(epoch)
@@ -85,25 +87,25 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         self._adapter.start_epoch()
 
     @harmless
-    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         """Count the batches before this one. If a budget stops the training, this execution is the last."""
         self._count(batch)
         self._adapter.resume()
         if self._adapter.is_stopping:
             self.model.stop_training = True
 
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Note the last batch of an execution. Keras may call this on another thread, in any order."""
         self._ended = max(self._ended, batch + 1)
 
     @harmless
-    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_test_begin(self, logs: Logs = None) -> None:
         """Pause for a validation, until the next batch or the end of the epoch."""
         self._count(self._ended)
         self._adapter.pause()
 
     @harmless
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """End an epoch, unless it was cut short."""
         self._count(self._ended)
         self._adapter.log_metrics(logs or {})
@@ -112,7 +114,7 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
             self._adapter.end_epoch()
 
     @harmless
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_end(self, logs: Logs = None) -> None:
         """End the run. An epoch that was cut short stays open, so that it is logged as unfinished."""
         self._adapter.finish()
 
@@ -128,11 +130,9 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         optimizer = getattr(self.model, "optimizer", None)
         self._accumulated = getattr(optimizer, "gradient_accumulation_steps", None) or 1
         plan = {"epochs": (self.params or {}).get("epochs"), "first_epoch": first_epoch}
-        batches = self._steps_per_epoch
-        if batches is None:
-            steps = None
-        else:
-            steps = max(1, batches // self._accumulated)
+        steps = self._steps_per_epoch
+        if steps is not None:
+            steps = max(1, steps // self._accumulated)
         self._adapter.begin(plan, steps_per_epoch=steps)
 
     def _count(self, ended: int) -> None:
@@ -146,9 +146,5 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         before = self._n_batches // self._accumulated
         self._counted += new
         self._n_batches += new
-        if self._batch_size is None:
-            n_samples = None
-        else:
-            n_samples = new * self._batch_size
         n_steps = self._n_batches // self._accumulated - before
-        self._adapter.step(n_samples, n_batches=new, n_steps=n_steps)
+        self._adapter.step(new * self._batch_size or None, n_batches=new, n_steps=n_steps)

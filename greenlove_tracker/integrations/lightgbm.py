@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
+from greenlove_tracker.integrations.boosted_rounds import BoostedRounds
+from greenlove_tracker.integrations.training_adapter import TrainingAdapter
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.vocabulary.errors import needing
 
@@ -51,15 +52,22 @@ class GreenloveCallbacks(list[Any]):
 
     def __init__(self, tracker: Tracker | None = None, **tracker_settings: Any) -> None:
         adapter = self._adapter = TrainingAdapter("LightGBM", tracker, tracker_settings, "after this round")
-        training = _BoostedRounds(adapter)
+        rounds = BoostedRounds(adapter)
 
         def before(env: CallbackEnv) -> None:
-            training.begin_round(env)
+            global _latest
+            if env.iteration == env.begin_iteration:
+                rounds.begin({"total_steps": env.end_iteration, "first_step": env.begin_iteration})
+                _latest = rounds
+            rounds.begin_round()
 
         def after(env: CallbackEnv) -> None:
-            training.end_round(env)
+            found = env.evaluation_result_list or []
+            rounds.end_round((f"{data} {name}", value, bool(up)) for data, name, value, up, *_ in found)
+            if env.iteration + 1 >= env.end_iteration:
+                rounds.end()
             if adapter.is_stopping:
-                raise EarlyStopException(env.iteration, env.evaluation_result_list or [])
+                raise EarlyStopException(env.iteration, found)
 
         # LightGBM looks for these.
         before.before_iteration = True  # type: ignore[attr-defined]
@@ -72,47 +80,7 @@ class GreenloveCallbacks(list[Any]):
         return self._adapter.tracker
 
 
-class _BoostedRounds:
-    """The state that both callbacks share."""
-
-    def __init__(self, adapter: TrainingAdapter) -> None:
-        self._adapter = adapter
-        self._is_in_round = False
-
-    @harmless
-    def begin_round(self, env: CallbackEnv) -> None:
-        """Begin a round; the first one begins the run."""
-        global _under_way
-        if env.iteration == env.begin_iteration:
-            self._adapter.begin({"total_steps": env.end_iteration, "first_step": env.begin_iteration})
-            _under_way = self
-        self._is_in_round = True
-        self._adapter.start_epoch()
-
-    @harmless
-    def end_round(self, env: CallbackEnv) -> None:
-        """Count a round; the last one ends the run."""
-        self._is_in_round = False
-        self._adapter.step()
-        found = [(f"{data} {name}", value, bool(up)) for data, name, value, up, *_ in env.evaluation_result_list or ()]
-        self._adapter.log_metrics_of_step(found)
-        if env.iteration + 1 >= env.end_iteration:
-            self.end()
-
-    @harmless
-    def end(self) -> None:
-        """End the run, after the last round or when LightGBM stops early."""
-        global _under_way
-        _under_way = None
-        if self._is_in_round:  # a callback before ours stopped the training after the round
-            self._is_in_round = False
-            self._adapter.step()
-        if not self._adapter.is_stopping:
-            self._adapter.end_epoch()
-        self._adapter.finish()
-
-
-_under_way: _BoostedRounds | None = None  # the training that began last, and has not ended
+_latest: BoostedRounds | None = None  # of the training that began last
 _make_early_stop = EarlyStopException.__init__
 
 
@@ -120,8 +88,8 @@ _make_early_stop = EarlyStopException.__init__
 def _end_early(self: EarlyStopException, *args: Any, **kwargs: Any) -> None:
     """End the run when the exception that ends a training is made, since nothing is called after it."""
     _make_early_stop(self, *args, **kwargs)
-    if _under_way is not None:
-        _under_way.end()
+    if _latest is not None:
+        _latest.end()
 
 
 EarlyStopException.__init__ = _end_early

@@ -188,7 +188,7 @@ class _Length:
 def _planned_length(trainer: Trainer) -> _Length:
     """Return the length of a training, once its loaders and checkpoint are loaded."""
     is_counted = trainer.lightning_module.automatic_optimization  # one step of one optimizer at a time
-    max_epochs: int = -1 if trainer.max_epochs is None else trainer.max_epochs
+    max_epochs: int = trainer.max_epochs or 0  # -1: without an end
     max_steps: int = trainer.max_steps
     done_epochs = trainer.current_epoch
     done_steps = trainer.global_step

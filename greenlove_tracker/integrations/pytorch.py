@@ -40,8 +40,9 @@ class PyTorchHooks:
         self._on_error = on_error
         self._is_on = self.has_torch = False
         self._restore: list[Callable[[], object]] = []
-        hooks = {_LOADERS: self._hook_loaders, _OPTIMIZERS: self._hook_optimizers}
-        self._watcher = ImportWatcher({name: functools.partial(self._tell, hook) for name, hook in hooks.items()})
+        on_loaders = functools.partial(self._tell, self._hook_loaders)
+        on_optimizers = functools.partial(self._tell, self._hook_optimizers)
+        self._watcher = ImportWatcher({_LOADERS: on_loaders, _OPTIMIZERS: on_optimizers})
 
     def __enter__(self) -> Self:
         self._is_on = True
@@ -63,11 +64,9 @@ class PyTorchHooks:
         def ended(optimizer: object, args: object, kwargs: object) -> None:
             self._tell(detector.step_ended, optimizer)
 
-        for register, hook in (
-            (module.register_optimizer_step_pre_hook, detector.step_begins),  # it cannot fail
-            (module.register_optimizer_step_post_hook, ended),
-        ):
-            self._restore.append(register(hook).remove)
+        before = module.register_optimizer_step_pre_hook(detector.step_begins)  # it cannot fail
+        after = module.register_optimizer_step_post_hook(ended)
+        self._restore += [before.remove, after.remove]
 
     def _hook_loaders(self, module: types.ModuleType) -> None:
         iterators = module._BaseDataLoaderIter

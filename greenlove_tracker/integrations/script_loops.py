@@ -39,15 +39,14 @@ def watched_loops(session: Session, epochs: int | None) -> Iterator[None]:
             if detector.takes_turns:
                 message = "the script's data loaders take turns: steps are counted, and its epochs are unknown"
                 warn_once.warn("turns", message)
-            if not session.state.has_tracker and not session.is_finished:
-                is_told = detector.n_epochs and not detector.takes_turns
-                nothing = "no steps" if hooks.has_torch else "no torch"
-                if is_told:
+            if not session.state.has_tracker and not session.state.is_finished:
+                seen = "no torch"
+                if detector.n_epochs and not detector.takes_turns:
                     seen = "epochs"
                 elif detector.n_steps:
                     seen = "steps"
-                else:
-                    seen = nothing
+                elif hooks.has_torch:
+                    seen = "no steps"
                 session.write_fields([Field("loops_seen", seen)])
         except Exception as problem:
             warn_once.internal_error("loops", problem)
@@ -67,7 +66,7 @@ class _LoopPlans:
         If more epochs follow than were planned, another training has begun. Only its loop tells its length.
         """
         session = self._session
-        done = self._session.recorder.epochs_done
+        done = session.recorder.epochs_done
         if loader is None or done < self._planned_to:
             return
         is_first = not self._planned_to
@@ -78,15 +77,12 @@ class _LoopPlans:
                 planned = loop_length(sys._getframe(1), loader)
                 if planned is None and is_first:
                     planned = length_by_arguments(sys.argv[1:])
-            if planned is None:
-                self._planned_to = math.inf
-            else:
-                self._planned_to = done + planned.epochs
+            self._planned_to = math.inf
             if planned is not None:
-                if is_first:
-                    source = planned.source
-                else:
-                    source = f"{planned.source}, after {done} of another training"
+                self._planned_to = done + planned.epochs
+                source = planned.source
+                if not is_first:
+                    source = f"{source}, after {done} of another training"
                 session.plan_job(Plan(done + planned.epochs), source)
             elif not is_first:
                 session.plan_job(None, "")

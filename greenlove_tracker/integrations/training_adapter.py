@@ -90,8 +90,7 @@ class TrainingAdapter:
         self.is_stopping = False
         self._waiting = ()
         if not self._makes_trackers:
-            if self.is_epoch_open:  # an epoch that the last training left: it raised, or was stopped early
-                self.end_epoch()
+            self.end_epoch()  # which the last training may have left: it raised, or was stopped early
         else:
             self.tracker = None
             self.is_epoch_open = False
@@ -103,8 +102,8 @@ class TrainingAdapter:
         run = self.run
         if run is None:
             return
-        if steps_per_epoch is not None and self._makes_trackers:
-            run.expect_steps_per_epoch(steps_per_epoch)
+        if self._makes_trackers and run.state.plan is not None:
+            run.state.plan = replace(run.state.plan, steps_of_epoch=steps_per_epoch)
         if n_processes > 1 and run.state.settings.on_overrun == "stop":
             run.state.settings = replace(run.state.settings, on_overrun="warn")
             if run.state.is_first_rank:

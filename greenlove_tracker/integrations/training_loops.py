@@ -276,7 +276,7 @@ class LoopDetector:
         if not self._batches and not self._steps:
             return
         self._is_paused = False  # counting goes on with an epoch that is paused
-        done = Counts(self._steps, self._batches or None, self._samples if self._batches else None)
+        done = Counts(self._steps, self._batches or None, self._samples or None)
         self.n_steps += self._steps
         self._batches = 0
         self._samples = 0

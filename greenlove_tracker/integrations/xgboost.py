@@ -7,9 +7,11 @@ rounds, nor that a round raised. The callbacks behind the first one that asks to
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
+from greenlove_tracker.integrations.boosted_rounds import BoostedRounds
+from greenlove_tracker.integrations.training_adapter import TrainingAdapter
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.vocabulary.errors import needing, whole_number
 
@@ -48,12 +50,11 @@ class GreenloveCallback(TrainingCallback):  # type: ignore[misc]  # a class of a
         self, tracker: Tracker | None = None, *, num_boost_round: int | None = None, **tracker_settings: Any
     ) -> None:
         super().__init__()
-        if num_boost_round is None:
-            self._rounds = None
-        else:
-            self._rounds = whole_number("num_boost_round", num_boost_round)
+        self._plan: dict[str, int] = {}
+        if num_boost_round is not None:
+            self._plan["total_steps"] = whole_number("num_boost_round", num_boost_round)
         self._adapter = TrainingAdapter("XGBoost", tracker, tracker_settings, "after this round")
-        self._is_in_round = False
+        self._rounds = BoostedRounds(self._adapter)
 
     @property
     def tracker(self) -> Tracker | None:
@@ -64,55 +65,29 @@ class GreenloveCallback(TrainingCallback):  # type: ignore[misc]  # a class of a
 
     def before_training(self, model: Any) -> Any:
         """Begin a run."""
-        self._begin()
+        self._rounds.begin(self._plan)
         return model
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Begin a round; the first one begins the epoch."""
-        self._begin_round()
+        self._rounds.begin_round()
         return False
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Count a round; return True if a budget stops the training."""
-        self._end_round()
-        self._log(evals_log)
+        self._rounds.end_round(_evaluated(evals_log))
         return self._adapter.is_stopping
 
     def after_training(self, model: Any) -> Any:
         """End the run."""
-        self._end()
+        self._rounds.end()
         return model
 
-    @harmless
-    def _begin(self) -> None:
-        self._is_in_round = False
-        self._adapter.begin({} if self._rounds is None else {"total_steps": self._rounds})
 
-    @harmless
-    def _begin_round(self) -> None:
-        self._is_in_round = True
-        self._adapter.start_epoch()
-
-    @harmless
-    def _end_round(self) -> None:
-        self._is_in_round = False
-        self._adapter.step()
-
-    @harmless
-    def _log(self, evals_log: Any) -> None:
-        found = []
-        for data, metrics in evals_log.items():
-            for metric, values in metrics.items():
-                if isinstance(values[-1], tuple):  # of the folds of xgb.cv: mean and standard deviation
-                    found.append((f"{data}-{metric}-mean", values[-1][0], None))
-                else:
-                    found.append((f"{data}-{metric}", values[-1], None))
-        self._adapter.log_metrics_of_step(found)
-
-    @harmless
-    def _end(self) -> None:
-        if self._is_in_round:  # a callback before this one stopped the training after the round
-            self._end_round()
-        if not self._adapter.is_stopping:
-            self._adapter.end_epoch()
-        self._adapter.finish()
+def _evaluated(evals_log: Any) -> Iterator[tuple[str, Any, None]]:
+    for data, metrics in evals_log.items():
+        for metric, values in metrics.items():
+            if isinstance(values[-1], tuple):  # of the folds of xgb.cv: mean and standard deviation
+                yield f"{data}-{metric}-mean", values[-1][0], None
+            else:
+                yield f"{data}-{metric}", values[-1], None

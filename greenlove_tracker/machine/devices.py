@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from greenlove_tracker.machine.job import Environment
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 
@@ -33,7 +34,6 @@ class Gpu:
     name: str
     memory_gb: float | None
     power_limit_w: float | None
-    has_energy_counter: bool
     n_other_processes: int = 0
     slices: tuple[str, ...] = ()
     problem: str = ""
@@ -92,11 +92,9 @@ _ABSENT = (9, 12)
 
 def nvml_gpus() -> NvmlGpus:
     """Return all GPUs that NVML shows, even those that do not answer; none without an NVIDIA driver."""
+    import pynvml
+
     none = NvmlGpus()
-    try:
-        import pynvml
-    except ImportError:
-        return none
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -117,7 +115,7 @@ def _gpu(nvml: Any, index: int) -> Gpu:
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
     except nvml.NVMLError as error:
-        return Gpu(index, "", "", None, None, has_energy_counter=False, problem=str(error))
+        return Gpu(index, "", "", None, None, problem=str(error))
 
     def ask(function: str) -> Any:
         try:
@@ -135,7 +133,6 @@ def _gpu(nvml: Any, index: int) -> Gpu:
         name=name.encode("utf-8", "replace").decode(),  # a driver's name may not be UTF-8
         memory_gb=memory.total / BYTES_PER_GB if memory else None,
         power_limit_w=None if limit_mw is None else limit_mw / 1000,
-        has_energy_counter=ask("nvmlDeviceGetTotalEnergyConsumption") is not None,
         n_other_processes=_n_of_other_jobs([process.pid for process in computing]),
         slices=tuple(_slices(nvml, handle)),
     )
@@ -216,7 +213,7 @@ def _nvml_gpu(uuid: str) -> Iterator[tuple[Any, Any]]:
         raise UsageError(f"NVML says of the GPU's power limit: {error} ({needs})") from error
 
 
-def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int = 1) -> GpuSelection:
+def select_gpus(gpus: Sequence[Gpu], env: Environment, local_world_size: int = 1) -> GpuSelection:
     """Return the GPUs that the job uses on this node.
 
     ``CUDA_VISIBLE_DEVICES`` may hold indices, UUIDs, prefixes of UUIDs or MIG names; an empty value or -1 hides
@@ -243,7 +240,7 @@ def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: i
     return GpuSelection(tuple(chosen), "; ".join(filter(None, doubts)))
 
 
-def visible_amd_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int = 1) -> list[Gpu]:
+def visible_amd_gpus(gpus: Sequence[Gpu], env: Environment, local_world_size: int = 1) -> list[Gpu]:
     """Return the AMD GPUs that the job uses on this node; all if each rank has its own.
 
     ``HIP_VISIBLE_DEVICES``, else ``CUDA_VISIBLE_DEVICES``, numbers the GPUs that ``ROCR_VISIBLE_DEVICES`` leaves.
@@ -256,7 +253,7 @@ def visible_amd_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_si
     return chosen
 
 
-def _is_by_other_numbers(gpus: Sequence[Gpu], chosen: Sequence[Gpu], env: Mapping[str, str]) -> bool:
+def _is_by_other_numbers(gpus: Sequence[Gpu], chosen: Sequence[Gpu], env: Environment) -> bool:
     """Return True if CUDA may number GPUs in another order than NVML."""
     is_by_number = any(name.strip().isdigit() for name in env.get("CUDA_VISIBLE_DEVICES", "").split(","))
     is_mixed = len({gpu.name for gpu in gpus}) > 1
@@ -295,7 +292,7 @@ def _named(gpus: Sequence[Gpu], name: str) -> Gpu | None:
     return matching[0] if len(matching) == 1 else None
 
 
-def machine_share(env: Mapping[str, str], local_world_size: int = 1, *, root: Path = Path("/")) -> Share:
+def machine_share(env: Environment, local_world_size: int = 1, *, root: Path = Path("/")) -> Share:
     """Return the share of CPUs and memory that cgroups (v2), CPU affinity or Slurm leave to this job.
 
     Args:
@@ -305,41 +302,34 @@ def machine_share(env: Mapping[str, str], local_world_size: int = 1, *, root: Pa
     """
     import psutil
 
+    ours = frozenset[int]()
     if hasattr(os, "sched_getaffinity"):
         ours = frozenset(os.sched_getaffinity(0))
-    else:
-        ours = frozenset[int]()
+    n_cpus = psutil.cpu_count() or 1
     cgroup_cpus, cgroup = _cgroup_cpus(root)
     slurm_cpus = _number(env, "SLURM_CPUS_ON_NODE")
     # What limits the CPUs of the job, and which CPUs' busy time then counts. Bound ranks are assumed to be alike. If
     # nothing confines a Slurm job, the busy time of all CPUs is an upper bound.
-    limits = [
+    limits: list[tuple[Any, str, Any, Any]] = [
+        (n_cpus, "", None, 0.0),
         (cgroup_cpus, "cgroup", partial(_cgroup_busy_s, cgroup), cgroup_cpus),
-        (float(len(ours) * local_world_size), "affinity", partial(_busy_s, ours), float(len(ours))),
+        (len(ours) * local_world_size, "affinity", partial(_busy_s, ours), len(ours)),
         (slurm_cpus, "Slurm", partial(_busy_s, ours), slurm_cpus),
     ]
-    none = None, "", None, None
-    cpus, cpu_source, busy_s, n_busy = min((one for one in limits if one[0]), key=lambda one: one[0] or 0, default=none)
-    memories = [(_cgroup_bytes(root), "cgroup"), (_slurm_bytes(env), "Slurm")]
-    ram_bytes, ram_source = min(((size, source) for size, source in memories if size), default=(None, ""))
-    cpu = min(1.0, cpus / (psutil.cpu_count() or 1)) if cpus else 1.0
-    if ram_bytes:
-        ram = min(1.0, ram_bytes / psutil.virtual_memory().total)
-    else:
-        ram = 1.0
-    sources = {s for s, share in ((cpu_source, cpu), (ram_source, ram)) if share < 1.0}
-    source = " and ".join(sorted(sources)) or "whole machine"
-    if cpu == 1.0:
-        return Share(cpu, ram, source)
-    return Share(cpu, ram, source, busy_s, n_busy or 0.0)
+    cpus, cpu_source, busy_s, n_busy = min((one for one in limits if one[0]), key=lambda one: one[0])
+    whole_bytes = psutil.virtual_memory().total
+    sizes = [(whole_bytes, ""), (_cgroup_bytes(root), "cgroup"), (_slurm_bytes(env), "Slurm")]
+    ram_bytes, ram_source = min(((size, source) for size, source in sizes if size), key=lambda one: one[0])
+    source = " and ".join(sorted(filter(None, {cpu_source, ram_source}))) or "whole machine"
+    return Share(cpus / n_cpus, ram_bytes / whole_bytes, source, busy_s, n_busy)
 
 
-def _number(env: Mapping[str, str], name: str) -> float | None:
+def _number(env: Environment, name: str) -> float | None:
     text = env.get(name, "")
     return float(text) if text.isdigit() else None
 
 
-def _slurm_bytes(env: Mapping[str, str]) -> float | None:
+def _slurm_bytes(env: Environment) -> float | None:
     """Return the memory of the job on this node, in bytes. Slurm counts in MB, and 0 means all of it."""
     per_node = _number(env, "SLURM_MEM_PER_NODE")
     per_cpu = _number(env, "SLURM_MEM_PER_CPU")

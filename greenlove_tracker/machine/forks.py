@@ -16,7 +16,6 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable
-from types import TracebackType
 
 LONGEST_WAIT_S = 5.0  # CodeCarbon loads in 1 to 3 s
 
@@ -36,9 +35,7 @@ class _ForksWait:
         with self._changed:
             self._inside[threading.get_ident()] += 1
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with self._changed:
             self._inside[threading.get_ident()] -= 1
             if not self._others():

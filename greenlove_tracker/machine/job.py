@@ -17,6 +17,9 @@ _GIT_TIMEOUT_S = 5.0
 RUN_DIR_VARIABLE = "GREENLOVE_RUN_DIR"  # set by `greenlove run` for processes that its script or command starts
 
 
+Environment = Mapping[str, str]  # the variables of a process
+
+
 @dataclass(frozen=True, slots=True)
 class Ranks:
     """The rank of this process among the processes of one training."""
@@ -55,7 +58,7 @@ _OTHERS: Mapping[str, _Variables] = {
 }
 
 
-def find_ranks(env: Mapping[str, str]) -> Ranks:
+def find_ranks(env: Environment) -> Ranks:
     """Return the ranks as set by torchrun (accelerate, deepspeed), Slurm's srun, Open MPI, MPICH or Intel MPI."""
     if "LOCAL_RANK" in env and "WORLD_SIZE" in env:
         env = {"RANK": _rank_of_node(env), **env}
@@ -75,7 +78,7 @@ def find_ranks(env: Mapping[str, str]) -> Ranks:
     return Ranks(rank, local_rank, world_size, local_world_size, _digest(parts))
 
 
-def ranks_of_process(env: Mapping[str, str]) -> Ranks:
+def ranks_of_process(env: Environment) -> Ranks:
     """Return the ranks of this process: as a launcher set them, else as torch tells.
 
     Under ``torch.multiprocessing.spawn``, and so under Lightning's ``ddp_spawn``, no variable tells the ranks. An
@@ -139,7 +142,7 @@ def _digest(parts: Sequence[str]) -> str:
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
 
 
-def _rank_of_node(env: Mapping[str, str]) -> str:
+def _rank_of_node(env: Environment) -> str:
     """Return the rank if a launcher gives only node and local rank, as Lightning's does."""
     local = _leading_int(env.get("LOCAL_WORLD_SIZE", "")) or _leading_int(env["WORLD_SIZE"])
     node = _leading_int(env.get("NODE_RANK") or env.get("GROUP_RANK") or "0")
@@ -162,7 +165,7 @@ _JOB_VARIABLES = {
 }
 
 
-def job_fields(env: Mapping[str, str]) -> list[Field]:
+def job_fields(env: Environment) -> list[Field]:
     """Return job id, array and task, account, partition and cluster, as far as known."""
     found = {name: next((env[v] for v in variables if env.get(v)), "") for name, variables in _JOB_VARIABLES.items()}
     return [Field(name, value) for name, value in found.items() if value]

@@ -7,6 +7,7 @@ only after the training has imported torch.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -68,12 +69,13 @@ def precision_of(model: nn.Module, *, is_under_autocast: bool | None = None) -> 
     """
     if _computes_in_fp8(model):
         return Seen("fp8", "layers in FP8")
-    n_of: dict[torch.dtype, int] = {}
+    n_of = Counter[torch.dtype]()
     for parameter in model.parameters():
-        n_of[parameter.dtype] = n_of.get(parameter.dtype, 0) + parameter.numel() * parameter.is_floating_point()
-    if not sum(n_of.values()):
+        if parameter.is_floating_point():
+            n_of[parameter.dtype] += parameter.numel()
+    if not n_of.total():
         return Seen()
-    most = max(n_of, key=lambda dtype: n_of[dtype])
+    most, _ = n_of.most_common(1)[0]
     if most in _HALVES:
         return Seen("bf16", f"weights in {str(most).removeprefix('torch.')}")
     if most is not torch.float32 or is_under_autocast is None:
@@ -127,33 +129,35 @@ def _device(module: nn.Module) -> torch.device:
 def workload_of(model: nn.Module) -> Seen:
     """Return the class of workload that a model's layers show; empty if they leave it open."""
     parts = list(model.modules())
-    images = [part for part in parts if isinstance(part, _IMAGE_CONVOLUTIONS)]
-    embeddings = [part for part in parts if isinstance(part, nn.Embedding)]
+
+    def of(*kinds: type[nn.Module]) -> list[Any]:
+        return [part for part in parts if isinstance(part, kinds)]
+
+    images = of(*_IMAGE_CONVOLUTIONS)
+    embeddings = of(nn.Embedding)
+    has_tokens = _has_tokens(of(nn.Linear), embeddings)
     inputs = [getattr(part, "main_input_name", None) for part in parts]
-    named = next((name for name in inputs if name is not None), "")
-    stated = ""
-    if isinstance(named, str):
-        stated = _WORKLOAD_OF_INPUT.get(named, "")
+    named = str(next((name for name in inputs if name is not None), ""))
+    stated = _WORKLOAD_OF_INPUT.get(named, "")
     # input_ids is also what a model says that says nothing: images beside them make it one of both.
     if stated and (stated != "language" or (embeddings and not images)):
         return Seen(stated, f"{named} as its input")
-    n_attention = _n_attention(model)
-    n_bags = sum(isinstance(part, nn.EmbeddingBag) for part in parts)
-    if images:  # of both, where there are tokens or series beside them
-        is_of_both = any(isinstance(part, nn.RNNBase) for part in parts) or _has_tokens(parts, embeddings)
-        if is_of_both:
-            return Seen()
+    if images and (has_tokens or of(nn.RNNBase)):
+        return Seen()  # of both, where there are tokens or series beside them
+    if images:
         return Seen("vision", plural(len(images), "image convolution"))
-    if n_bags:
-        return Seen("recommendation", plural(n_bags, "embedding bag"))
-    if n_attention and _has_tokens(parts, embeddings):
+    bags = of(nn.EmbeddingBag)
+    if bags:
+        return Seen("recommendation", plural(len(bags), "embedding bag"))
+    n_attention = _n_attention(model)
+    if n_attention and has_tokens:
         return Seen("language", f"embeddings and attention in {plural(n_attention, 'layer')}")
     return Seen()
 
 
-def _has_tokens(parts: Iterable[nn.Module], embeddings: Sequence[nn.Embedding]) -> bool:
+def _has_tokens(layers: Iterable[nn.Linear], embeddings: Sequence[nn.Embedding]) -> bool:
     """Return True if the model embeds tokens: it has a large embedding, or one of the size of an output."""
-    outputs = {part.out_features for part in parts if isinstance(part, nn.Linear)}
+    outputs = {layer.out_features for layer in layers}
     return any(e.num_embeddings >= _LEAST_VOCABULARY or e.num_embeddings in outputs for e in embeddings)
 
 

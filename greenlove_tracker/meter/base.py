@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from greenlove_tracker.machine.devices import Gpu
 from greenlove_tracker.vocabulary.errors import MeterError, UsageError
@@ -32,6 +32,9 @@ class GpuEnergy:
     method: str = ""
 
 
+ReadGpus = Callable[[], tuple[GpuEnergy, ...]]  # returns the energy of each GPU so far
+
+
 @dataclass(frozen=True, slots=True)
 class MeterInfo:
     """The hardware that a meter found.
@@ -44,7 +47,7 @@ class MeterInfo:
 
     fields: tuple[Field, ...]
     gpu_count: int = 0
-    gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple
+    gpus: ReadGpus = tuple
 
 
 class Meter(Protocol):
@@ -125,46 +128,37 @@ class SimulatedMeter:
         ram_w: float | None = None,
     ) -> None:
         self._clock = clock
-        self._cpu_w = None if cpu_tdp_w is None else cpu_tdp_w * cpu_util
-        self._gpus_w = None if gpu_w is None else gpu_w * gpu_util * gpu_count
-        self._ram_w = ram_w
-        self._gpu_count = gpu_count if gpu_w is not None else 0
-        self._description = (cpu_tdp_w, cpu_util, gpu_w, gpu_util)
         self._last_s = 0.0
+        self._powers_w: dict[str, float] = {}  # by component
+        self._fields = [Field("meter", "simulated")]
+        self._gpu_count = 0
+        if cpu_tdp_w is not None:
+            self._powers_w["cpu"] = cpu_tdp_w * cpu_util
+            self._fields.append(Field("cpu_model", f"simulated CPU, {cpu_tdp_w:g} W at {cpu_util:.0%}"))
+        if gpu_w is not None:
+            self._gpu_count = gpu_count
+            self._powers_w["gpu"] = gpu_w * gpu_util * gpu_count
+            self._fields.append(Field("gpu_models", f"{gpu_count} × simulated GPU, {gpu_w:g} W at {gpu_util:.0%}"))
+        if ram_w is not None:
+            self._powers_w["ram"] = ram_w
+        left_out = " and ".join(component for component in COMPONENTS if component not in self._powers_w)
+        note = "the hardware is simulated" + (f", without {left_out}" if left_out else "")
+        self._fields += [Field("gpu_count", str(self._gpu_count)), Field("meter_note", note)]
 
     def start(self) -> MeterInfo:
         """Describe the simulated hardware."""
         self._last_s = self._clock.perf_s()
-        cpu_tdp_w, cpu_util, gpu_w, gpu_util = self._description
-        given = {"cpu": self._cpu_w, "gpu": self._gpus_w, "ram": self._ram_w}
-        left_out = " and ".join(component for component, power_w in given.items() if power_w is None)
-        note = "the hardware is simulated" + (f", without {left_out}" if left_out else "")
-        fields = [Field("meter", "simulated"), Field("gpu_count", str(self._gpu_count)), Field("meter_note", note)]
-        if cpu_tdp_w is not None:
-            fields.append(Field("cpu_model", f"simulated CPU, {cpu_tdp_w:g} W at {cpu_util:.0%}"))
-        if gpu_w is not None:
-            fields.append(Field("gpu_models", f"{self._gpu_count} × simulated GPU, {gpu_w:g} W at {gpu_util:.0%}"))
-        return MeterInfo(tuple(fields), self._gpu_count)
+        return MeterInfo(tuple(self._fields), self._gpu_count)
 
     def read(self) -> Energy:
         """Return the power times the time since the last read."""
         now_s = self._clock.perf_s()
-        passed_s = now_s - self._last_s
+        read: dict[str, Any] = {}
+        for component, power_w in self._powers_w.items():
+            read[f"{component}_kwh"] = kwh_from_w_s(power_w, now_s - self._last_s)
+            read[f"{component}_method"] = Method.CONSTANT if component == "ram" else Method.TDP_MODEL
         self._last_s = now_s
-
-        def kwh(power_w: float | None) -> float | None:
-            if power_w is None:
-                return None
-            return kwh_from_w_s(power_w, passed_s)
-
-        return Energy(
-            kwh(self._cpu_w),
-            kwh(self._gpus_w),
-            kwh(self._ram_w),
-            None if self._cpu_w is None else Method.TDP_MODEL,
-            None if self._gpus_w is None else Method.TDP_MODEL,
-            None if self._ram_w is None else Method.CONSTANT,
-        )
+        return Energy(**read)
 
     def stop(self) -> None:
         """Do nothing: there is no hardware."""
@@ -195,7 +189,7 @@ class MeterOfSome:
         info = self._meter.start()
         fields = (*info.fields, Field("left_out", " ".join(self._left_out)))
         if "gpu" in self._left_out:
-            return replace(info, fields=fields, gpus=tuple)
+            info = replace(info, gpus=tuple)
         return replace(info, fields=fields)
 
     def read(self) -> Energy:

@@ -21,29 +21,14 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from greenlove_tracker.logs.schema import CODECARBON_PREFIX
-from greenlove_tracker.machine.devices import (
-    Share,
-    ShareLoad,
-    cpu_counter_state,
-    machine_share,
-    nvml_gpus,
-    select_gpus,
-)
+from greenlove_tracker.machine.devices import Share, ShareLoad, cpu_counter_state, machine_share, nvml_gpus, select_gpus
 from greenlove_tracker.machine.forks import forks_wait
-from greenlove_tracker.machine.job import Ranks
+from greenlove_tracker.machine.job import Environment, Ranks
 from greenlove_tracker.meter.base import Meter, MeterInfo, MeterOfSome, NullMeter, SimulatedMeter
 from greenlove_tracker.meter.gpus import GpuReaders, gpu_readers
 from greenlove_tracker.settings.config import Settings
 from greenlove_tracker.vocabulary.errors import MeterError, UsageError
-from greenlove_tracker.vocabulary.records import (
-    COMPONENTS,
-    MEASURED_METHODS,
-    Clock,
-    Energy,
-    Field,
-    Method,
-    joined_methods,
-)
+from greenlove_tracker.vocabulary.records import MEASURED_METHODS, Clock, Energy, Field, Method, joined_methods
 
 # Only our own readings may measure: CodeCarbon's periodic thread takes deltas without a lock.
 _MEASURE_BY_ITSELF_S = 86400.0
@@ -84,7 +69,7 @@ class CodeCarbonMeter:
 
     def __init__(
         self,
-        env: Mapping[str, str],
+        env: Environment,
         *,
         local_world_size: int = 1,
         carbon_intensity_gco2e_per_kwh: float,
@@ -100,7 +85,8 @@ class CodeCarbonMeter:
         self._cpu_tdp_w = cpu_tdp_w
         self._ram_w = ram_w
         self._options = dict(options or {})
-        if taken := sorted(_OURS & set(self._options)):
+        taken = sorted(_OURS & self._options.keys())
+        if taken:
             raise UsageError(f"codecarbon_options: {', '.join(taken)} is set by the tracker; use its own settings")
         self._tracker: Any = None
         self._version = ""
@@ -154,41 +140,20 @@ class CodeCarbonMeter:
             def out(self, total: Any, delta: Any) -> None:
                 deltas.append(delta)
 
-        # All parameters are given: others could come from ~/.codecarbon.config or CODECARBON_*.
+        # No configuration is read, see _quick_detection: what is not given here has CodeCarbon's own default.
         arguments: dict[str, Any] = {
             "project_name": "greenlove",
             "measure_power_secs": _MEASURE_BY_ITSELF_S,
-            "tracking_mode": "machine",
             "output_methods": [],
             "api_call_interval": -1,
-            "allow_multiple_runs": True,
             "log_level": _codecarbon_log.level,  # unchanged
-            "logger_preamble": "",
             "gpu_ids": list(range(self._readers.device_count)) or None,
             "country_iso_code": self._country_iso3 or "USA",  # it needs one; see _name_no_country
-            "region": None,
-            "cloud_provider": None,
-            "cloud_region": None,
-            "country_2letter_iso_code": None,
-            "electricitymaps_api_token": "",
-            "emissions_endpoint": None,
-            "output_dir": ".",
-            "pue": 1.0,
-            "wue": 0.0,
             "force_carbon_intensity_g_co2e_kwh": self._intensity,
             "force_cpu_power": self._cpu_tdp_w,
             "force_ram_power": self._ram_w,
-            "force_mode_cpu_load": False,
-            "rapl_include_dram": False,
-            "rapl_prefer_psys": False,
-            "metadata": None,
-            "experiment_name": "base",
-            "logging_logger": None,
-            "api_endpoint": "https://api.codecarbon.io",
+            "electricitymaps_api_token": "",
             "api_key": "",
-            "prometheus_url": "localhost:9091",
-            "output_file": "emissions.csv",
-            "on_csv_write": "append",
             "experiment_id": "greenlove",
         }
         arguments.update(self._options)
@@ -213,14 +178,15 @@ class CodeCarbonMeter:
         self._deltas.clear()
         if self._readers.gpus:
             kwh["gpu"] = self._readers.take()
-        factors = {
-            "cpu": 1.0 if methods.get("cpu") in MEASURED_METHODS else self._cpu_factor,
-            "gpu": 1.0,
-            "ram": self._share.ram,
-        }
-        known = {c: value * factors[c] for c, value in kwh.items() if value is not None}
-        cpu, gpu, ram = (methods.get(c) if c in known else None for c in COMPONENTS)
-        return Energy(known.get("cpu"), known.get("gpu"), known.get("ram"), cpu, gpu, ram)
+        factors = {"cpu": self._cpu_factor, "gpu": 1.0, "ram": self._share.ram}
+        if methods.get("cpu") in MEASURED_METHODS:
+            factors["cpu"] = 1.0
+        found: dict[str, Any] = {}
+        for component, value in kwh.items():
+            if value is not None:
+                found[f"{component}_kwh"] = value * factors[component]
+                found[f"{component}_method"] = methods.get(component)
+        return Energy(**found)
 
     def stop(self) -> None:
         """Stop CodeCarbon's threads; its own outputs write their last line."""
@@ -242,45 +208,49 @@ class CodeCarbonMeter:
 
     def _describe(self) -> MeterInfo:
         gpus = self._readers.gpus
+        share = self._share
         found = self._tracker.get_detected_hardware()
         methods = self._methods()
         hardware = {type(part).__name__: part for part in _hardware(self._tracker)}
         measurable = ("cpu", "ram", "gpu") if gpus or self._driver_problem else ("cpu", "ram")
-        limits_w = [g.power_limit_w for g in gpus if g.power_limit_w is not None]
         gpu_count = len(gpus) or int(found["gpu_count"] or 0)
         models = ", ".join(f"{n} × {name}" for name, n in Counter(g.name or "unknown GPU" for g in gpus).items())
-        is_of_node = methods.get("cpu") is Method.COUNTER and not self._share.is_whole_machine
         values = {
             "meter": f"codecarbon {self._version}",
-            "cpu_model": found["cpu_model"] or "",
-            "cpu_threads": found["cpu_count"] or "",
-            "cpu_method": methods.get("cpu", ""),
-            "cpu_scope": "whole node" if is_of_node else "",
+            "cpu_model": found["cpu_model"],
+            "cpu_threads": found["cpu_count"],
+            "cpu_method": methods.get("cpu"),
             "gpu_count": gpu_count,
-            "gpu_models": models or (found["gpu_model"] if gpu_count else "") or "",
-            "gpu_method": methods.get("gpu", ""),
+            "gpu_models": models or (found["gpu_model"] if gpu_count else ""),
+            "gpu_method": methods.get("gpu"),
             "gpu_doubt": self._doubt,
             "gpu_note": self._driver_problem,
-            "ram_method": methods.get("ram", ""),
-            "cpu_share": self._share.cpu,
-            "ram_share": self._share.ram,
-            "share_source": self._share.source,
+            "ram_method": methods.get("ram"),
+            "ram_gb": f"{(found['ram_total_size'] or 0.0) * share.ram:.1f}",
+            "cpu_share": share.cpu,
+            "ram_share": share.ram,
+            "share_source": share.source,
             "unmeasured": " ".join(component for component in measurable if component not in methods),
-            "codecarbon_run_id": self._tracker.run_id if self._options else "",
-            "meter_note": "" if methods.get("cpu") in MEASURED_METHODS else cpu_counter_state().value,
         }
-        fields = [Field(name, str(value)) for name, value in values.items() if value != ""]
-        fields.append(Field("ram_gb", f"{(found['ram_total_size'] or 0.0) * self._share.ram:.1f}", "GiB"))
+        if methods.get("cpu") is Method.COUNTER and not share.is_whole_machine:
+            values["cpu_scope"] = "whole node"
+        if methods.get("cpu") not in MEASURED_METHODS:
+            values["meter_note"] = cpu_counter_state().value
+        if self._options:
+            values["codecarbon_run_id"] = self._tracker.run_id
         if "RAM" in hardware:
-            fields.append(Field("ram_w", f"{hardware['RAM'].total_power().W * self._share.ram:.4g}", "W"))
-        if tdp_w := _rated_w(hardware.get("CPU")):
-            fields.append(Field("cpu_tdp_w", f"{tdp_w * self._cpu_factor:.4g}", "W"))
+            values["ram_w"] = f"{hardware['RAM'].total_power().W * share.ram:.4g}"
+        tdp_w = _rated_w(hardware.get("CPU"))
+        if tdp_w:
+            values["cpu_tdp_w"] = f"{tdp_w * self._cpu_factor:.4g}"
+        limits_w = [g.power_limit_w for g in gpus if g.power_limit_w is not None]
         if limits_w:
-            fields.append(Field("gpu_power_limit_w", f"{sum(limits_w):g}", "W"))
+            values["gpu_power_limit_w"] = f"{sum(limits_w):g}"
         memories_gb = {g.memory_gb for g in gpus}
-        if len(memories_gb) == 1 and (memory_gb := memories_gb.pop()) is not None:  # else they differ
-            fields.append(Field("gpu_memory_gb", f"{memory_gb:.4g}", "GiB"))
-        return MeterInfo(tuple(fields), gpu_count, self._readers.energies)
+        if len(memories_gb) == 1 and gpus[0].memory_gb is not None:  # else they differ
+            values["gpu_memory_gb"] = f"{gpus[0].memory_gb:.4g}"
+        fields = tuple(Field(name, str(value)) for name, value in values.items() if value not in (None, ""))
+        return MeterInfo(fields, gpu_count, self._readers.energies)
 
 
 def choose_meter(
@@ -390,12 +360,14 @@ def _model_share_alone(tracker: Any, share: Share) -> bool:
 
     Its model is cubic in the load, so the load of the whole machine would charge a busy share as if it were idle.
     """
+    if share.busy_s is None:
+        return False
     cpus = [part for part in _hardware(tracker) if getattr(part, "_mode", "") == "cpu_load"]
-    for cpu in cpus if share.busy_s is not None else ():
+    for cpu in cpus:
         cpu._cpu_load_meter = ShareLoad(share)
         cpu._tdp *= share.cpu
         cpu.start()  # drops samples of the whole machine
-    return bool(cpus) and share.busy_s is not None
+    return bool(cpus)
 
 
 def _keep_ram_power(tracker: Any) -> None:
@@ -431,7 +403,7 @@ def _quick_detection(readers: GpuReaders) -> Iterator[None]:
 
     It asks py-cpuinfo for the CPU's name, which runs ten commands and a second Python, and loads pandas to look into
     two tables: together over 1 s of a core, beside a training that may take no longer. What is found is the same.
-    A user's configuration of CodeCarbon is not read: all that it may say is given.
+    A user's configuration of CodeCarbon is not read, neither its files nor CODECARBON_*.
     """
     import codecarbon.core.cpu
     import codecarbon.core.gpu
@@ -447,11 +419,9 @@ def _quick_detection(readers: GpuReaders) -> Iterator[None]:
 
     def rated_power_w(self: Any, model: str) -> float | None:
         with cpu_table.open(encoding="utf-8", newline="") as lines:
-            rows = [(row["Name"], row["TDP"]) for row in csv.DictReader(lines)]
-        found = self._get_matching_cpu(model, {"Name": [name for name, _ in rows]})
-        if found:
-            return float(next(tdp_w for name, tdp_w in rows if name == found))
-        return None
+            powers_w = {row["Name"]: row["TDP"] for row in csv.DictReader(lines)}
+        found = self._get_matching_cpu(model, {"Name": list(powers_w)})
+        return float(powers_w[found]) if found else None
 
     def countries(self: Any) -> Any:
         return json.loads(country_table.read_text(encoding="utf-8"))

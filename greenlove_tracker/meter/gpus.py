@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 from greenlove_tracker.machine.devices import Gpu, visible_amd_gpus
+from greenlove_tracker.machine.job import Environment
 from greenlove_tracker.meter.base import GpuEnergy
 from greenlove_tracker.vocabulary.records import Method
 
@@ -23,6 +24,7 @@ _STILL_S = 0.2
 _LIMIT_MARGIN = 1.5  # times the power limit, which a board keeps on average over about a second
 _MOST_W = 2_000.0  # for a board of unknown limit; the highest in data/gpu_specs.csv is GB300's 1,400 W
 
+Answers = list[dict[str, Any]]  # what CodeCarbon is told of each GPU
 _Check = Callable[[float | None], float | None]
 
 
@@ -171,13 +173,13 @@ class GpuReaders:
         for device in self.devices:
             device.start()
 
-    def get_gpu_static_info(self) -> list[dict[str, Any]]:
+    def get_gpu_static_info(self) -> Answers:
         """Return the constant facts of each GPU."""
         return [device.get_static_details() for device in self.devices]
 
     get_gpu_details = get_gpu_static_info  # used for names only
 
-    def get_delta(self, last_duration: Any) -> list[dict[str, Any]]:
+    def get_delta(self, last_duration: Any) -> Answers:
         """Return energy and power of each GPU since the last call; zero if unknown."""
         from codecarbon.core.units import Energy, Power
 
@@ -194,7 +196,7 @@ class GpuReaders:
             for device in devices:
                 device.sample_power()
 
-    def get_gpu_utilization_list(self) -> list[dict[str, Any]]:
+    def get_gpu_utilization_list(self) -> Answers:
         """Return the load of each GPU for CodeCarbon's own outputs. Called each second, on a new thread."""
         with self._idle_devices() as devices, suppress(Exception):  # not every board tells it
             return [device.get_gpu_utilization_lightweight() for device in devices]
@@ -212,7 +214,7 @@ class GpuReaders:
             self._is_watching.release()
 
 
-def gpu_readers(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int) -> GpuReaders:
+def gpu_readers(gpus: Sequence[Gpu], env: Environment, local_world_size: int) -> GpuReaders:
     """Return readers of these NVIDIA GPUs, and of the AMD GPUs that the ranks of this node use."""
     makers: list[tuple[Gpu, Callable[..., Any]]] = [(gpu, _nvidia_device) for gpu in gpus]
     makers += [(gpu, partial(_amd_device, handle)) for gpu, handle in _amd_gpus(env, local_world_size)]
@@ -247,7 +249,7 @@ def _nvidia_device(gpu: Gpu, position: int, check: _Check) -> Any:
     return CheckedNvidiaDevice(handle=gpu_nvidia.pynvml.nvmlDeviceGetHandleByIndex(gpu.index), gpu_index=position)
 
 
-def _amd_gpus(env: Mapping[str, str], local_world_size: int) -> list[tuple[Gpu, Any]]:
+def _amd_gpus(env: Environment, local_world_size: int) -> list[tuple[Gpu, Any]]:
     """Return our AMD GPUs with their handles; none without AMD's library. Not tried on an AMD GPU."""
     from codecarbon.core import gpu_amd
 
@@ -260,7 +262,7 @@ def _amd_gpus(env: Mapping[str, str], local_world_size: int) -> list[tuple[Gpu, 
         uuids = [str(amdsmi.amdsmi_get_gpu_device_uuid(handle)) for handle in handles]
     except amdsmi.AmdSmiException:
         return []
-    gpus = [Gpu(index, uuid, "AMD GPU", None, None, True) for index, uuid in enumerate(uuids)]
+    gpus = [Gpu(index, uuid, "AMD GPU", None, None) for index, uuid in enumerate(uuids)]
     return [(gpu, handles[gpu.index]) for gpu in visible_amd_gpus(gpus, env, local_world_size)]
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.settings import config_files
-from greenlove_tracker.settings.config_files import Source
+from greenlove_tracker.settings.config_files import Environment, Source, Values
 from greenlove_tracker.vocabulary.errors import SettingError, UsageError
 from greenlove_tracker.vocabulary.phases import Phase, phases_from
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
@@ -276,7 +276,7 @@ class Settings:
 _SETTINGS: dict[str, Any] = {one.name: one for one in fields(Settings) if one.metadata}
 
 
-def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None) -> Settings:
+def load_settings(arguments: Values | None = None, env: Environment | None = None) -> Settings:
     """Merge files, environment and arguments; an argument that is None is not given.
 
     Raises:
@@ -297,7 +297,7 @@ def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, 
         raise SettingError(f"settings of several places do not agree: {error}") from error
 
 
-def is_strict(arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None) -> bool:
+def is_strict(arguments: Values | None = None, env: Environment | None = None) -> bool:
     """Return whether ``strict`` is set anywhere, as far as that can be read: what is asked where settings are bad."""
     given = (arguments or {}).get("strict")
     return bool(_Merge(env, {} if given is None else {"strict": given}).values.get("strict"))
@@ -313,7 +313,7 @@ class _Merge:
         problems: a sentence on each mistake.
     """
 
-    def __init__(self, env: Mapping[str, str] | None, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, env: Environment | None, arguments: Values) -> None:
         env = os.environ if env is None else env
         self.values: dict[str, Any] = {}
         self.origins: dict[str, Source] = {}
@@ -388,7 +388,7 @@ _KINDS = {bool: "yes or no", str: "a text", int: "a whole number", float: "a num
 _NAMED = {"precision": precision_named, "workload": workload_named}
 
 
-def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(values: Values) -> dict[str, Any]:
     """Return settings as a log holds them, each checked by itself and with the others."""
     refuse_unknown(values)
     checked = {name: _converted(name, value) for name, value in values.items()}
@@ -439,7 +439,7 @@ class TimeLimit:
     source: TimeLimitSource
 
 
-def time_limit(settings: Settings, started_utc_s: float, env: Mapping[str, str] | None = None) -> TimeLimit | None:
+def time_limit(settings: Settings, started_utc_s: float, env: Environment | None = None) -> TimeLimit | None:
     """Return the earliest of deadline, longest time and end of the Slurm job; None without any.
 
     Args:

@@ -23,6 +23,10 @@ _NO_SETTINGS = {SITE_VARIABLE, "GREENLOVE_RUN_DIR", "GREENLOVE_WAIT", REHEARSAL_
 _NO_SETTINGS |= {f"GREENLOVE_JOB_{name}" for name in ("ID", "ARRAY_TASK_ID", "ACCOUNT", "PARTITION", "CLUSTER")}
 
 
+Environment = Mapping[str, str]  # the variables of a process
+Values = Mapping[str, Any]  # settings by name, as somebody wrote them
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """One place that settings stand in.
@@ -35,11 +39,11 @@ class Source:
     """
 
     where: str
-    values: Mapping[str, Any] | None = None
+    values: Values | None = None
     is_site: bool = False
     is_local: bool = False
 
-    def read(self) -> Mapping[str, Any]:
+    def read(self) -> Values:
         """Return what stands there.
 
         Raises:
@@ -55,7 +59,7 @@ class Source:
             raise SettingError(f"{self.where}: not a readable TOML file: {error}") from error
 
 
-def _files(env: Mapping[str, str]) -> list[Source]:
+def _files(env: Environment) -> list[Source]:
     """Return the files that there are, the weakest first, and the one that a site names; they are not read yet."""
     found = [Source(str(SITE_FILE), is_site=True), Source(str(user_file(env))), Source(str(LOCAL_FILE), is_local=True)]
     found = [source for source in found if os.path.isfile(source.where)]  # noqa: PTH113  # no error where it is closed
@@ -64,13 +68,13 @@ def _files(env: Mapping[str, str]) -> list[Source]:
     return sorted(found, key=lambda source: not source.is_site)
 
 
-def user_file(env: Mapping[str, str]) -> Path:
+def user_file(env: Environment) -> Path:
     """Return the path of the user's own file."""
     base = env.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111  # no error without a home
     return Path(base) / "greenlove" / "config.toml"
 
 
-def sources(env: Mapping[str, str], names: Collection[str], arguments: Mapping[str, Any]) -> Iterator[Source]:
+def sources(env: Environment, names: Collection[str], arguments: Values) -> Iterator[Source]:
     """Yield the files, the variables and the arguments, the weakest first.
 
     A training that is rehearsed is kept out of its own logs, before any argument.
@@ -86,7 +90,7 @@ def sources(env: Mapping[str, str], names: Collection[str], arguments: Mapping[s
         yield Source("the rehearsal", {"log_dir": f"{Path(directory).parent}/logs", "export": "", "verbose": 0})
 
 
-def unknown_variables(env: Mapping[str, str], names: Collection[str]) -> list[str]:
+def unknown_variables(env: Environment, names: Collection[str]) -> list[str]:
     """Return a sentence on each variable that is named like a setting and is none: a slip, or of another version."""
     known = {name.upper() for name in names} | {name.removeprefix(PREFIX) for name in _NO_SETTINGS}
     found = []

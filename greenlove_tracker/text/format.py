@@ -135,6 +135,9 @@ QUANTITIES: dict[str, tuple[str, Text]] = {
 """What a run takes: its short name and its text, by the name of the field."""
 
 
+_STEPS: dict[Text, Steps] = {energy: _ENERGY_STEPS, mass: _MASS_STEPS, power: _POWER_STEPS}
+
+
 def bounds(estimate: Estimate, text: Text, joint: str = " – ") -> str:
     """Write both ends of an interval: ``39 min 38 s – 42 min 6 s``; an energy or a mass in the unit of its point.
 
@@ -151,12 +154,7 @@ def bounds(estimate: Estimate, text: Text, joint: str = " – ") -> str:
 
 def _ends(estimate: Estimate, text: Text) -> tuple[str, str]:
     unit = text(estimate.point).rpartition(" ")[2]
-    steps: Steps = ()
-    if text is energy:
-        steps = _ENERGY_STEPS
-    elif text is mass:
-        steps = _MASS_STEPS
-    factor = next((factor for factor, name in steps if name == unit), None)
+    factor = next((factor for factor, name in _STEPS.get(text, ()) if name == unit), None)
     if factor is None:
         return text(estimate.lower), text(estimate.upper)
     return f"{significant(estimate.lower * factor)} {unit}", f"{significant(estimate.upper * factor)} {unit}"
@@ -229,22 +227,16 @@ def chance(probability: float) -> str:
 def time_fit(fit: TimeFit) -> str:
     """Write how a training fits its time limit: ``fits with 18%; 57,000 epochs fit with 95%``."""
     text = f"fits with {chance(fit.probability)}"
-    if fit.longest is None:
+    length = fit.longest
+    if length is None:
         return text
-    return f"{text}; {longest_fit(fit)}"
-
-
-def longest_fit(fit: TimeFit) -> str:
-    """Write how much of a training fits its time limit: ``57,000 epochs fit with 95%``."""
-    length = fit.longest or 0
-    if length <= fit.done:
-        if fit.done:
-            text = f"no further {fit.unit} fits"
-        else:
-            text = f"not one {fit.unit} fits"
+    if length > fit.done:
+        longest = f"{plural(length, fit.unit)} {'fits' if length == 1 else 'fit'}"
+    elif fit.done:
+        longest = f"no further {fit.unit} fits"
     else:
-        text = f"{plural(length, fit.unit)} {'fits' if length == 1 else 'fit'}"
-    return f"{text} with {FITS:.0%}"
+        longest = f"not one {fit.unit} fits"
+    return f"{text}; {longest} with {FITS:.0%}"
 
 
 def count(value: float | None) -> str:
@@ -377,14 +369,16 @@ class Scale:
         return text
 
 
-def _scale(formatter: Callable[[float], str], steps: Steps, reference: float) -> Scale:
-    number, _, unit = formatter(reference).rpartition(" ")
-    return Scale(unit, next(float(factor) for factor, name in steps if name == unit), len(number.partition(".")[2]))
+def _scale(text: Text, reference: float) -> Scale:
+    number, _, unit = text(reference).rpartition(" ")
+    return Scale(
+        unit, next(float(factor) for factor, name in _STEPS[text] if name == unit), len(number.partition(".")[2])
+    )
 
 
-energy_scale = partial(_scale, energy, _ENERGY_STEPS)  # each takes a reference: the unit is for what stands beside it
-mass_scale = partial(_scale, mass, _MASS_STEPS)
-power_scale = partial(_scale, power, _POWER_STEPS)
+energy_scale = partial(_scale, energy)  # each takes a reference: the unit is for what stands beside it
+mass_scale = partial(_scale, mass)
+power_scale = partial(_scale, power)
 
 
 def time_scale(reference_s: float) -> Scale:
@@ -408,10 +402,7 @@ def in_one_unit(quantity: str, reference: float) -> tuple[str, Text]:
     if quantity == "duration_s":
         of_time = time_scale(reference)
         return of_time.unit, lambda value: UNKNOWN if value is None else significant(of_time.value(value))
-    if quantity == "energy_kwh":
-        scale = energy_scale(reference)
-    else:
-        scale = mass_scale(reference)
+    scale = _scale(QUANTITIES[quantity][1], reference)
     return scale.unit, lambda value: UNKNOWN if value is None else scale.text(value)
 
 

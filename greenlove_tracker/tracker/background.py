@@ -8,7 +8,6 @@ from greenlove_tracker.logs.tables import METRICS, MetricRecord
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.machine.job import git_commit
 from greenlove_tracker.tracker.part import RunPart, RunParts
-from greenlove_tracker.vocabulary.records import Field
 
 SEGMENT_S = 60.0  # kill -9 loses at most this much of an epoch
 TICK_S = 1.0  # rows are brought to the disk this often
@@ -25,8 +24,8 @@ class LogKeeper(RunPart):
     def _write_commit(self) -> None:
         commit = git_commit()
         with self._state.lock:
-            if commit and not self._state.is_finished:
-                self._writer.write_fields([Field("git_commit", commit)])
+            if not self._state.is_finished:
+                self._run.note(git_commit=commit)
 
     def tick(self) -> None:
         """Write a segment of an epoch that has been open for a minute, and sync the rows."""
@@ -54,8 +53,7 @@ class IntensityWatch(RunPart):
     def ending(self) -> None:
         """Write which services answered."""
         if self._state.rates_in_force.intensity is not None:
-            sources = sources_text(sources_of(self._state.row_totals.sources))
-            self._writer.write_fields([Field("intensity_sources", sources)])
+            self._run.note(intensity_sources=sources_text(sources_of(self._state.row_totals.sources)))
 
 
 class MetricLog(RunPart):

@@ -87,9 +87,8 @@ def budget_outlooks(state: RunState, metered_kwh: float | None) -> Iterator[Over
     used = replace(state.consumption(metered_kwh), duration_s=elapsed_s + state.lost_s)
     if forecast is not None and any(warning.name == WarningCode.FEW for warning in forecast.warnings):
         forecast = None  # it stands on so few epochs that they may be a cold start
-    if state.time_limit is None:
-        source = TimeLimitSource.DEADLINE
-    else:
+    source = TimeLimitSource.DEADLINE
+    if state.time_limit is not None:
         source = state.time_limit.source
     for quantity, limit in state.limits.items():
         expected: Estimate | None = getattr(forecast, quantity, None)
@@ -98,7 +97,8 @@ def budget_outlooks(state: RunState, metered_kwh: float | None) -> Iterator[Over
                 expected = expected.given_more_than(elapsed_s)
             expected = expected.plus(state.lost_s)
         used_now = getattr(used, quantity)
+        probability = None if expected is None else expected.probability_above(limit)
         if used_now is not None and used_now > limit:
-            yield Overrun(quantity, limit, used_now, expected, 1.0, source)
-        elif expected is not None:
-            yield Overrun(quantity, limit, used_now, expected, expected.probability_above(limit), source)
+            probability = 1.0
+        if probability is not None:
+            yield Overrun(quantity, limit, used_now, expected, probability, source)

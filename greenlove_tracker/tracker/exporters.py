@@ -18,7 +18,7 @@ from greenlove_tracker.logs.totals import Ending, merge_epochs, summarise
 from greenlove_tracker.machine.forks import forks_wait, start_thread
 from greenlove_tracker.tracker.events import ExportedRun, Exporter, ExportEvent, RowWritten, RunEnded
 from greenlove_tracker.tracker.part import RunPart, RunParts
-from greenlove_tracker.tracker.state import RunMode, RunState
+from greenlove_tracker.tracker.state import RunMode
 from greenlove_tracker.vocabulary.errors import MissingExtraError, UsageError
 from greenlove_tracker.vocabulary.records import Row, RunStatus
 
@@ -77,21 +77,24 @@ class RunExporters(RunPart):
         self._is_due = threading.Event()
         self._is_done = threading.Event()
 
+    @property
+    def _is_in_steps(self) -> bool:
+        plan = self._state.plan
+        return plan is not None and not plan.is_in_epochs and plan.length is not None
+
     def row(self, row: Row) -> None:
         """Queue a row."""
         state = self._state
         if not state.exporters:
             return
-        self._is_underway = self._is_underway or row.epoch is not None
+        of_epoch = None
         if row.epoch is not None:
-            self._rows_of_epoch = [one for one in (*self._rows_of_epoch, row) if one.epoch == row.epoch]
+            self._is_underway = True
             self._position = row.epoch
-        if _is_in_steps(state):
-            self._position = state.row_totals.counts.steps or 0
-        if row.epoch is not None:
+            self._rows_of_epoch = [one for one in (*self._rows_of_epoch, row) if one.epoch == row.epoch]
             of_epoch = merge_epochs(self._rows_of_epoch, state.ranks.rank)[0]
-        else:
-            of_epoch = None
+        if self._is_in_steps:
+            self._position = state.row_totals.counts.steps or 0
         so_far = {state.ranks.rank: state.row_totals}
         running = Ending(RunStatus.RUNNING, None, "")
         of_run = summarise(state.factors, so_far, running, gpu_count=state.gpu_count)
@@ -106,17 +109,11 @@ class RunExporters(RunPart):
 
     def forecast_issued(self, issued: IssuedForecast) -> None:
         """Queue a forecast."""
-        if _is_in_steps(self._state):
-            self._put(issued.steps_done, issued)
-        else:
-            self._put(self._position, issued)
+        self._put(issued.steps_done if self._is_in_steps else self._position, issued)
 
     def metric_logged(self, record: MetricRecord) -> None:
         """Queue a metric that the user logged."""
-        if _is_in_steps(self._state):
-            self._put(record.steps_done, record)
-        else:
-            self._put(record.epoch or self._position, record)
+        self._put(record.steps_done if self._is_in_steps else record.epoch or self._position, record)
 
     def tick(self) -> None:
         """Hand over the queued events, unless a background thread does."""
@@ -189,8 +186,4 @@ class RunExporters(RunPart):
         facts = {n.replace(".", "_"): fields[n].value for n in exported_names() if n in fields and fields[n].value}
         if "intensity_order" in facts:  # the intensity in run.csv then counts only while no service answers
             facts = {name: value for name, value in facts.items() if not name.startswith("carbon_intensity")}
-        return ExportedRun(state.run_dir, state.factors.project, state.started_utc_s, _is_in_steps(state), facts)
-
-
-def _is_in_steps(state: RunState) -> bool:
-    return state.plan is not None and not state.plan.is_in_epochs and state.plan.length is not None
+        return ExportedRun(state.run_dir, state.factors.project, state.started_utc_s, self._is_in_steps, facts)

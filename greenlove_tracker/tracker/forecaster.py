@@ -21,9 +21,9 @@ from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Block, Forecast, Progress, TrainingPlan, stop_within
 from greenlove_tracker.vocabulary.phases import Plan
 from greenlove_tracker.vocabulary.pricing import Rates
-from greenlove_tracker.vocabulary.records import Energy, Field, Flag, Row, RowKind
+from greenlove_tracker.vocabulary.records import Energy, Flag, Row, RowKind
 from greenlove_tracker.vocabulary.stopping import ExpectedStop, StoppingRule
-from greenlove_tracker.vocabulary.units import kwh_from_w_s, w_from_kwh_s
+from greenlove_tracker.vocabulary.units import w_from_kwh_s
 
 _MAX_TIME_SHARE = 0.02  # of the run's time may be spent on forecasting
 _MOST_REST_S = 5.0  # between two forecasts at most, since budgets depend on them
@@ -53,7 +53,7 @@ class RunForecaster(RunPart):
 
     def __init__(self, run: RunParts) -> None:
         super().__init__(run)
-        self._progress = ProgressLog(self._is_resumed)
+        self._progress = ProgressLog()
         self._rule: StoppingRule | None = None  # early stopping
         self._stop_values: dict[int, float] = {}  # values of the rule's metric, by epoch
         self._lock = threading.Lock()  # one forecast at a time, in the order of their data
@@ -62,12 +62,10 @@ class RunForecaster(RunPart):
         self._awaits_gap = False  # the last forecast assumed the end of an epoch, which the next one will have seen
         self._next_s = 0.0  # when the next forecast is due, unless somebody asks before
 
-    def _is_resumed(self) -> bool:
-        plan = self._state.plan  # None until a tracker in the script gives it
-        return bool(self._state.settings.continues) or (plan is not None and plan.is_resumed)
-
     def row(self, row: Row) -> None:
         """Add the row to the progress that forecasts use."""
+        plan = self._state.plan  # None until a tracker in the script gives it
+        self._progress.is_resumed = bool(self._state.settings.continues) or (plan is not None and plan.is_resumed)
         self._progress.add_row(row)
 
     def metric_logged(self, record: MetricRecord) -> None:
@@ -83,7 +81,7 @@ class RunForecaster(RunPart):
         """Forecast from now on with early stopping by this rule. The run's lock is held."""
         self._rule = rule
         self._stop_values.clear()
-        self._writer.write_fields([Field("stopping_rule", str(rule))])
+        self._run.note(stopping_rule=rule)
 
     def update(self, *, is_asked: bool = True) -> None:
         """Make a forecast if the run has progressed since the last one.
@@ -102,10 +100,9 @@ class RunForecaster(RunPart):
                 self._run.tell_rows()  # the forecast covers the rows that are done
                 plan = state.plan
                 if state.is_finished or plan is None:
-                    progress = None
-                else:
-                    progress = self._due_progress(plan, is_asked=is_asked)
-                if progress is None or plan is None:
+                    return
+                progress = self._due_progress(plan, is_asked=is_asked)
+                if progress is None:
                     return
                 elapsed_s = state.elapsed_s
                 epochs_done = recorder.epochs_done
@@ -121,7 +118,7 @@ class RunForecaster(RunPart):
             )
             forecast = self._forecast(progress, rates, elapsed_s)  # without the run's lock, since it takes a while
             with state.lock:
-                if state.is_finished:
+                if self._state.is_finished:  # meanwhile
                     return
                 state.forecast = replace(forecast, is_energy_modelled=not state.row_totals.node.measured_kwh)
                 issued = IssuedForecast.of(
@@ -163,7 +160,8 @@ class RunForecaster(RunPart):
             done = recorder.steps_done
         if done > total:
             state.forecast = None  # it was for another training
-        self._add_marks()
+        if not plan.is_in_epochs or (self._progress.is_in_first_epoch and recorder.epoch is not None):
+            self._progress.add_steps(recorder.step_marks or ())
         if plan.is_in_epochs and not done:
             position = (0, recorder.steps_done, 0)
         else:
@@ -178,23 +176,13 @@ class RunForecaster(RunPart):
         self._awaits_gap = progress.has_unseen_ends
         return progress
 
-    def _add_marks(self) -> None:
-        """Add the steps since the last call."""
-        plan = self._state.plan
-        is_in_first_epoch = self._progress.is_in_first_epoch
-        if plan is None or not plan.is_in_epochs or (is_in_first_epoch and self._recorder.epoch is not None):
-            self._progress.add_steps(self._recorder.step_marks or ())
-
     def _progress_of(self, plan: Plan, total: int) -> Progress | None:
         recorder = self._recorder
         log = self._progress
-        energy_factor = self._state.energy_factor
+        log.energy_factor = self._state.energy_factor
         if plan.is_in_epochs and recorder.epochs_done:
-            if recorder.epoch is None:
-                open_gap_s = None
-            else:
-                open_gap_s = recorder.gap_before_open_s
-            return log.in_epochs(total, open_gap_s, energy_factor=energy_factor)
+            open_gap_s = None if recorder.epoch is None else recorder.gap_before_open_s
+            return log.in_epochs(total, open_gap_s)
         steps = plan.steps_per_epoch
         if recorder.step_marks is None or (plan.is_in_epochs and not steps):
             return None
@@ -202,9 +190,9 @@ class RunForecaster(RunPart):
             recorder.write_segment()  # else its power would be unknown for a minute
             self._run.tell_rows()
         if not plan.is_in_epochs or not steps:
-            return log.in_steps(total, energy_factor=energy_factor)
+            return log.in_steps(total)
         begun = max(0.0, plan.first_step / steps - plan.first_epoch)
-        progress = log.in_first_epoch(total, steps, begun, energy_factor=energy_factor)
+        progress = log.in_first_epoch(total, steps, begun)
         planned = total if recorder.is_opened_by_step else 1.0
         if progress is None or progress.done_units >= planned:
             return None  # the epoch goes on longer than planned: wait for its end
@@ -215,14 +203,12 @@ class RunForecaster(RunPart):
         from greenlove_tracker.extrapolation.live import forecast_run
 
         state = self._state
-        prior = self._state.prior
-        began_s = self._state.clock.perf_s()
+        prior = state.prior
+        began_s = state.clock.perf_s()
         if prior is not None:  # the speed of its epochs, whether or not early stopping ends them
             prior = prior.without_stop or prior
         forecast = forecast_run(progress, prior=prior, rates=rates, passed_s=elapsed_s)
-        if state.rates_in_force.is_by_time:
-            gpu_count = progress.gpu_count
-            forecast = state.rates_in_force.priced(forecast, rates, state.clock.utc_s(), elapsed_s, gpu_count)
+        forecast = state.rates_in_force.priced(forecast, rates, state.clock.utc_s(), elapsed_s, progress.gpu_count)
         wait_s = min(_MIN_PROGRESS_SHARE * forecast.duration_s.point, _MIN_GROWTH * state.elapsed_s)
         now_s = state.clock.perf_s()
         self._next_s = now_s + max(min((now_s - began_s) / _MAX_TIME_SHARE, _MOST_REST_S), wait_s)
@@ -235,14 +221,15 @@ class RunForecaster(RunPart):
         rule = self._rule
         if rule is None or not plan.is_in_epochs or not plan.epochs:
             return None
-        why = ""
-        if plan.first_epoch >= rule.every:
-            why = f"{rule.metric} of the epochs before this run is not known: any epoch"
-        known = [] if why else [values[epoch] for epoch in sorted(values)]
+        known = [values[epoch] for epoch in sorted(values)]
+        is_first_unknown = plan.first_epoch >= rule.every
+        if is_first_unknown:
+            known = []
         whole = plan.first_epoch + plan.epochs
-        done = plan.first_epoch + epochs_done
-        stop = expected_stop(known, rule, whole, least_epochs=done)
-        return stop_within(replace(stop, basis=why or stop.basis), plan.epochs, after=plan.first_epoch)
+        stop = expected_stop(known, rule, whole, least_epochs=plan.first_epoch + epochs_done)
+        if is_first_unknown:
+            stop = replace(stop, basis=f"{rule.metric} of the epochs before this run is not known: any epoch")
+        return stop_within(stop, plan.epochs, after=plan.first_epoch)
 
 
 _LIVE = "greenlove_tracker.extrapolation.live"
@@ -356,13 +343,15 @@ class _OpenEpoch:
 class ProgressLog:
     """Add up epochs or steps, and the gaps between them, as rows are finished.
 
-    Args:
-        is_resumed: returns True if an earlier run did a part of the training. The first epoch may then be a part of
-            one, and is not used as a measure of the others.
+    Attributes:
+        energy_factor: multiplies every energy: PUE and the assumed rest of the node.
+        is_resumed: True if an earlier run did a part of the training. The first epoch may then be a part of one, and is
+            not used as a measure of the others.
     """
 
-    def __init__(self, is_resumed: Callable[[], bool] = lambda: False) -> None:
-        self._is_resumed = is_resumed
+    def __init__(self) -> None:
+        self.is_resumed = False
+        self.energy_factor = 1.0
         self._epochs: list[Block] = []  # the gap after the last one is unknown until the next epoch begins
         self._n_epochs = 0  # epochs done
         self._open: _OpenEpoch | None = None
@@ -427,7 +416,7 @@ class ProgressLog:
     def _end_epoch(self, epoch: _OpenEpoch) -> None:
         if self.is_in_first_epoch:
             self._parts = self._parts_of(epoch)
-        if self._n_epochs or not self._is_resumed():
+        if self._n_epochs or not self.is_resumed:
             is_cold = epoch.loading_s > LOADING_SHARE * epoch.active_s
             self._epochs.append(Block(1, epoch.active_s, epoch.paused_s, None, is_cold))
         self._open = None
@@ -439,9 +428,8 @@ class ProgressLog:
 
         The time after its last step, such as a validation, is spread over all parts.
         """
-        if self._first_step is None:
-            startup_s = 0.0
-        else:
+        startup_s = 0.0
+        if self._first_step is not None:
             startup_s = self._first_step.at_s - epoch.began_s
         steps = math.fsum(block.units for block in self._steps)
         is_coarse = not self._steps or max(block.units for block in self._steps) * _PARTS > steps
@@ -481,20 +469,19 @@ class ProgressLog:
             if self._first_step is None:
                 self._first_step = self._last_step = mark
             last = self._last_step
-            taken_s = mark.active_s - self._last_step.active_s
+            taken_s = mark.active_s - last.active_s
             if mark.steps > last.steps and taken_s > 0:
                 is_cold = mark.loading_s - last.loading_s > LOADING_SHARE * taken_s
                 self._steps.append(Block(mark.steps - last.steps, taken_s, mark.paused_s - last.paused_s, 0.0, is_cold))
                 self._steps = _joined_to_few(self._steps, lambda block: block.units, _joined_blocks)
                 self._last_step = mark
 
-    def in_epochs(self, total: int, open_gap_s: float | None = None, *, energy_factor: float = 1.0) -> Progress:
+    def in_epochs(self, total: int, open_gap_s: float | None = None) -> Progress:
         """Return the progress of a training of ``total`` epochs.
 
         Args:
             total: epochs of the whole training.
             open_gap_s: the gap before the open epoch, which is in no row yet; None if no epoch is open.
-            energy_factor: multiplies every energy: PUE and the assumed rest of the node.
         """
         blocks = list(self._epochs)
         settled_s = self._settled_s
@@ -510,13 +497,9 @@ class ProgressLog:
             last_part = replace(self._parts[-1], between_s=blocks[0].between_s)
             blocks = [*self._parts[:-1], last_part, *blocks[1:]]
         is_of_first_epoch = are_parts_used and self._n_epochs == 1
-        return self._progress(
-            total, self._n_epochs, blocks, settled_s, startup_s, energy_factor, is_of_first_epoch=is_of_first_epoch
-        )
+        return self._progress(total, self._n_epochs, blocks, settled_s, startup_s, is_of_first_epoch=is_of_first_epoch)
 
-    def in_first_epoch(
-        self, total: int, steps_per_epoch: float, begun: float = 0.0, *, energy_factor: float = 1.0
-    ) -> Progress | None:
+    def in_first_epoch(self, total: int, steps_per_epoch: float, begun: float = 0.0) -> Progress | None:
         """Return the progress of a training of ``total`` epochs during its first epoch, from the steps.
 
         Return None if there are too few steps, or if an epoch was cut off.
@@ -525,7 +508,6 @@ class ProgressLog:
             total: epochs of the whole training.
             steps_per_epoch: as planned.
             begun: the share of the first epoch that an earlier run did, 0 to 1.
-            energy_factor: as for ``in_epochs``.
         """
         first = self._first_step
         last = self._last_step
@@ -533,13 +515,13 @@ class ProgressLog:
             return None
         blocks = [replace(block, units=block.units / steps_per_epoch, between_s=None) for block in self._steps]
         done = begun + last.steps / steps_per_epoch
-        return self._progress(total, done, blocks, last.at_s, first.at_s, energy_factor, is_of_first_epoch=True)
+        return self._progress(total, done, blocks, last.at_s, first.at_s, is_of_first_epoch=True)
 
-    def in_steps(self, total: int, *, energy_factor: float = 1.0) -> Progress:
+    def in_steps(self, total: int) -> Progress:
         """Return the progress of a training of ``total`` steps."""
         last = self._last_step
         startup_s = 0.0 if self._first_step is None else self._first_step.at_s
-        return self._progress(total, last.steps, self._steps, last.at_s, startup_s, energy_factor, is_in_steps=True)
+        return self._progress(total, last.steps, self._steps, last.at_s, startup_s, is_in_steps=True)
 
     def _progress(
         self,
@@ -548,7 +530,6 @@ class ProgressLog:
         blocks: Sequence[Block],
         elapsed_s: float,
         startup_s: float,
-        energy_factor: float,
         *,
         is_in_steps: bool = False,
         is_of_first_epoch: bool = False,
@@ -556,17 +537,17 @@ class ProgressLog:
         powers = [power for power in self._metered if power[0] >= _LEAST_POWER_S]
         used_kwh = None
         if powers:
-            mean_w = w_from_kwh_s(math.fsum(kwh for _, kwh in powers), math.fsum(s for s, _ in powers)) or 0.0
+            kwh_per_s = math.fsum(kwh for _, kwh in powers) / math.fsum(s for s, _ in powers)
             metered_s, metered_kwh = map(math.fsum, zip(*self._metered, strict=True))
             unmetered_s = elapsed_s - metered_s  # negative if an open epoch was metered
-            used_kwh = (metered_kwh + kwh_from_w_s(mean_w, unmetered_s)) * energy_factor
+            used_kwh = (metered_kwh + kwh_per_s * unmetered_s) * self.energy_factor
         return Progress(
             total,
             done,
             tuple(blocks),
             startup_s,
             elapsed_s,
-            tuple((s, (w_from_kwh_s(kwh, s) or 0.0) * energy_factor) for s, kwh in powers),
+            tuple((s, (w_from_kwh_s(kwh, s) or 0.0) * self.energy_factor) for s, kwh in powers),
             used_kwh,
             is_in_steps=is_in_steps,
             is_of_first_epoch=is_of_first_epoch,

@@ -10,23 +10,24 @@ from collections.abc import Sequence
 
 from greenlove_tracker.logs.run_fields import factor_fields
 from greenlove_tracker.logs.schema import SCHEMA_VERSION, cell
-from greenlove_tracker.machine.job import Ranks, job_fields, user_name
-from greenlove_tracker.settings.config import Settings
+from greenlove_tracker.machine.job import job_fields, user_name
 from greenlove_tracker.settings.secret_masking import masked_command
+from greenlove_tracker.tracker.state import RunState
 from greenlove_tracker.vocabulary.phases import Plan, phases_text
-from greenlove_tracker.vocabulary.pricing import RunFactors
 from greenlove_tracker.vocabulary.records import Factor, Field
 from greenlove_tracker.vocabulary.version import __version__
+from greenlove_tracker.vocabulary.waits import wait_before
 from greenlove_tracker.vocabulary.workloads import GIVEN
 
 
-def run_fields(
-    settings: Settings, plan: Plan, ranks: Ranks, factors: RunFactors, extra: Sequence[Field]
-) -> list[Field]:
+def run_fields(state: RunState, plan: Plan, extra: Sequence[Field]) -> list[Field]:
     """Return user, command, host, job, plan and factors of a run. A field of ``extra`` replaces ours of the same name.
 
     The writer masks secrets in the command.
     """
+    settings = state.settings
+    ranks = state.ranks
+    factors = state.factors
     if sys.argv and sys.argv[0]:
         argv = sys.argv
     else:
@@ -58,34 +59,30 @@ def run_fields(
         "workload": settings.workload,
         "workload_basis": GIVEN if settings.workload else "",
         "user": user_name() if settings.log_user else "",
+        "pue": settings.pue,
+        "pue.source": "" if settings.pue == 1.0 else settings.given_by("pue"),
+        "price_usd_per_gpu_hour": settings.price_usd_per_gpu_hour,
+        "is_rented": settings.is_rented or None,
     }
+    if state.time_limit is not None:
+        known |= {"time_limit_s": state.time_limit.limit_s, "time_limit_source": state.time_limit.source}
+    if state.rates_in_force.intensity is not None:
+        known["intensity_order"] = state.rates_in_force.intensity.order
+    if state.rates_in_force.tariff is not None:
+        known["electricity_tariff"] = state.rates_in_force.tariff.source
     fields = {name: Field(name, cell(value)) for name, value in known.items() if value not in (None, "")}
-    fields |= {f.name: f for f in job_fields(os.environ)}
-    fields |= {f.name: f for f in extra}
+    more = [*job_fields(os.environ), *extra, *wait_before(os.environ, state.started_utc_s)]
+    fields |= {field.name: field for field in more}
     if not settings.log_command:
         fields.pop("command", None)
-    return [*fields.values(), *_factor_fields(settings, factors)]
-
-
-def _factor_fields(settings: Settings, factors: RunFactors) -> list[Field]:
     overhead = settings.node_overhead
     market = settings.market_gco2e_per_kwh
-    price = settings.price_usd_per_gpu_hour
-    lines = [
-        Field("pue", cell(settings.pue)),
-        Field("pue.source", "" if settings.pue == 1.0 else settings.given_by("pue")),
-        Field("price_usd_per_gpu_hour", cell(price), "USD/h"),
-        Field("is_rented", cell(settings.is_rented or None)),
-    ]
     found = [factors.carbon_intensity, factors.electricity_price]
     if overhead is not None:
         given = settings.given_by("node_overhead")
-        found.insert(0, Factor("node_overhead", overhead, "×", given, basis="an assumption"))
+        found.append(Factor("node_overhead", overhead, "×", given, basis="an assumption"))
     if market is not None:
         given = settings.given_by("market_gco2e_per_kwh")
         found.append(Factor("market_intensity", market, "gCO2e/kWh", given, basis="market-based"))
-    fields = [line for line in lines if line.value]
-    for factor in found:
-        if factor is not None:
-            fields += factor_fields(factor)
-    return fields
+    of_factors = [field for factor in found if factor is not None for field in factor_fields(factor)]
+    return [*fields.values(), *of_factors]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 
 from greenlove_tracker.logs.run_fields import FIELDS
 from greenlove_tracker.machine.devices import has_cuda_started
-from greenlove_tracker.meter import GpuEnergy, MeterInfo, NullMeter
+from greenlove_tracker.meter import MeterInfo, NullMeter
+from greenlove_tracker.meter.base import ReadGpus
 from greenlove_tracker.tracker.events import RunEnded
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.vocabulary.records import Field, Flag, LoggedGpuEnergy
@@ -31,7 +31,7 @@ class MeterStarter(RunPart):
         self._is_settled = threading.Event()  # the meter has started, or has failed to
         self._is_released = self._has_failed = False
         self._visible_gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
-        self.gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple
+        self.gpus: ReadGpus = tuple
         self._found: dict[str, str] = {}
 
     def started(self) -> None:
@@ -39,16 +39,12 @@ class MeterStarter(RunPart):
         if self._meter.starts_at_once:
             self._start()
         else:
-            self._run.beside("greenlove-meter", self._start_beside)
-
-    def _start_beside(self) -> None:
-        with self._run.loading():
-            self._start()
+            self._run.beside("greenlove-meter", self._start)
 
     def _start(self) -> None:
-        info = MeterInfo(())
         try:
-            info = self._meter.start()
+            with self._run.loading():
+                info = self._meter.start()
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             self._has_failed = True
             self._recorder.detach_meter(Flag.METER_FAILED)
@@ -70,16 +66,17 @@ class MeterStarter(RunPart):
                 "fields", "run.csv lacks some of the fields that the meter gives: they are left out"
             )
             info = replace(info, fields=known)
-        is_without = any(field.name == "unmeasured" and "gpu" in field.value.split() for field in info.fields)
-        self._state.count_gpus(info.gpu_count, are_measured=not is_without)
+        found = {field.name: field.value for field in info.fields}
+        self._state.count_gpus(info.gpu_count, are_measured="gpu" not in found.get("unmeasured", "").split())
         if isinstance(self._meter, NullMeter):
             self._recorder.detach_meter(Flag.NO_METER)
         elif not self._has_failed:
             self._recorder.attach_meter(self._meter, info.gpus)
             self.gpus = info.gpus
-            self._found = {field.name: field.value for field in info.fields}
+            self._found = found
         # after the meter is attached: energy read before its first row would have no time
-        self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{ready_s:.3f}", "s")])
+        self._writer.write_fields(info.fields)
+        self._run.note(meter_ready_s=f"{ready_s:.3f}")
 
     def tick(self) -> None:
         """Warn of GPUs that cannot be read."""
@@ -91,24 +88,20 @@ class MeterStarter(RunPart):
         """Write the energy of each GPU, read errors, and doubts about which GPUs are ours."""
         self.tick()
         gpus = self.gpus()
-        fields = []
-        problems = [f"{one.gpu.label}: {one.problem}" for one in gpus if one.problem]
-        if problems:
-            fields.append(Field("gpu_note", "; ".join(problems)))
-        if gpus and Flag.METER_FAILED not in self._state.row_totals.flags:  # else they include energy that is in no row
+        values = {"gpu_note": "; ".join(f"{one.gpu.label}: {one.problem}" for one in gpus if one.problem)}
+        if Flag.METER_FAILED not in self._state.row_totals.flags:  # else they include energy that is in no row
             energies = [LoggedGpuEnergy(one.gpu.index, one.kwh, is_whole=not one.problem) for one in gpus]
-            fields.append(Field("gpu_energies_kwh", " ".join(map(str, energies)), "kWh"))
+            values["gpu_energies_kwh"] = " ".join(map(str, energies))
         doubts = [self._found.get("gpu_doubt", "")]
         if self._recorder.is_metering and os.environ.get("CUDA_VISIBLE_DEVICES") != self._visible_gpus:
             doubts.append("CUDA_VISIBLE_DEVICES changed after the start: the GPUs of before were counted")
         is_shown_none = self._found.get("meter", "").startswith("codecarbon") and self._state.gpu_count == 0
         if is_shown_none and has_cuda_started():  # CodeCarbon reads each GPU that the driver shows
             doubts.append("torch computes on CUDA, and the driver's library shows no GPU")
-            fields.append(Field("unmeasured", f"{self._found.get('unmeasured', '')} gpu".strip()))
+            values["unmeasured"] = f"{self._found.get('unmeasured', '')} gpu".strip()
             self._state.count_gpus(0, are_measured=False)
-        if len(doubts) > 1:
-            fields.append(Field("gpu_doubt", "; ".join(filter(None, doubts))))
-        self._writer.write_fields(fields)
+        values["gpu_doubt"] = "; ".join(filter(None, doubts))
+        self._run.note(**values)
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the meter is up; return False if it fails or is not up in time."""

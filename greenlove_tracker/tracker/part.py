@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+from greenlove_tracker.logs.schema import cell
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.machine.forks import start_thread
 from greenlove_tracker.tracker.events import RunEnded
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import RunState
-from greenlove_tracker.vocabulary.records import Row
+from greenlove_tracker.vocabulary.records import Field, Row
 
 _Kind = TypeVar("_Kind", bound="RunPart")
 
@@ -77,6 +78,7 @@ class RunParts:
 
     Attributes:
         rows: rows that the parts were not told of yet. The training's thread adds them without waiting.
+        n_rows: rows that were made, in the log or about to be.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class RunParts:
         self._parts = [kind(self) for kind in kinds]
         self._dropped: set[RunPart] = set()
         self.rows: deque[Row] = deque()
+        self.n_rows = 0
 
     def tell_rows(self) -> None:
         """Pass on the rows so far: at each tick, and whenever somebody asks about the run."""
@@ -98,6 +101,11 @@ class RunParts:
     def _tell_row(self, row: Row) -> None:
         self.state.row_totals.add(row)
         self.tell(lambda part: part.row(row))
+
+    def note(self, **values: object) -> None:
+        """Append fields to ``run.csv``, but for those that are None or empty."""
+        known = {name: value for name, value in values.items() if value not in (None, "")}
+        self.writer.write_fields(Field(name, cell(value)) for name, value in known.items())
 
     def get(self, kind: type[_Kind]) -> _Kind:
         """Return the part of this class."""

@@ -58,11 +58,7 @@ class RatesInForce:
 
     def between(self, from_utc_s: float, to_utc_s: float) -> RowRates:
         """Return the rates between two times."""
-        if self.intensity is None:
-            own = None
-            source = ""
-        else:
-            own, source = self.intensity.in_force
+        own, source = (None, "") if self.intensity is None else self.intensity.in_force
         gco2e_per_kwh = self.table.value if own is None else own
         return RowRates(own, source, self._price(from_utc_s, to_utc_s), gco2e_per_kwh * self.pue)
 
@@ -89,10 +85,7 @@ class RatesInForce:
             gpu_count: the GPUs that a machine's price is paid for.
         """
         rest_s = max(0.0, forecast.duration_s.point - elapsed_s)
-        if rates.electricity_price is None:
-            price = None
-        else:
-            price = self._price(utc_s, utc_s + rest_s)
+        price = self._price(utc_s, utc_s + rest_s)
         if rates.electricity_price is not None and price is not None and rest_s > 0:
             mean = (rates.electricity_price * elapsed_s + price * rest_s) / (elapsed_s + rest_s)
             rates = replace(rates, electricity_price=mean)
@@ -106,7 +99,7 @@ class RatesInForce:
         if self.intensity is not None:
             rates = replace(rates, carbon_intensity=self.intensity.in_force[0])
         price = self._price(utc_s, utc_s)
-        if price is not None:
+        if price is not None and rates.electricity_price is not None:
             rates = replace(rates, electricity_price=price)
         return rates
 

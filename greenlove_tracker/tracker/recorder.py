@@ -10,18 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from greenlove_tracker.logs.writer import timestamp
-from greenlove_tracker.meter.base import GpuEnergy, Meter, checked_reading, sum_of_readings
+from greenlove_tracker.meter.base import Meter, ReadGpus, checked_reading, sum_of_readings
 from greenlove_tracker.vocabulary.errors import MeterError, TrackerStateError, pass_on_from_handler
-from greenlove_tracker.vocabulary.records import (
-    UNKNOWN_ENERGY,
-    Clock,
-    Counts,
-    Energy,
-    Flag,
-    Row,
-    RowKind,
-)
-from greenlove_tracker.vocabulary.units import gco2e_from_kwh
+from greenlove_tracker.vocabulary.records import UNKNOWN_ENERGY, Clock, Counts, Energy, Flag, Row, RowKind, times
 
 if TYPE_CHECKING:
     from greenlove_tracker.tracker.rates_in_force import RatesInForce
@@ -98,6 +89,7 @@ class Recorder:
         is_opened_by_step: True if the first step opened the epoch, since nothing else marked its start.
         metered_kwh: the energy that was read so far, without PUE; None if nothing was read.
         read_at_s: when the meter was last read, by the steady clock.
+        on_reading: called at each reading, with the time since the last reading and the energy.
     """
 
     def __init__(
@@ -126,7 +118,7 @@ class Recorder:
         self._loading_from_s = self._loaded_s = 0.0  # the start of the present imports; the time of the finished ones
         self._boundary = _Boundary(*started) if started else self._now()
         self._started_s = self.read_at_s = self._boundary.perf_s
-        self._on_reading: Callable[[float, Energy], None] | None = None
+        self.on_reading: Callable[[float, Energy], None] | None = None
         self._energy: Energy | None = None  # read since the boundary; unknown if a reading failed
         self._has_failed = False  # a reading since the boundary failed
         self._gap = self._no_span()  # the time between two epochs, up to the boundary, that is in no row yet
@@ -135,7 +127,7 @@ class Recorder:
         self._counts: dict[str, int] = {}  # since the last row, as Python integers, which cannot overflow
         self._steps_in_rows = 0
         self._gpu_was_read = self._is_finished = False
-        self._gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple
+        self._gpus: ReadGpus = tuple
         self._lacks_gpu = False  # a reading since the boundary lacked a GPU
         self.epoch: int | None = None
         self.is_paused = self.is_opened_by_step = False
@@ -144,7 +136,7 @@ class Recorder:
         self.paused_s = 0.0
         self.metered_kwh: float | None = None
 
-    def attach_meter(self, meter: Meter, gpus: Callable[[], tuple[GpuEnergy, ...]] = tuple) -> None:
+    def attach_meter(self, meter: Meter, gpus: ReadGpus = tuple) -> None:
         """Measure energy from now on. The time before becomes a row without energy.
 
         Args:
@@ -161,10 +153,6 @@ class Recorder:
         """Stop measuring energy, for the reason that the flag names."""
         self._meter = None
         self._no_energy_flag = flag
-
-    def tell_readings(self, on_reading: Callable[[float, Energy], None]) -> None:
-        """Call this at each reading, with the time since the last reading and the energy."""
-        self._on_reading = on_reading
 
     def begin_loading(self) -> None:
         """Note that a thread of ours begins an import, which may slow the training down."""
@@ -186,7 +174,7 @@ class Recorder:
     # -- epochs
 
     def mark(self) -> None:
-        """Note that an epoch may begin now. ``start_epoch(at_mark=True)`` later opens the epoch from here.
+        """Note that an epoch may begin now. ``start_epoch_at_mark()`` later opens the epoch from here.
 
         A later mark replaces this one, and a row that is written meanwhile moves it. Within an epoch it does nothing.
         """
@@ -195,42 +183,45 @@ class Recorder:
             self._close_gap()
             self._is_marked = True
 
-    def start_epoch(self, *, at_mark: bool = False) -> None:
-        """Close the gap and open the next epoch. No epoch may be open.
-
-        Args:
-            at_mark: open the epoch where ``mark()`` was last called, if it was.
-        """
+    def start_epoch(self) -> None:
+        """Close the gap and open the next epoch. No epoch may be open."""
         try:
-            if not (at_mark and self._is_marked):
-                self._wait_for_device()
-                self._close_gap()
+            self._wait_for_device()
+            self._close_gap()
         finally:  # after an error of ours the later epochs keep their right numbers
-            self._open_epoch(is_opened_by_step=False)
+            self._open_epoch()
+
+    def start_epoch_at_mark(self) -> None:
+        """Open the next epoch where ``mark()`` was last called, else now."""
+        if self._is_marked:
+            self._open_epoch()
+        else:
+            self.start_epoch()
 
     def open_epoch_from_last_row(self) -> None:
         """Open the next epoch where the last row ended, since its first step is already done."""
-        self._open_epoch(is_opened_by_step=True)
+        self._open_epoch()
+        self.is_opened_by_step = True
 
-    def _open_epoch(self, *, is_opened_by_step: bool) -> None:
+    def _open_epoch(self) -> None:
         self.epochs_begun += 1
         self.epoch = self._epochs_before + self.epochs_begun
-        self.is_opened_by_step = is_opened_by_step
+        self.is_opened_by_step = False
         self._is_marked = False
 
     def end_epoch(self, *more_flags: Flag) -> None:
         """Close the open epoch and emit its row, with these flags added."""
         if self.epoch is None:
             raise TrackerStateError("epoch_end() without epoch_start(): call epoch_start() where the epoch begins")
-        self.resume_epoch()
+        self.resume()
         self._wait_for_device()
         row = self._epoch_row(RowKind.EPOCH, frozenset(more_flags))
         self.epoch = None
         self.epochs_done = self.epochs_done + 1
         self._emit(row)
 
-    def pause_epoch(self) -> None:
-        """Write the open epoch so far as a segment. Until ``resume_epoch`` the time is a gap within the epoch."""
+    def pause(self) -> None:
+        """Write the open epoch so far as a segment. Until ``resume`` the time is a gap within the epoch."""
         if self.epoch is None:
             raise TrackerStateError("pause() outside an epoch: what lies between two epochs is a gap already")
         if not self.is_paused:
@@ -239,7 +230,7 @@ class Recorder:
             self.is_paused = True
             self._emit(row)
 
-    def resume_epoch(self) -> None:
+    def resume(self) -> None:
         """Go on with the open epoch if it is paused."""
         if self.is_paused:
             self._wait_for_device()
@@ -250,7 +241,7 @@ class Recorder:
     def abandon_epoch(self) -> None:
         """Close the open epoch, if any, as unfinished; the next epoch gets the next number."""
         if self.epoch is not None:
-            self.resume_epoch()
+            self.resume()
             row = self._epoch_row(RowKind.SEGMENT, frozenset({Flag.UNFINISHED}))
             self.epoch = None
             self._emit(row)
@@ -267,7 +258,7 @@ class Recorder:
         """Add steps, batches, samples and tokens to the open epoch."""
         if self.epoch is None:
             raise TrackerStateError("step() outside an epoch: call epoch_start() first, or give Tracker(total_steps=…)")
-        self.resume_epoch()
+        self.resume()
         for name in _QUANTITIES:
             count = getattr(done, name)
             if count is None:
@@ -372,12 +363,7 @@ class Recorder:
     ) -> Row:
         first = gap if gap.duration_s > 0 else span
         started_utc_s = gap.started_utc_s if epoch is None else span.started_utc_s
-        metered_kwh = span.energy.total_kwh
         rates = self._constant_rates or self._rates.between(first.started_utc_s, span.ended_utc_s)
-        if metered_kwh is None:
-            emissions_gco2e = None
-        else:
-            emissions_gco2e = gco2e_from_kwh(metered_kwh, rates.grams_per_kwh)
         return Row(
             kind,
             epoch,
@@ -387,7 +373,7 @@ class Recorder:
             span.duration_s,
             counts,
             span.energy,
-            emissions_gco2e,
+            times(span.energy.total_kwh, rates.grams_per_kwh),
             frozenset(flags | (gap.flags - _OF_EPOCHS_ALONE)),
             rates.carbon_intensity_gco2e_per_kwh,
             rates.carbon_intensity_source,
@@ -458,8 +444,8 @@ class Recorder:
                 self._energy = energy
             else:
                 self._energy = sum_of_readings(self._energy, energy)
-        if self._on_reading is not None:
-            self._on_reading(interval_s, energy)
+        if self.on_reading is not None:
+            self.on_reading(interval_s, energy)
 
     def _metered(self, meter: Meter, interval_s: float) -> Energy:
         """Return the energy since the last reading.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from greenlove_tracker.grid import resolve_place
-from greenlove_tracker.logs import schema, totals, writer
+from greenlove_tracker.logs import schema, writer
 from greenlove_tracker.logs.tables import CHECKPOINTS
 from greenlove_tracker.machine import devices
 from greenlove_tracker.machine.forks import start_thread
-from greenlove_tracker.machine.job import RUN_DIR_VARIABLE, Ranks, outer_run_dir, torch_group
+from greenlove_tracker.machine.job import RUN_DIR_VARIABLE, Ranks
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.meter.codecarbon import choose_meter
 from greenlove_tracker.meter.watched import WatchedMeter
-from greenlove_tracker.settings.config import Settings, load_settings
+from greenlove_tracker.settings.config import Settings
 from greenlove_tracker.text import console
 from greenlove_tracker.text.warn_once import WarnOnce
-from greenlove_tracker.tracker import background
+from greenlove_tracker.tracker import background, closing
 from greenlove_tracker.tracker.budget_monitor import BudgetMonitor
 from greenlove_tracker.tracker.budgets import BudgetActions
 from greenlove_tracker.tracker.events import Exporter, RunEnded
@@ -40,11 +40,10 @@ from greenlove_tracker.tracker.span_recorder import SpanRecorder
 from greenlove_tracker.tracker.state import RunMode, RunState, make_run_dir, run_factors
 from greenlove_tracker.tracker.status import StatusPrinter
 from greenlove_tracker.vocabulary.checkpoints import CheckpointEvent
-from greenlove_tracker.vocabulary.errors import GreenloveError, TrackerStateError, UsageError
+from greenlove_tracker.vocabulary.errors import TrackerStateError, UsageError
 from greenlove_tracker.vocabulary.forecasting import Forecast
 from greenlove_tracker.vocabulary.metrics import number_of
 from greenlove_tracker.vocabulary.phases import Plan
-from greenlove_tracker.vocabulary.pricing import MeanRates
 from greenlove_tracker.vocabulary.records import (
     Clock,
     Consumption,
@@ -57,7 +56,6 @@ from greenlove_tracker.vocabulary.records import (
     SystemClock,
 )
 from greenlove_tracker.vocabulary.stopping import StoppingRule
-from greenlove_tracker.vocabulary.waits import wait_before
 from greenlove_tracker.vocabulary.workloads import Seen
 
 if TYPE_CHECKING:
@@ -78,26 +76,6 @@ PARTS: tuple[Callable[[RunParts], RunPart], ...] = (
 _FRESH_S = 1.0  # a reading of the meter this recent answers a question about the consumption
 _END_S = 20.0  # the end of a run waits at most this long for its parts,
 _TERMINATED_S = 3.0  # and after SIGTERM this long: schedulers give 5 s or more
-# Settings that the meter depends on, and those that rates by time depend on.
-_HARDWARE = (
-    "components",
-    "cpu_tdp_w",
-    "ram_w",
-    "sim_cpu_tdp_w",
-    "sim_cpu_util",
-    "sim_gpu_w",
-    "sim_gpu_util",
-    "sim_gpu_count",
-)
-_RATES = (
-    "country",
-    "pue",
-    "intensity",
-    "intensity_urls",
-    "carbon_intensity_gco2e_per_kwh",
-    "electricity_price_usd_per_kwh",
-    "electricity_tariff",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +89,17 @@ class Launch:
 
     settings: Settings
     run_dir: Path
+
+
+def _recorded(call: Callable[[Recorder], None]) -> Callable[[Session], None]:
+    """Return a method of ``Session`` that calls this method of its recorder."""
+
+    @functools.wraps(call)
+    def method(session: Session) -> None:
+        with session.tracked_call as recorder:
+            call(recorder)
+
+    return method
 
 
 class Session:
@@ -133,7 +122,8 @@ class Session:
         launch: the ``greenlove run`` in whose script a further tracker begins. This run begins where the last one ends.
 
     Attributes:
-        launch: the ``greenlove run`` of this script; None without it.
+        extra_fields: lines for ``run.csv`` beside those that each run has.
+        launch: the ``greenlove run`` of this script; without it this run alone.
         run_parts: the parts of the run, which do all that is not timing rows.
         state: the state of the run.
         recorder: the recorder of the run.
@@ -177,10 +167,7 @@ class Session:
         started_s = clock.perf_s()
         started_utc_s = clock.utc_s()
         is_exported = ranks.rank == 0 and join_dir is None and mode is not RunMode.EXPLORATION
-        if is_exported:
-            exporters = [*exporters, *_named_exporters(settings, warn_once)]
-        else:
-            exporters = []
+        exporters = exporters_of(settings, exporters, warn_once, is_exported=is_exported)
         factors = run_factors(settings, plan, "", writer.timestamp(started_utc_s))
         rates = RatesInForce(factors.carbon_intensity, factors.pue)
         if ranks.carries_meter and mode is not RunMode.EXPLORATION:  # an exploration is about a later time
@@ -219,28 +206,26 @@ class Session:
                 warn_once=warn_once,
                 rates_in_force=rates,
             )
-            self.launch: Launch | None = None
+            self.launch = launch or Launch(settings, run_dir)
             if mode is RunMode.RUNNER:
-                self.launch = launch or Launch(settings, run_dir)
                 os.environ[RUN_DIR_VARIABLE] = str(run_dir)  # processes that the script starts join the run
-            self._extra_fields = list(extra_fields)
+            self.extra_fields = list(extra_fields)
             if join_dir is not None:
-                self._extra_fields.append(Field("role", schema.JOINED_ROLE))
+                self.extra_fields.append(Field("role", schema.JOINED_ROLE))
             if launch is not None:
-                self._extra_fields.append(Field("part_of", launch.run_dir.name))
+                self.extra_fields.append(Field("part_of", launch.run_dir.name))
             stream: int | str = ranks.rank
             if mode is RunMode.COMMAND and join_dir is None:
                 stream = schema.COMMAND_STREAM
             self.writer = writer.RunWriter(
                 run_dir,
                 stream,
-                self._known_fields(plan),
+                run_fields(state, plan, self.extra_fields),
                 lambda error: warn_once.warn(
                     "log", f"the log cannot be written ({error}); tracking goes on in memory, writing is tried again"
                 ),
                 has_rates=rates.is_by_time,
             )
-            self._n_rows = 0
             self.recorder: Recorder = Recorder(
                 clock,
                 self._emit,
@@ -265,23 +250,8 @@ class Session:
         if in_background:  # without a thread rows are still written, by the training's own calls
             start_thread("greenlove-tracker", self._work)
 
-    def _known_fields(self, plan: Plan) -> list[Field]:
-        """Return the fields of ``run.csv`` that are known at the start."""
-        state = self.state
-        fields = list(self._extra_fields)
-        limit = state.time_limit
-        if limit is not None:
-            fields += [Field("time_limit_s", schema.cell(limit.limit_s), "s"), Field("time_limit_source", limit.source)]
-        rates = state.rates_in_force
-        if rates.intensity is not None:
-            fields.append(Field("intensity_order", rates.intensity.order))
-        if rates.tariff is not None:
-            fields.append(Field("electricity_tariff", rates.tariff.source))
-        fields += wait_before(os.environ, state.started_utc_s)
-        return run_fields(state.settings, plan, state.ranks, state.factors, fields)
-
     def _emit(self, row: Row) -> None:
-        self._n_rows += 1  # first, since a signal handler of the training may raise in between: see _summarise
+        self.run_parts.n_rows += 1  # first, since a signal handler of the training may raise in between: see summarise
         self.writer.write_row(row)
         self.run_parts.rows.append(row)
 
@@ -330,16 +300,6 @@ class Session:
         """The directory of the run, absolute."""
         return self.state.run_dir
 
-    @property
-    def shown_dir(self) -> str:
-        """The directory of the run, as the user named it."""
-        return os.path.join(self.state.settings.log_dir, self.run_dir.name)  # noqa: PTH118  # keeps a leading ./
-
-    @property
-    def is_finished(self) -> bool:
-        """True once the run is closed."""
-        return self.state.is_finished
-
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the meter is up; return False if it fails or is not up in time."""
         return self.run_parts.get(MeterStarter).wait_ready(timeout_s)
@@ -349,15 +309,9 @@ class Session:
         with self.tracked_call:
             self.writer.write_fields(fields)
 
-    def expect_steps_per_epoch(self, steps: int) -> None:
-        """Set the optimizer steps of a whole epoch, as a framework knows them."""
-        with self.tracked_call:
-            if self.state.plan is not None:
-                self.state.plan = replace(self.state.plan, steps_of_epoch=steps)
-
     def tick(self) -> None:
         """Pass on the rows so far, and tick each part: each second, or when the owner of the clock calls."""
-        if not self.is_finished:
+        if not self.state.is_finished:
             self.run_parts.tell_rows()
             self.run_parts.tell(lambda part: part.tick())
 
@@ -394,7 +348,7 @@ class Session:
             BudgetExceeded: if a budget is overrun and the settings ask to stop.
         """
         self.act_on_overruns()
-        if self.is_finished:
+        if self.state.is_finished:
             return  # the user's own function stopped it
         with self.tracked_call as recorder:
             if recorder.epoch is not None and console.is_interactive():
@@ -408,37 +362,13 @@ class Session:
                 recorder.end_epoch(Flag.NOT_ENDED)
             recorder.start_epoch()
 
-    def end_epoch(self) -> None:
-        """End the open epoch."""
-        with self.tracked_call as recorder:
-            recorder.end_epoch()
-
-    def pause(self) -> None:
-        """Interrupt the open epoch: the time until it goes on is a gap within it."""
-        with self.tracked_call as recorder:
-            recorder.pause_epoch()
-
-    def resume(self) -> None:
-        """Go on with the open epoch."""
-        with self.tracked_call as recorder:
-            recorder.resume_epoch()
-
+    end_epoch = _recorded(Recorder.end_epoch)
+    pause = _recorded(Recorder.pause)
+    resume = _recorded(Recorder.resume)
     # An observer knows that an epoch has begun only after its first step, and may be wrong before: it marks the time.
-
-    def mark(self) -> None:
-        """Note that an epoch may begin now."""
-        with self.tracked_call as recorder:
-            recorder.mark()
-
-    def abandon_epoch(self) -> None:
-        """Close the open epoch, if any, as unfinished."""
-        with self.tracked_call as recorder:
-            recorder.abandon_epoch()
-
-    def start_epoch_at_mark(self) -> None:
-        """Open the epoch where ``mark()`` was last called, else now."""
-        with self.tracked_call as recorder:
-            recorder.start_epoch(at_mark=True)
+    mark = _recorded(Recorder.mark)
+    start_epoch_at_mark = _recorded(Recorder.start_epoch_at_mark)
+    abandon_epoch = _recorded(Recorder.abandon_epoch)
 
     def act_on_overruns(self) -> None:
         """Act on the overruns that the background thread found.
@@ -459,15 +389,20 @@ class Session:
         """
         known = plan or Plan()
         values = {"epochs_planned": known.epochs, "total_steps_planned": known.total_steps, "plan_source": source}
+        state = self.state
         with self.tracked_call:
-            self.state.take_plan(plan, source)
+            state.plan = plan
+            state.plan_source = source
+            state.factors = replace(state.factors, epochs_planned=known.epochs)
+            if plan is None:
+                state.forecast = None
             changed = [name for name, value in values.items() if value or name in self.writer.fields]
             self.writer.write_fields([Field(name, schema.cell(values[name])) for name in changed])
 
     @property
     def is_elsewhere(self) -> bool:
         """True if an observer's epochs do not count: the script tracks or explores by itself, or the run is over."""
-        return self.is_finished or self.is_exploring or self.state.has_tracker
+        return self.state.is_finished or self.is_exploring or self.state.has_tracker
 
     @property
     def is_exploring(self) -> bool:
@@ -524,8 +459,7 @@ class Session:
             after = recorder.epoch or recorder.last_epoch or 0
             self.state.stopped_early_after = after
             is_known = best_epoch is not None and best_epoch <= after  # else it counts something else
-            known = {"stopped_early_after": after, "best_epoch": best_epoch if is_known else None}
-            self.writer.write_fields([Field(name, schema.cell(value)) for name, value in known.items() if value])
+            self.run_parts.note(stopped_early_after=after or None, best_epoch=best_epoch if is_known else None)
 
     def note_kind(self, precision: Seen, workload: Seen) -> None:
         """Note the detected precision and workload; what the user gave stays.
@@ -534,12 +468,10 @@ class Session:
             precision: the precision that the training computes in.
             workload: the class of workload.
         """
-        settings = self.state.settings
-        kinds = (("precision", settings.precision, precision), ("workload", settings.workload, workload))
         with self.tracked_call:
-            for name, given, found in kinds:
-                if found.value and not given and not self.state.is_finished:
-                    self.writer.write_fields([Field(name, found.value), Field(f"{name}_basis", found.basis)])
+            for name, found in (("precision", precision), ("workload", workload)):
+                if not getattr(self.state.settings, name) and not self.state.is_finished:
+                    self.run_parts.note(**{name: found.value, f"{name}_basis": found.basis})
 
     def log_checkpoint(self, event: CheckpointEvent) -> None:
         """Log an event of a checkpoint, from any thread."""
@@ -553,82 +485,10 @@ class Session:
                 "closed", f"{method}() after stop(): this run is closed, later calls are ignored; make a new Tracker"
             )
 
-    # -- a script under ``greenlove run``, and its trackers --------------------------------------------------------
-
-    def settings_for_tracker(self, given: Mapping[str, Any]) -> Settings:
-        """Return the settings of a tracker in the script of this run: what it gives, before the options of the run.
-
-        Raises:
-            UsageError: for a bad setting.
-        """
-        launch = self.launch or Launch(self.state.settings, self.run_dir)
-        options = {name: getattr(launch.settings, name) for name in launch.settings.given}
-        if self._has_trained:  # only the first run resumes an earlier one
-            options.pop("continues", None)
-        if not self.state.is_part_of_other:  # the script may have changed its working directory
-            is_here = Path(launch.settings.log_dir).absolute() == launch.run_dir.parent
-            if is_here:
-                options["log_dir"] = launch.settings.log_dir
-            else:
-                options["log_dir"] = str(launch.run_dir.parent)
-        own = {name: value for name, value in given.items() if value is not None}
-        # Only the script's own arguments may raise errors; options of the command are warned of.
-        return replace(load_settings({**options, **own}), given=frozenset(own))
-
     @property
-    def _has_trained(self) -> bool:
+    def has_trained(self) -> bool:
+        """True once a training has begun in this run."""
         return self.state.has_tracker or self.recorder.epochs_begun > 0
-
-    def can_be_taken_over(self, settings: Settings, clock: Clock | None) -> bool:
-        """Return True if a tracker in the script may take over this run, instead of beginning another.
-
-        Meter, directory and rates by time stay as the run began with them, so the tracker must ask for the same.
-        """
-        begun = self.launch.settings if self.launch is not None else settings
-        by_time: Sequence[str] = ("electricity_tariff",)
-        if settings.intensity or self.state.rates_in_force.is_by_time:
-            by_time = _RATES
-        is_same = all(getattr(settings, name) == getattr(begun, name) for name in (*_HARDWARE, *by_time))
-        is_here = self.state.is_part_of_other or Path(settings.log_dir).absolute() == self.run_dir.parent
-        has_own_clock = clock is not None and clock is not self.state.clock
-        return is_same and is_here and not (self._has_trained or has_own_clock)
-
-    def take_over(
-        self,
-        settings: Settings,
-        plan: Plan,
-        *,
-        prior: Forecast | None = None,
-        budget_actions: BudgetActions | None = None,
-        exporters: Sequence[Exporter] = (),
-    ) -> None:
-        """Become the run of a tracker in the script. The time until now is the start-up of its training.
-
-        Args:
-            settings: the settings of the tracker; they count for the whole run.
-            plan: the number of epochs or steps.
-            prior: the forecast of an exploration of this training.
-            budget_actions: the user's own code for budgets.
-            exporters: the script's exporters; those that the settings name are added.
-
-        Raises:
-            UsageError: if the tracker asks for something impossible; the run then goes on as before.
-        """
-        state = self.state
-        if state.is_leading:
-            exporters = [*exporters, *_named_exporters(settings, state.warn_once)]
-        else:
-            exporters = []
-        factors = run_factors(settings, plan, self.run_dir.name, state.factors.started_at)
-        if state.rates_in_force.tariff is not None:
-            factors = replace(factors, electricity_price=state.factors.electricity_price)
-        with self.tracked_call as recorder:
-            recorder.write_segment()
-            self.run_parts.tell_rows()
-            actions = budget_actions or BudgetActions()
-            state.adopt(settings, plan, factors, actions, prior, exporters, self.writer.rows())
-            recorder.change_terms(plan.first_epoch, state.rates_in_force)
-            self.writer.write_fields(self._known_fields(plan))
 
     def end_training(self, status: RunStatus, exit_code: int | None) -> None:
         """End the training. Under ``greenlove run`` the rest of the script still belongs to the run."""
@@ -636,13 +496,13 @@ class Session:
             self.finish(status, exit_code)
             return
         with self.tracked_call as recorder:
-            self._close_epoch(status)
+            closing.end_open_epoch(self.run_parts, status)
             recorder.write_segment()
             self.run_parts.tell_rows()
             self.state.training_status = status
             self.state.is_training_over = True
-            self.writer.write_fields([Field("training_status", status)])
-            self.summary = self._summarise(status, None)
+            self.run_parts.note(training_status=status)
+            self.summary = closing.summarise(self.run_parts, status, None)
             self.writer.sync()
             exporters = self.run_parts.get(RunExporters)
             exporters.ended(RunEnded(status, self.summary, self.run_dir, self.state.clock.utc_s()))
@@ -653,13 +513,14 @@ class Session:
     def end_before_next(self) -> None:
         """Close the run because another begins in this process: two meters would count everything twice."""
         state = self.state
-        if self.launch is None or (state.has_tracker and state.training_status is None):
+        if state.mode is not RunMode.RUNNER or (state.has_tracker and state.training_status is None):
             run_id = state.factors.run_id
             state.warn_once.warn("superseded", f"run {run_id} was still open; a new one closes it as superseded")
             self.finish(RunStatus.SUPERSEDED)
             return
-        self.write_fields([Field("part_of", self.launch.run_dir.name)])
-        self.shows_final_screen = state.settings.verbose > 0 and self._has_trained
+        with self.tracked_call:
+            self.run_parts.note(part_of=self.launch.run_dir.name)
+        self.shows_final_screen = state.settings.verbose > 0 and self.has_trained
         self.finish(RunStatus.FINISHED)
 
     def finish(self, status: RunStatus, exit_code: int | None = None) -> None:
@@ -670,7 +531,7 @@ class Session:
         if self.pid != os.getpid():
             return
         with self.state.lock:
-            if self._calls or self.is_finished:
+            if self._calls or self.state.is_finished:
                 self._deferred = status, exit_code
                 return
             self._calls += 1  # so that a signal during the end is deferred
@@ -686,7 +547,9 @@ class Session:
         """Finish the run. ``finish`` holds the lock and makes sure that no call of the training is under way."""
         status = self.state.training_status or status
         try:
-            self._close(status, exit_code)
+            closing.end_rows(self.run_parts, status)
+            self.summary = closing.summarise(self.run_parts, status, exit_code)
+            closing.close_log(self.run_parts, self.summary)
         except Exception as error:  # an error of ours never spoils the end of a training
             self.state.warn_once.warn("finish", f"the run could not be closed properly: {error!r}", error)
         finally:
@@ -697,136 +560,30 @@ class Session:
             guard.release(self)
             if self.state.mode is RunMode.EXPLORATION:
                 Session._n_explorations -= 1
-            if self.launch is not None and not self.state.is_part_of_other:
+            if self.state.mode is RunMode.RUNNER and not self.state.is_part_of_other:
                 os.environ.pop(RUN_DIR_VARIABLE, None)
-        if self.shows_final_screen and status is not RunStatus.SUPERSEDED:
-            self.show_final_screen(f"greenlove report {shlex.quote(self.shown_dir)}")
-
-    def _close(self, status: RunStatus, exit_code: int | None) -> None:
-        state = self.state
-        self._close_epoch(status)
-        self.recorder.finish()
-        self.run_parts.tell_rows()
-        self.run_parts.tell(lambda part: part.ending())
-        state.is_finished = state.is_training_over = True
-        peak_gb = devices.peak_gpu_memory_gb()
-        if peak_gb is not None:
-            self.writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.6g}", "GiB")])
-        torch_version = getattr(sys.modules.get("torch"), "__version__", None)  # only the training imports torch
-        if torch_version:
-            self.writer.write_fields([Field("torch_version", str(torch_version))])
-        self.summary = self._summarise(status, exit_code)
-        if not self.writer.close(self.summary if state.is_leading else None):
-            reasons = "; ".join(f"{name}: {error}" for name, error in self.writer.unwritten.items())
-            message = f"the log in {state.run_dir} is not complete: not all could be written ({reasons})"
-            state.warn_once.warn("unwritten", message)
-        is_one_of_several = self._world_size > 1 and not (self.writer.unwritten or state.is_part_of_other)
-        if is_one_of_several and writer.have_all_ended(self.run_dir, self._world_size):
-            writer.write_summary(self.run_dir, self._of_all_processes() or self.summary)
-
-    def _close_epoch(self, status: RunStatus) -> None:
-        """End the open epoch if early stopping ended it or all steps are done; else mark it as unfinished."""
-        recorder = self.recorder
-        plan = self.state.plan
-        planned = plan.total_steps if plan else None
-        is_all = status is RunStatus.FINISHED and plan is not None and not plan.is_in_epochs
-        is_done = planned is not None and (recorder.steps_done >= planned or is_all)
-        is_last = recorder.epoch is not None and recorder.epoch == self.state.stopped_early_after
-        if recorder.epoch is not None and (is_done or (is_last and status is RunStatus.FINISHED)):
-            recorder.end_epoch()
-        recorder.abandon_epoch()
-
-    def _summarise(self, status: RunStatus, exit_code: int | None) -> RunSummary:
-        state = self.state
-        ending = totals.Ending(status, exit_code, writer.timestamp(state.clock.utc_s()))
-        found = state.row_totals
-        if found.n_rows != self._n_rows:
-            found = totals.RowTotals.of(self.writer.rows(), MeanRates(state.factors.rates))
-        own = totals.summarise(state.factors, {state.ranks.rank: found}, ending, gpu_count=state.gpu_count)
-        own = replace(
-            own, n_ranks=max(1, self._world_size), metrics=self.run_parts.get(background.MetricLog).totals.summaries
-        )
-        is_of_many = state.mode in (RunMode.RUNNER, RunMode.COMMAND) or self._world_size > 1
-        if state.is_leading and is_of_many and not self.writer.unwritten:
-            return self._of_all_processes(ending) or own
-        return own
-
-    @property
-    def _world_size(self) -> int:
-        return self.state.ranks.world_size or torch_group()[1]
-
-    def _of_all_processes(self, ending: totals.Ending | None = None) -> RunSummary | None:
-        """Return the totals over all ranks and joined processes; None if there are no others."""
-        from greenlove_tracker.logs.run import Run
-
-        run = Run(self.run_dir)
-        try:
-            if ending is not None and not run.joined and len(run.rows) < 2:
-                return None
-            summary = run.added_up(ending)
-            return replace(summary, n_ranks=max(summary.n_ranks, self._world_size))
-        except (GreenloveError, OSError, ValueError, ArithmeticError) as error:
-            self.state.warn_once.internal_error("summary", error)
-            return None
-
-    def show_final_screen(self, next_command: str = "", exit_code: int | None = None) -> None:
-        """Print the final screen of the closed run. An error in doing so is only warned of.
-
-        Args:
-            next_command: the command to propose to the user.
-            exit_code: the exit code of the command that ran; None: as the log has it.
-        """
-        if not self.state.is_leading or self.summary is None:
-            return
-        from greenlove_tracker.logs.run import Run
-        from greenlove_tracker.report.run_report import end_screen
-
-        is_lost = bool(self.writer.unwritten)  # the screen is then made from memory
-        try:
-            run = Run(self.run_dir, self.writer.held() if is_lost else None)
-            wrote = () if is_lost else (f"{self.shown_dir}/",)
-            self.run_parts.get(StatusPrinter).show_end(
-                end_screen(
-                    run,
-                    exit_code=run.summary.exit_code if exit_code is None else exit_code,
-                    wrote=wrote,
-                    next_command=next_command,
-                    is_verbose=self.state.settings.verbose >= 2,
-                )
-            )
-        except Exception as error:  # the exit code of the training must not change
-            self.state.warn_once.internal_error("screen", error)
+        if self.shows_final_screen and self.summary is not None and status is not RunStatus.SUPERSEDED:
+            closing.show_final_screen(self.run_parts, f"greenlove report {shlex.quote(self.state.shown_dir)}")
 
 
-def _named_exporters(settings: Settings, warn_once: WarnOnce) -> Sequence[Exporter]:
-    """Return the exporters that the settings name. Warn of a bad name in a file or a variable.
+def exporters_of(
+    settings: Settings, own: Sequence[Exporter], warn_once: WarnOnce, *, is_exported: bool
+) -> Sequence[Exporter]:
+    """Return the script's own exporters, and those that the settings name. Warn of a bad name in a file or a variable.
 
     Raises:
         UsageError: if an argument has a bad name.
     """
+    if not is_exported:
+        return ()
     instead = "nothing is exported, the run is tracked without"
-    return warn_once.of_setting(settings, "export", instead, lambda: named_exporters(settings.export)) or ()
+    named = warn_once.of_setting(settings, "export", instead, lambda: named_exporters(settings.export))
+    return (*own, *(named or ()))
 
 
 def open_run() -> Session | None:
     """Return the open run of this process; None if there is none."""
     current = guard.current
-    if isinstance(current, Session) and current.pid == os.getpid() and not current.is_finished:
+    if isinstance(current, Session) and not current.state.is_finished:
         return current
     return None
-
-
-def run_of_script() -> Session | None:
-    """Return the open run of the script under ``greenlove run``; None without ``greenlove run``."""
-    run = open_run()
-    if run is not None and run.launch is not None:
-        return run
-    return None
-
-
-def run_dir_to_join() -> Path | None:
-    """Return the directory of the run of another process that a new tracker would join; None if there is none."""
-    run = run_of_script()
-    if run is not None and not run.state.is_part_of_other:
-        return None
-    return outer_run_dir()

@@ -29,14 +29,11 @@ C_CALL_S = 2.0  # after SIGTERM, wait this long for a main thread in C code,
 CLOSE_S = 2.5  # and this long for the process to end: together less than the 5 s that some schedulers allow
 
 
+Receiver = Callable[[int], bool]  # is called with the number of a signal; False: the process ends
+
+
 class ClosableRun(Protocol):
     """An open run of this process that can be closed."""
-
-    pid: int
-
-    @property
-    def is_finished(self) -> bool:
-        """True once it is closed."""
 
     def finish(self, status: RunStatus) -> None:
         """Close it."""
@@ -54,7 +51,7 @@ class _ShutdownGuard:
     def __init__(self) -> None:
         self.current: ClosableRun | None = None
         self.one_begins = threading.RLock()
-        self._receiver: Callable[[int], bool] | None = None
+        self._receiver: Receiver | None = None
         self._undoing: set[Callable[[], None]] = set()
         self._listener = SignalListener(self._on_signal_in_c)
         self._n_heard = self._n_handled = 0  # SIGTERMs seen by the listener's thread; by Python's handler
@@ -65,7 +62,7 @@ class _ShutdownGuard:
         self.current = run
         self._handle_signal()
 
-    def receive(self, receiver: Callable[[int], bool]) -> bool:
+    def receive(self, receiver: Receiver) -> bool:
         """Hand SIGTERM to a receiver first. If it returns False, the process ends.
 
         Returns:
@@ -76,7 +73,7 @@ class _ShutdownGuard:
             self._receiver = receiver
         return is_ours
 
-    def stop_handing_to(self, receiver: Callable[[int], bool]) -> None:
+    def stop_handing_to(self, receiver: Receiver) -> None:
         """Stop handing SIGTERM to this receiver. A later receiver stays, if an abandoned loop is closed late."""
         if self._receiver == receiver:
             self._receiver = None
@@ -137,7 +134,7 @@ class _ShutdownGuard:
             with contextlib.suppress(Exception):
                 undo()
         try:
-            if self.current is not None and self.current.pid == os.getpid():
+            if self.current is not None:
                 self.current.finish(RunStatus.TERMINATED)
         finally:
             self.end_if_terminated()
@@ -164,12 +161,11 @@ class _ShutdownGuard:
 
     def at_exit(self) -> None:
         run = self.current
-        if run is None or run.pid != os.getpid() or run.is_finished:
+        if run is None:
             return
+        status = exit_status()
         if self.is_terminating:
             status = RunStatus.TERMINATED
-        else:
-            status = exit_status()
         run.finish(status)
         self.end_if_terminated()
         if status is RunStatus.INTERRUPTED:

@@ -6,15 +6,13 @@ same as without spans.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from greenlove_tracker.logs.tables import SEPARATOR, SPANS, SpanFlag, SpanRow
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.settings.secret_masking import mask_secrets
 from greenlove_tracker.tracker.part import RunPart, RunParts
-from greenlove_tracker.vocabulary.records import COMPONENTS, UNKNOWN_ENERGY, Energy
-from greenlove_tracker.vocabulary.units import gco2e_from_kwh
+from greenlove_tracker.vocabulary.records import UNKNOWN_ENERGY, Energy, part_of_energy, times
 
 _LEAST_READ_S = 0.1  # CodeCarbon takes no sample sooner than 50 ms behind the last
 _READING_SHARE = 0.01  # of the time may be spent on readings that spans ask for
@@ -24,6 +22,9 @@ _ROW_SHARE = 0.01
 _MOST_BY_TIME = 0.1
 _LONGEST_NAME = 200
 _MOSTLY = 0.9  # of a reading's time: what else is in it changes little
+
+
+SpanPath = tuple[str, ...]  # the names of the spans around a span, outermost first, and its own
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +37,7 @@ class OpenSpan:
         counted_from_s: the time before this is in a row already.
     """
 
-    path: tuple[str, ...]
+    path: SpanPath
     parent: OpenSpan | None
     counted_from_s: float
 
@@ -55,12 +56,7 @@ class _PathSums:
 
     def add(self, own_s: float, energy: Energy, share: float) -> None:
         """Add own time, and its share of the energy that was read for that time."""
-        shares: dict[str, Any] = {}
-        for component in COMPONENTS:
-            read_kwh = energy.component_kwh(component)
-            if read_kwh is not None:
-                shares[f"{component}_kwh"] = read_kwh * share
-        part = replace(energy, **shares)
+        part = part_of_energy(energy, share)
         if self.own_s:
             self.energy += part
         else:
@@ -81,8 +77,8 @@ class SpanRecorder(RunPart):
         super().__init__(run)
         self._clock = run.state.clock
         self._open: list[OpenSpan] = []
-        self._sums: dict[tuple[str, ...], _PathSums] = {}
-        self._new_s: dict[tuple[str, ...], float] = {}  # own times since the last reading
+        self._sums: dict[SpanPath, _PathSums] = {}
+        self._new_s: dict[SpanPath, float] = {}  # own times since the last reading
         self._counted_to_s = self._clock.perf_s()
         self._wait_s = _LEAST_READ_S  # between two readings
         self._write_at_s = 0.0
@@ -95,7 +91,7 @@ class SpanRecorder(RunPart):
             name: the name, without ``SEPARATOR``.
             within: the span around it.
         """
-        self._recorder.tell_readings(self._take_reading)
+        self._recorder.on_reading = self._take_reading
         now_s = self._count()
         while within is not None and within not in self._open:  # the span around has ended
             within = within.parent
@@ -104,7 +100,7 @@ class SpanRecorder(RunPart):
             return None
         span = OpenSpan((*outer, name), within, now_s)
         self._read(now_s)
-        self._begin_sums(span.path)
+        self._sums_of(span.path)
         self._open.append(span)
         return span
 
@@ -143,14 +139,9 @@ class SpanRecorder(RunPart):
             self._write(path, self._counted_to_s, is_unfinished=path in unfinished)
         self._open.clear()
 
-    def _begin_sums(self, path: tuple[str, ...]) -> None:
-        """Begin the sums of a path, unless they have begun."""
-        if path not in self._sums:
-            self._sums[path] = _PathSums(self._clock.utc_s())
-
-    def _sums_of(self, path: tuple[str, ...]) -> _PathSums:
-        self._begin_sums(path)
-        return self._sums[path]
+    def _sums_of(self, path: SpanPath) -> _PathSums:
+        """Return the sums of a path, which begin now if it has none."""
+        return self._sums.setdefault(path, _PathSums(self._clock.utc_s()))
 
     def _count(self) -> float:
         """Add the time since the last call to the innermost open spans, and return the present time."""
@@ -180,26 +171,23 @@ class SpanRecorder(RunPart):
             for path in list(self._sums):
                 self._write(path, now_s)
 
-    def _write(self, path: tuple[str, ...], now_s: float, *, is_unfinished: bool = False) -> None:
+    def _write(self, path: SpanPath, now_s: float, *, is_unfinished: bool = False) -> None:
         """Write the sums of a path as a row, open spans included; no row if nothing was added."""
         sums = self._sums.pop(path)
         for span in self._open:
             if span.path == path:
                 sums.duration_s += max(0.0, now_s - span.counted_from_s)
                 span.counted_from_s = max(now_s, span.counted_from_s)
-                self._begin_sums(path)  # the rest of the open span is a later row
+                self._sums_of(path)  # the rest of the open span is a later row
         if not (sums.calls or sums.own_s or sums.duration_s):
             return
         energy_kwh = sums.energy.total_kwh
-        grams = None
         flags = {SpanFlag.UNFINISHED} if is_unfinished else set()
         if energy_kwh is None and sums.own_s:
             flags.add(SpanFlag.UNMETERED)
         elif energy_kwh and sums.by_time_kwh > _MOST_BY_TIME * energy_kwh:
             flags.add(SpanFlag.BY_TIME)
-        if energy_kwh is not None:
-            rates = self._state.rates_in_force.between(sums.started_utc_s, self._clock.utc_s())
-            grams = gco2e_from_kwh(energy_kwh, rates.grams_per_kwh)
+        rates = self._state.rates_in_force.between(sums.started_utc_s, self._clock.utc_s())
         self._writer.write(
             SPANS,
             SpanRow(
@@ -210,7 +198,7 @@ class SpanRecorder(RunPart):
                 sums.duration_s,
                 sums.own_s,
                 sums.energy,
-                grams,
+                times(energy_kwh, rates.grams_per_kwh),
                 frozenset(flags),
             ),
         )

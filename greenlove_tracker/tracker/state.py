@@ -22,7 +22,7 @@ from greenlove_tracker.tracker.rates_in_force import RatesInForce
 from greenlove_tracker.vocabulary.forecasting import Forecast
 from greenlove_tracker.vocabulary.phases import Plan
 from greenlove_tracker.vocabulary.pricing import MeanRates, Rates, RunFactors
-from greenlove_tracker.vocabulary.records import Clock, Consumption, Row, RunStatus
+from greenlove_tracker.vocabulary.records import Clock, Consumption, Row, RunStatus, times
 
 
 class RunMode(Enum):
@@ -103,10 +103,8 @@ class RunState:
 
     def __post_init__(self) -> None:
         self.row_totals = RowTotals(MeanRates(self.factors.rates))
-        is_exploration = self.mode is RunMode.EXPLORATION  # the time limit is that of the training
-        if is_exploration:
-            self.time_limit = None
-        else:
+        self.time_limit = None
+        if self.mode is not RunMode.EXPLORATION:  # the time limit is that of the training
             self.time_limit = time_limit(self.settings, self.started_utc_s, os.environ)
         limits = {
             "energy_kwh": self.settings.max_energy_kwh,
@@ -119,37 +117,14 @@ class RunState:
         if self.prior is not None and self.prior.position is not None:  # its position belongs to an earlier run
             self.forecast = replace(self.prior, position=None)
 
-    def adopt(
-        self,
-        settings: Settings,
-        plan: Plan,
-        factors: RunFactors,
-        budget_actions: BudgetActions,
-        prior: Forecast | None,
-        exporters: Sequence[Exporter],
-        rows: Sequence[Row],
-    ) -> None:
-        """Become the state of the run of a tracker in the script, with the rows so far."""
-        self.settings = settings
-        self.plan = plan
-        self.factors = factors
-        self.prior = prior
-        self.budget_actions = budget_actions
+    def begin_anew(self, rows: Sequence[Row]) -> None:
+        """Count with the settings and factors of a tracker in the script, which were set, and with the rows so far."""
         self.has_tracker = True
-        self.exporters = exporters
-        self.rates_in_force = replace(self.rates_in_force, table=factors.carbon_intensity, pue=factors.pue)
+        self.rates_in_force = replace(self.rates_in_force, table=self.factors.carbon_intensity, pue=self.factors.pue)
         self.__post_init__()
         self.count_gpus(self.gpu_count, are_measured=self._are_gpus_measured)
         for row in rows:
             self.row_totals.add(row)
-
-    def take_plan(self, plan: Plan | None, source: str) -> None:
-        """Set the length of the training; None if it is not known any more."""
-        self.plan = plan
-        self.plan_source = source
-        if plan is None:
-            self.forecast = None
-        self.factors = replace(self.factors, epochs_planned=None if plan is None else plan.epochs)
 
     def count_gpus(self, count: int, *, are_measured: bool) -> None:
         """Set the number of GPUs. Without their energy the cost of electricity is incomplete, so drop it."""
@@ -157,6 +132,11 @@ class RunState:
         self._are_gpus_measured = are_measured
         if not are_measured:
             self.factors = replace(self.factors, electricity_price=None)
+
+    @property
+    def shown_dir(self) -> str:
+        """The directory of the run, as the user named it."""
+        return os.path.join(self.settings.log_dir, self.run_dir.name)  # noqa: PTH118  # keeps a leading ./
 
     @property
     def is_first_rank(self) -> bool:
@@ -188,24 +168,15 @@ class RunState:
         """The rates of the whole run. If they change with time, the mean over its rows; before the first, those now."""
         mean = self.row_totals.mean
         rates = self.factors.rates
-        if not self.rates_in_force.is_by_time:
-            return rates
-        if mean.own:
-            by_time = mean.rates
-        else:
-            by_time = self.rates_in_force.now(rates, self.clock.utc_s())
-        if rates.electricity_price is not None:
-            return by_time
-        return replace(by_time, electricity_price=None)
+        if self.rates_in_force.is_by_time and not mean.own:
+            return self.rates_in_force.now(rates, self.clock.utc_s())
+        return mean.counted_with(rates)
 
     def consumption(self, metered_kwh: float | None) -> Consumption:
         """Return the run's consumption so far."""
         rates = self.rates
         elapsed_s = self.elapsed_s
-        if metered_kwh is None:
-            energy_kwh = None
-        else:
-            energy_kwh = metered_kwh * self.energy_factor
+        energy_kwh = times(metered_kwh, self.energy_factor)
         cost_usd, _ = rates.cost(elapsed_s, energy_kwh, self.gpu_count)
         return Consumption(elapsed_s, energy_kwh, rates.emissions(energy_kwh), cost_usd)
 

@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias, 
 
 from greenlove_tracker.machine.job import is_worker, ranks_of_process
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.settings.config import is_strict, load_settings, refuse_unknown
+from greenlove_tracker.settings.config import is_strict, refuse_unknown
 from greenlove_tracker.text.console import is_interactive
 from greenlove_tracker.text.format import plural
 from greenlove_tracker.text.warn_once import WarnOnce
+from greenlove_tracker.tracker import script_runs
 from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
 from greenlove_tracker.tracker.events import Exporter
 from greenlove_tracker.tracker.exporters import checked_exporters
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
 from greenlove_tracker.tracker.loop_length import loop_length, overrules
-from greenlove_tracker.tracker.session import Session, open_run, run_dir_to_join, run_of_script
+from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.span_recorder import OpenSpan, SpanRecorder, span_name
 from greenlove_tracker.tracker.state import RunMode
 from greenlove_tracker.vocabulary.checkpoints import CheckpointEvent
@@ -156,21 +157,19 @@ class Tracker:
             given["on_overrun"] = on_overrun
         if is_worker():
             return
-        script = run_of_script()
+        script = script_runs.run_of_script()
 
         def begin() -> Session:
-            if script is None:
-                merged = load_settings(given)
-            else:
-                merged = script.settings_for_tracker(given)
+            merged = script_runs.settings_for_tracker(script, given)
             own = replace(plan, phases=merged.phases).rest_from(first_epoch, first_step)
             measured = {"meter": meter, "codecarbon_options": codecarbon_options, "intensity": source}
             expected = prior_for(prior, own)
             more: dict[str, Any] = {"prior": expected, "budget_actions": budget_actions, "exporters": exporters}
-            if script is not None and not any(measured.values()) and script.can_be_taken_over(merged, clock):
-                script.take_over(merged, own, **more)
+            is_same_meter = not any(measured.values())
+            if script is not None and is_same_meter and script_runs.can_be_taken_over(script, merged, clock):
+                script_runs.take_over(script, merged, own, **more)
                 return script
-            more |= measured | {"join_dir": run_dir_to_join()}
+            more |= measured | {"join_dir": script_runs.run_dir_to_join()}
             if script is None:
                 ranks = ranks_of_process(os.environ)
             else:
@@ -183,7 +182,7 @@ class Tracker:
         arguments = {name for name, value in given.items() if value is not None}
         if source is not None:
             arguments.add("intensity")
-        self._session = _begun(begin, arguments, lambda: is_strict(given))
+        self._session = _begun(begin, arguments, given)
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -398,7 +397,7 @@ def _plan_by_loop(session: Session, frame: FrameType) -> None:
         session.state.warn_once.internal_error("plan", error)
 
 
-def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callable[[], bool]) -> Session | None:
+def _begun(begin: Callable[[], Session], arguments: set[str], given: Mapping[str, Any]) -> Session | None:
     """Return the new run; None, with a warning, if it cannot begin for a reason outside the script.
 
     Raises:
@@ -410,7 +409,7 @@ def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callabl
     except Exception as error:
         pass_on_from_handler(error)
         is_of_script = isinstance(error, UsageError) and error.is_in(arguments)
-        if is_of_script or is_strict():
+        if is_of_script or is_strict(given):
             raise
         reason = f"{error}"
         if not isinstance(error, UsageError | OSError):
@@ -456,9 +455,7 @@ class NamedSpan(ContextDecorator):
         _entered.set((*entries, (self, session, span)))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
         entries = _entered.get()
         at = max((i for i, (owner, *_) in enumerate(entries) if owner is self), default=None)
         if at is None:

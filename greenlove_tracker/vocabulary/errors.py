@@ -153,13 +153,13 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
     return int(value)  # type: ignore[call-overload, no-any-return]
 
 
-def is_from_handler(error: BaseException) -> bool:
-    """Return True if a signal handler of the training raised the error within our code.
+def pass_on_from_handler(error: BaseException) -> None:
+    """Raise the error again if a signal handler of the training raised it within our code: the training expects it.
 
     A handler is recognised by its arguments: Python calls it with the frame that it interrupts.
     """
     if not isinstance(error, Exception):  # Ctrl-C, SystemExit
-        return True
+        raise error
     trace = error.__traceback__
     while trace is not None:
         frame = trace.tb_frame
@@ -167,14 +167,7 @@ def is_from_handler(error: BaseException) -> bool:
         for value in frame.f_locals.values():
             values = value if type(value) is tuple else (value,)
             if frame.f_back is not None and any(v is frame.f_back for v in values):
-                return True
-    return False
-
-
-def pass_on_from_handler(error: BaseException) -> None:
-    """Raise the error again if a signal handler of the training raised it, since the training expects it."""
-    if is_from_handler(error):
-        raise error
+                raise error
 
 
 class TrainingInterrupted(SystemExit):  # no error: the run counts as terminated

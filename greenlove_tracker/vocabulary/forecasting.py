@@ -9,13 +9,7 @@ from enum import StrEnum
 from typing import Literal
 
 from greenlove_tracker.vocabulary.errors import UsageError, whole_number
-from greenlove_tracker.vocabulary.phases import (
-    Phase,
-    length_by_phases,
-    pauses_between,
-    phases_from,
-    phases_until,
-)
+from greenlove_tracker.vocabulary.phases import Phase, length_by_phases, pauses_between, phases_from, phases_until
 from greenlove_tracker.vocabulary.stopping import ExpectedStop
 from greenlove_tracker.vocabulary.worded import Worded
 
@@ -202,12 +196,13 @@ class TrainingPlan:
         Raises:
             UsageError: if both epochs and steps are given, or epochs for a plan in steps alone.
         """
-        if epochs and self.steps is not None and (samples or self.samples) is None:
+        samples = samples or self.samples
+        if epochs and self.steps is not None and samples is None:
             raise UsageError("the training was planned in steps alone, and has no epochs to count: say its steps")
         if not (epochs or steps):
-            return replace(self, samples=samples or self.samples)
+            return replace(self, samples=samples)
         stop = stop_within(self.stop, epochs) if self.stop is not None and epochs else self.stop
-        plan = replace(self, samples=samples or self.samples, epochs=epochs, steps=steps, phases=(), stop=stop)
+        plan = replace(self, samples=samples, epochs=epochs, steps=steps, phases=(), stop=stop)
         if (epochs, steps) == (self.epochs, self.steps):
             return replace(plan, phases=self.phases)
         is_same_unit = (epochs is None) == (self.epochs is None)
@@ -242,14 +237,14 @@ def stop_within(stop: ExpectedStop, most_epochs: int, *, after: int = 0) -> Expe
     shares: dict[int, float] = {}
     none = stop.probability_of_none
     for epochs, share in stop.probabilities:
-        if epochs > after:
-            is_cut = epochs - after > most_epochs
-            if is_cut or epochs == stop.most_epochs:
-                end = most_epochs
-            else:
-                end = epochs - after
-            shares[end] = shares.get(end, 0.0) + share
-            none += share if is_cut and epochs != stop.most_epochs else 0.0
+        if epochs <= after:
+            continue
+        end = min(epochs - after, most_epochs)
+        if epochs == stop.most_epochs:
+            end = most_epochs
+        elif epochs - after > most_epochs:
+            none += share
+        shares[end] = shares.get(end, 0.0) + share
     total = math.fsum(shares.values()) or 1.0
     found = tuple((epochs, share / total) for epochs, share in sorted(shares.items())) or ((1, 1.0),)
     return ExpectedStop(found, most_epochs, min(1.0, none / total), stop.basis)
@@ -330,9 +325,7 @@ class Estimate:
 
     def times(self, factor: float, unit: str) -> Estimate:
         """Return the estimate in another unit, or multiplied by an exact factor."""
-        ends = self.lower * factor, self.upper * factor  # at a negative price the least energy costs most
-        lower = min(ends)
-        upper = max(ends)
+        lower, upper = sorted((self.lower * factor, self.upper * factor))  # a negative price turns them round
         return Estimate(self.point * factor, lower, upper, self.level, unit, self.kind)
 
     def with_error(self, below: float, above: float) -> Estimate:
@@ -542,10 +535,9 @@ class Forecast(Worded):
         if self.method == "live" and self.per_epoch_s is not None:
             return self.per_epoch_s.point
         between_s = self.between_s.point if self.between_s is not None else 0.0
+        units = total_units
         if self.plan is not None:
             units = self.plan.steps or self.plan.n_epochs
-        else:
-            units = total_units
         return (self.duration_s.point - self.one_off_s.point - between_s) / units
 
 

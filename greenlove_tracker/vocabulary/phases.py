@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import accumulate
 from typing import Any
 
 from greenlove_tracker.vocabulary.errors import UsageError, whole_number
@@ -75,17 +76,14 @@ class Phase:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, _positive(name, value))
-        self._check_share()
+        if self.data_share is not None and (self.epochs is None or self.data_share > 1):
+            raise UsageError("data_share is the share of the data that an epoch goes through: Phase(epochs=…), up to 1")
         if self.eval_every is None and (self.eval_from is not None or self.eval_s is not None):
             if self.steps is not None:
                 raise UsageError("evaluations of a phase in steps: say how often they come, with eval_every=")
             object.__setattr__(self, "eval_every", 1)
         if self.name is not None and not isinstance(self.name, str):
             raise UsageError(f"the name of a phase must be a text, not {self.name!r}")
-
-    def _check_share(self) -> None:
-        if self.data_share is not None and (self.epochs is None or self.data_share > 1):
-            raise UsageError("data_share is the share of the data that an epoch goes through: Phase(epochs=…), up to 1")
 
     @property
     def length(self) -> int:
@@ -173,6 +171,9 @@ class Phase:
         return cls(**values)
 
 
+Phases = tuple[Phase, ...]  # of one training, in order
+
+
 def _count(name: str, value: object) -> int:
     count = whole_number(name, value)
     if count > _MOST:
@@ -194,7 +195,7 @@ def _positive(name: str, value: object) -> float:
     return number
 
 
-def phases_from(given: object) -> tuple[Phase, ...]:
+def phases_from(given: object) -> Phases:
     """Return the phases of a training from the user's phases, texts of them, or mappings of their fields.
 
     Raises:
@@ -202,10 +203,8 @@ def phases_from(given: object) -> tuple[Phase, ...]:
     """
     if given is None:
         return ()
-    if isinstance(given, Phase | Mapping):
+    if isinstance(given, Phase | Mapping | str):
         given = [given]
-    elif isinstance(given, str):
-        given = given.split()
     if not isinstance(given, Sequence):
         raise UsageError(f"{{argument}} must be a list of Phase(…), not {given!r}", argument="phases")
     try:
@@ -251,14 +250,9 @@ def phases_text(phases: Sequence[Phase]) -> str:
     return " ".join(map(str, phases))
 
 
-def total_length(phases: Sequence[Phase]) -> int:
-    """Return the steps, or epochs, of all phases together."""
-    return sum(phase.length for phase in phases)
-
-
 def spans(phases: Sequence[Phase]) -> list[tuple[int, int]]:
     """Return how many units are done where each phase begins, and where it ends."""
-    ends = [total_length(phases[: i + 1]) for i in range(len(phases))]
+    ends = list(accumulate(phase.length for phase in phases))
     return list(zip([0, *ends], ends, strict=False))
 
 
@@ -284,10 +278,9 @@ def _pauses_of(phase: Phase, begin: float, end: float, kind: str) -> int:
     every: int | None = getattr(phase, f"{kind}_every")
     if every is None or end <= begin:
         return 0
+    first = every
     if kind == "eval" and phase.eval_from is not None:
         first = phase.eval_from
-    else:
-        first = every
 
     def until(unit: float) -> int:
         """Return how many would have come since the run began."""
@@ -307,7 +300,7 @@ def length_by_phases(phases: Sequence[Phase], epochs: int | None, steps: int | N
     Raises:
         UsageError: where that is another length.
     """
-    total = total_length(phases)
+    total = sum(phase.length for phase in phases)
     unit = phases[0].unit
     given = steps if unit == "steps" else epochs
     if given is not None and given != total:
@@ -319,7 +312,7 @@ def length_by_phases(phases: Sequence[Phase], epochs: int | None, steps: int | N
     return total
 
 
-def phases_until(phases: Sequence[Phase], end: int) -> tuple[Phase, ...]:
+def phases_until(phases: Sequence[Phase], end: int) -> Phases:
     """Return the phases of a run that ends after so many units, such as by early stopping."""
     cut = zip(spans(phases), phases, strict=True)
     return tuple(_until(phase.of_length(min(b, end) - a), min(b, end)) for (a, b), phase in cut if a < end)
@@ -332,7 +325,7 @@ def _until(phase: Phase, end: int) -> Phase:
     return replace(phase, eval_every=None, eval_from=None, eval_s=None)
 
 
-def phases_after(phases: Sequence[Phase], done: int) -> tuple[Phase, ...]:
+def phases_after(phases: Sequence[Phase], done: int) -> Phases:
     """Return the remaining phases for a run that resumes after so many units.
 
     Evaluations come where they would have; checkpoints are counted from the start of the new run.
@@ -370,7 +363,7 @@ class Plan:
 
     epochs: int | None = None
     total_steps: int | None = None
-    phases: tuple[Phase, ...] = ()
+    phases: Phases = ()
     first_epoch: int = 0
     first_step: int = 0
     steps_of_epoch: int | None = None
@@ -381,13 +374,11 @@ class Plan:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, whole_number(name, value))
-        if self.phases:
-            length = length_by_phases(self.phases, self.epochs, self.total_steps)
-            object.__setattr__(self, "epochs" if self.phases[0].unit == "epochs" else "total_steps", length)
+        is_in_epochs = bool(self.epochs)
         if self.phases:
             is_in_epochs = self.phases[0].unit == "epochs"
-        else:
-            is_in_epochs = bool(self.epochs)
+            length = length_by_phases(self.phases, self.epochs, self.total_steps)
+            object.__setattr__(self, "epochs" if is_in_epochs else "total_steps", length)
         object.__setattr__(self, "is_in_epochs", is_in_epochs)
 
     @property
@@ -431,10 +422,7 @@ class Plan:
         steps = self.total_steps
         own = first_epoch if self.is_in_epochs else first_step
         if own is None and self.length is not None and (self.phases or not (epochs and steps)):
-            if self.is_in_epochs:
-                wanted = "first_epoch=, in epochs"
-            else:
-                wanted = "first_step=, in steps"
+            wanted = "first_epoch=, in epochs" if self.is_in_epochs else "first_step=, in steps"
             raise UsageError(f"progress is in the unit of the plan: give {wanted}")
         if epochs and steps and first_epoch is None:
             done_epochs = done_steps * epochs // steps
@@ -445,14 +433,7 @@ class Plan:
                 f"first_epoch={done_epochs}, first_step={done_steps} of epochs={epochs}, total_steps={steps}: that is "
                 "the number of all, those that are done included"
             )
-        if self.is_in_epochs:
-            done = done_epochs
-            whole = epochs
-        else:
-            done = done_steps
-            whole = steps
-        if done == whole:  # the loop of the script has nothing to do either
-            return Plan(first_epoch=done_epochs, first_step=done_steps)
+        done = done_epochs if self.is_in_epochs else done_steps
         return Plan(
             None if epochs is None else epochs - done_epochs or None,
             None if steps is None else steps - done_steps or None,

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast
 from greenlove_tracker.vocabulary.records import Energy, Factor, Row
-from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, h_from_s
+from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, SECONDS_PER_HOUR, h_from_s
 
 Amount = TypeVar("Amount", float, Estimate)
 # In 95% of all hours, the logarithm of (mean intensity of the next hours / mean of the last ones) is within this times
@@ -40,9 +40,7 @@ class Rates:
         intensity = self.carbon_intensity
         if energy_kwh is None or intensity is None:
             return None
-        if isinstance(energy_kwh, Estimate):
-            return energy_kwh.times(intensity / GRAMS_PER_KG, "kgCO2e")
-        return energy_kwh * intensity / GRAMS_PER_KG
+        return _times(energy_kwh, intensity, "kgCO2e", GRAMS_PER_KG)
 
     def cost(
         self, duration_s: Amount | None, energy_kwh: Amount | None, gpu_count: int = 1
@@ -57,29 +55,33 @@ class Rates:
         Returns:
             The cost in USD and its basis, ``machine`` or ``electricity``; None and an empty text if it is unknown.
         """
-        per_gpu_hour = self.price_usd_per_gpu_hour
-        per_kwh = self.electricity_price
-        if per_gpu_hour is not None and gpu_count > 0:
-            if duration_s is None:
-                return None, ""
-            if isinstance(duration_s, Estimate):
-                return duration_s.times(h_from_s(1.0) * per_gpu_hour * gpu_count, "USD"), "machine"
-            return per_gpu_hour * (gpu_count * h_from_s(duration_s)), "machine"
-        if per_kwh is None or energy_kwh is None:
+        amount = energy_kwh
+        factor = self.electricity_price
+        per = 1.0
+        basis = "electricity"
+        if self.price_usd_per_gpu_hour is not None and gpu_count > 0:
+            amount = duration_s
+            factor = self.price_usd_per_gpu_hour * gpu_count
+            per = SECONDS_PER_HOUR
+            basis = "machine"
+        if amount is None or factor is None:
             return None, ""
-        if isinstance(energy_kwh, Estimate):
-            return energy_kwh.times(per_kwh, "USD"), "electricity"
-        return per_kwh * energy_kwh, "electricity"
+        return _times(amount, factor, "USD", per), basis
 
     def priced(self, forecast: Forecast, gpu_count: int = 1) -> Forecast:
         """Return the forecast with its CO2e and cost, from its energy and time; also that of all epochs."""
         cost, _ = self.cost(forecast.duration_s, forecast.energy_kwh, gpu_count)
-        if forecast.without_stop is None:
-            whole = None
-        else:
-            whole = self.priced(forecast.without_stop, gpu_count)
         emissions = self.emissions(forecast.energy_kwh)
+        whole = forecast.without_stop
+        if whole is not None:
+            whole = self.priced(whole, gpu_count)
         return replace(forecast, emissions_kgco2e=emissions, cost_usd=cost, without_stop=whole)
+
+
+def _times(amount: Amount, factor: float, unit: str, per: float) -> Amount:
+    if isinstance(amount, Estimate):
+        return amount.times(factor / per, unit)
+    return amount * factor / per
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +139,8 @@ class MeanRates:
     def add(self, row: Row) -> None:
         """Add a row, with its gap."""
         kwh = (row.gap_before.total_kwh or 0.0) + (row.energy.total_kwh or 0.0)
-        duration_s = row.gap_before_s + row.duration_s
-        self._carbon_intensity.add(row.carbon_intensity_gco2e_per_kwh, kwh, duration_s)
-        self._electricity_price.add(row.electricity_price_usd_per_kwh, kwh, duration_s)
+        self._carbon_intensity.add(row.carbon_intensity_gco2e_per_kwh, kwh)
+        self._electricity_price.add(row.electricity_price_usd_per_kwh, kwh)
 
     @property
     def own(self) -> Mapping[str, float | None]:
@@ -165,7 +166,7 @@ class MeanRates:
 
 
 class _MeanRate:
-    """The mean of a rate over rows, by energy, or by time if none has energy; None if a row's rate is unknown.
+    """The mean of a rate over the energy of rows; None if a row's rate is unknown.
 
     Args:
         base: the rate of rows without their own.
@@ -177,27 +178,25 @@ class _MeanRate:
     def __init__(self, base: float | None) -> None:
         self._base = base
         self._kwh: dict[float | None, float] = {}
-        self._duration_s: dict[float | None, float] = {}
         self.is_own = False
 
-    def add(self, own: float | None, kwh: float, duration_s: float) -> None:
+    def add(self, own: float | None, kwh: float) -> None:
         rate = self._base
         if own is not None:
             self.is_own = True
             rate = own
         self._kwh[rate] = self._kwh.get(rate, 0.0) + kwh
-        self._duration_s[rate] = self._duration_s.get(rate, 0.0) + duration_s
 
     @property
     def mean(self) -> float | None:
-        weights = self._kwh if any(self._kwh.values()) else self._duration_s
-        known = [(rate, weight) for rate, weight in weights.items() if rate is not None]
-        if len(known) < len(weights):
+        by_rate = {rate: kwh for rate, kwh in self._kwh.items() if kwh} or self._kwh
+        known = {rate: kwh for rate, kwh in by_rate.items() if rate is not None}
+        if len(known) < len(by_rate):
             return None
-        total = math.fsum(weights.values())
-        if len(known) == 1 or not total:
-            return known[0][0]
-        return math.fsum(rate * weight for rate, weight in known) / total
+        total_kwh = math.fsum(known.values())
+        if len(known) == 1 or not total_kwh:
+            return next(iter(known))
+        return math.fsum(rate * kwh for rate, kwh in known.items()) / total_kwh
 
 
 def persistence_error(duration_s: float) -> float:

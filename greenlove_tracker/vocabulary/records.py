@@ -482,10 +482,5 @@ class Clock(Protocol):
 class SystemClock:
     """The real clocks: ``time.perf_counter``, unmoved by changes of the date, and UTC."""
 
-    def perf_s(self) -> float:
-        """Return the seconds of a steady clock, for durations."""
-        return time.perf_counter()
-
-    def utc_s(self) -> float:
-        """Return the seconds since the Unix epoch, for timestamps only."""
-        return time.time()
+    perf_s = staticmethod(time.perf_counter)
+    utc_s = staticmethod(time.time)

@@ -53,11 +53,6 @@ class StoppingRule:
                 f"{{argument}} must be True or False, not {self.higher_is_better!r}", argument="higher_is_better"
             )
 
-    @property
-    def least_stop(self) -> int:
-        """The least number of values after which it can end a training, if all values are numbers."""
-        return self.patience + 1
-
     def gain(self, value: float, other: float) -> float:
         """Return by how much one value is better than another."""
         if self.higher_is_better:
@@ -145,7 +140,7 @@ def unknown_stop(rule: StoppingRule, most_epochs: int) -> ExpectedStop:
         rule: the rule, which takes a value every ``rule.every`` epochs.
         most_epochs: the epochs of the training without early stopping.
     """
-    earlier = range(rule.least_stop * rule.every, most_epochs, rule.every)
+    earlier = range((rule.patience + 1) * rule.every, most_epochs, rule.every)
     ends = (*earlier, most_epochs)
     share = 1 / len(ends)
     return ExpectedStop(tuple((end, share) for end in ends), most_epochs, share, "nothing yet: any epoch")

@@ -20,14 +20,9 @@ def w_from_kwh_s(energy_kwh: float, duration_s: float) -> float | None:
     return None
 
 
-def gco2e_from_kwh(energy_kwh: float, intensity_gco2e_per_kwh: float) -> float:
-    """Return the emissions in gCO2e of an energy in kWh at a carbon intensity in gCO2e/kWh."""
-    return energy_kwh * intensity_gco2e_per_kwh
-
-
 def kgco2e_from_kwh(energy_kwh: float, intensity_gco2e_per_kwh: float) -> float:
     """Return the emissions in kgCO2e of an energy in kWh at a carbon intensity in gCO2e/kWh."""
-    return gco2e_from_kwh(energy_kwh, intensity_gco2e_per_kwh) / GRAMS_PER_KG
+    return energy_kwh * intensity_gco2e_per_kwh / GRAMS_PER_KG
 
 
 def h_from_s(duration_s: float) -> float:

@@ -311,9 +311,7 @@ def test_a_gpu_that_cannot_be_measured_is_counted_with_the_power_that_the_user_g
 
 @pytest.mark.slow
 def test_a_gpu_that_can_be_measured_is_not_overruled(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "greenlove_tracker.machine.devices.nvml_gpus", lambda: (Gpu(0, "GPU-0", "H100", 80.0, 700.0, True),)
-    )
+    monkeypatch.setattr("greenlove_tracker.machine.devices.nvml_gpus", lambda: (Gpu(0, "GPU-0", "H100", 80.0, 700.0),))
     results = make(tmp_path, manual_tdp_watts=350).estimate()
     assert (results.gpu_name, results.gpu_tdp_w) == ("H100", 700) and results.mean_power_w < 30
 
@@ -442,7 +440,7 @@ def test_the_projection_is_asked_in_the_terms_of_the_results(tmp_path, monkeypat
 
 def test_a_training_on_a_gpu_is_compared_by_what_nvml_says_of_it(tmp_path, monkeypatch):
     calls = asked(monkeypatch)
-    gpus = tuple(Gpu(i, f"GPU-{i}", name, 80.0, 700.0, True) for i, name in enumerate(("T4", "NVIDIA H100 PCIe")))
+    gpus = tuple(Gpu(i, f"GPU-{i}", name, 80.0, 700.0) for i, name in enumerate(("T4", "NVIDIA H100 PCIe")))
     monkeypatch.setattr("greenlove_tracker.machine.devices.nvml_gpus", lambda: gpus)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setattr(torch.nn.Parameter, "is_cuda", True)

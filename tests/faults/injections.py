@@ -269,7 +269,7 @@ def _move_clock(clock: str, at_s: Callable[[float], float]) -> Callable[[], None
     from greenlove_tracker.vocabulary.records import SystemClock
 
     read = getattr(SystemClock, clock)
-    return lambda: setattr(SystemClock, clock, lambda self: at_s(read(self)))
+    return lambda: setattr(SystemClock, clock, lambda self: at_s(read()))
 
 
 _CLOCKS: dict[str, tuple[str, Callable[[float], float]]] = {

@@ -54,7 +54,7 @@ class RecorderLog:
 
     def start_epoch_at_mark(self) -> None:
         assert self.recorder.epoch is None
-        self.recorder.start_epoch(at_mark=True)
+        self.recorder.start_epoch_at_mark()
 
     def end_epoch(self) -> None:
         self.recorder.end_epoch()
@@ -66,10 +66,10 @@ class RecorderLog:
     def pause(self) -> None:
         assert not self.recorder.is_paused
         self.n_pauses += 1
-        self.recorder.pause_epoch()
+        self.recorder.pause()
 
     def resume(self) -> None:
-        self.recorder.resume_epoch()
+        self.recorder.resume()
 
     def step(self, done: Counts) -> None:
         assert (done.steps or 0) + (done.batches or 0) > 0

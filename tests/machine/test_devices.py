@@ -14,7 +14,7 @@ import pytest
 from greenlove_tracker.machine import devices
 from greenlove_tracker.machine.devices import Gpu, ShareLoad, machine_share, select_gpus
 
-GPUS = [Gpu(i, f"GPU-{i}a{i}a-1111", "NVIDIA H200", 140.0, 700.0, True) for i in range(4)]
+GPUS = [Gpu(i, f"GPU-{i}a{i}a-1111", "NVIDIA H200", 140.0, 700.0) for i in range(4)]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def _fake_nvml(monkeypatch, fail_with: str | None = None, pids: Sequence[int] = 
 
 def test_nvml_gpus_and_what_a_board_does_not_answer(monkeypatch):
     _fake_nvml(monkeypatch)
-    assert devices.nvml_gpus() == (Gpu(0, "GPU-1", "NVIDIA GeForce RTX 3060 Laptop GPU", 6.0, 115.0, False),)
+    assert devices.nvml_gpus() == (Gpu(0, "GPU-1", "NVIDIA GeForce RTX 3060 Laptop GPU", 6.0, 115.0),)
 
 
 def test_processes_of_other_jobs_on_a_gpu_are_told_of_and_our_own_ranks_are_not(monkeypatch):

@@ -62,7 +62,7 @@ def test_a_gpu_without_a_counter_says_so(millijoules, method):
         def _get_total_energy_consumption(self):
             return millijoules
 
-    gpu = Gpu(0, "GPU-0", "H200", 140.0, 700.0, True)
+    gpu = Gpu(0, "GPU-0", "H200", 140.0, 700.0)
     assert GpuReader(gpu, lambda check: Device(handle=None, gpu_index=0)).method is method
 
 

@@ -270,7 +270,7 @@ def test_the_hours_of_a_job_count_from_its_own_start(clock, tmp_path, no_slurm):
     with Tracker(epochs=2, clock=clock, meter=meter):  # another run, whose hours count from its own start
         assert session().state.limits["duration_s"] == pytest.approx(360.0)
     session().finish(RunStatus.FINISHED)
-    assert job.is_finished
+    assert job.state.is_finished
 
 
 def test_an_exploration_has_no_time_limit_of_its_own(clock, tmp_path, caplog, no_slurm):

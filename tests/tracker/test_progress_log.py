@@ -13,10 +13,11 @@ from greenlove_tracker.vocabulary.records import Flag, RowKind
 
 def test_energy_so_far_is_estimated_where_it_was_not_metered_and_has_the_pue():
     log = ProgressLog()
+    log.energy_factor = 1.5
     log.add_row(epoch_row(1, kwh=None))
-    assert log.in_epochs(4, energy_factor=1.5).used_kwh is None
+    assert log.in_epochs(4).used_kwh is None
     log.add_row(epoch_row(2, kwh=0.001))
-    progress = log.in_epochs(4, energy_factor=1.5)
+    progress = log.in_epochs(4)
     assert progress.used_kwh == pytest.approx(2 * 0.0015)
     assert progress.metered == ((10.0, pytest.approx(0.0015 * 3.6e6 / 10)),)
 

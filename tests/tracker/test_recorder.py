@@ -205,11 +205,11 @@ def test_an_evaluation_within_an_epoch_is_a_gap_and_not_the_epochs_time():
     bench.recorder.start_epoch()
     clock.pass_s(10.0)
     bench.recorder.count(Counts(5, 5, 40, None))
-    bench.recorder.pause_epoch()
+    bench.recorder.pause()
     clock.pass_s(3.0)
-    bench.recorder.pause_epoch()  # a checkpoint right after it
+    bench.recorder.pause()  # a checkpoint right after it
     clock.pass_s(1.0)
-    bench.recorder.resume_epoch()
+    bench.recorder.resume()
     clock.pass_s(20.0)
     bench.recorder.end_epoch()
     assert [(r.kind, r.gap_before_s, r.duration_s) for r in bench.rows] == [
@@ -235,7 +235,7 @@ def test_a_long_evaluation_is_cut_into_gap_rows_and_a_step_ends_it():
     bench = Bench()
     bench.recorder.start_epoch()
     bench.clock.pass_s(10.0)
-    bench.recorder.pause_epoch()
+    bench.recorder.pause()
     bench.clock.pass_s(60.0)
     bench.recorder.write_segment()
     bench.clock.pass_s(5.0)
@@ -250,13 +250,13 @@ def test_what_is_open_while_paused_is_closed_as_a_gap():
     bench = Bench()
     bench.recorder.start_epoch()
     bench.clock.pass_s(10.0)
-    bench.recorder.pause_epoch()
+    bench.recorder.pause()
     bench.clock.pass_s(5.0)
     bench.recorder.abandon_epoch()
     assert [(r.gap_before_s, r.duration_s) for r in bench.rows] == [(0.0, 10.0), (5.0, 0.0)]
     assert Flag.UNFINISHED in bench.rows[-1].flags
     with pytest.raises(TrackerStateError, match="outside an epoch"):
-        bench.recorder.pause_epoch()
+        bench.recorder.pause()
 
 
 def test_a_row_beside_which_we_were_loading_says_so_and_its_time_stays_as_it_was():

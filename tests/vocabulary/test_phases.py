@@ -16,14 +16,13 @@ from greenlove_tracker.vocabulary.phases import (
     phases_from,
     phases_text,
     phases_until,
-    total_length,
 )
 
 GROWING = (Phase(505, tokens_per_step=131_072), Phase(505, tokens_per_step=262_144))
 
 
 def evaluated_after(phases, kind="eval"):
-    return [u for u in range(1, total_length(phases) + 1) if pauses_between(phases, u - 1, u, kind)]
+    return [u for u in range(1, sum(phase.length for phase in phases) + 1) if pauses_between(phases, u - 1, u, kind)]
 
 
 def test_the_line_of_a_config_file_is_steps_times_tokens():
@@ -97,7 +96,7 @@ def test_a_run_that_resumes_has_what_is_left():
     phases = phases_from("10x1,eval_every=4 10x2,eval_every=3,eval_from=15")
     for done in range(20):
         left = phases_after(phases, done)
-        assert total_length(left) == 20 - done
+        assert sum(phase.length for phase in left) == 20 - done
         assert [u + done for u in evaluated_after(left)] == [u for u in evaluated_after(phases) if u > done], done
     assert phases_after(phases, 20) == ()
 

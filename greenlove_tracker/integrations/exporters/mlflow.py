@@ -15,7 +15,11 @@ from greenlove_tracker.vocabulary.records import RunStatus
 _MOST_METRICS = 1000  # of one call of MLflow's REST interface, https://mlflow.org/docs/latest/rest-api.html#log-batch
 _MOST_PARAM_CHARACTERS = 500  # older servers take no longer one
 _NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
-_STATUSES = {RunStatus.FINISHED: "FINISHED", RunStatus.STOPPED: "FINISHED", RunStatus.FAILED: "FAILED"}
+_STATUSES: dict[str, str] = {
+    RunStatus.FINISHED: "FINISHED",
+    RunStatus.STOPPED: "FINISHED",
+    RunStatus.FAILED: "FAILED",
+}
 
 
 class MLflowExporter:
@@ -44,15 +48,9 @@ class MLflowExporter:
         self._position = 0
         active = self._active_run_id()
         self._is_own = active is None
-        if active is None:
-            self._run_id = self._own_run_id(run)
-        else:
-            self._run_id = active
+        self._run_id = active or self._own_run_id(run)
         params = {f"{PREFIX}{name}": value[:_MOST_PARAM_CHARACTERS] for name, value in run.facts.items()}
-        if self._is_own:
-            known = {}
-        else:
-            known = self._client.get_run(self._run_id).data.params
+        known = self._client.get_run(self._run_id).data.params
         new = [mlflow.entities.Param(n, v) for n, v in params.items() if n not in known]  # they cannot be changed
         tags = {f"{PREFIX}run_id": run.run_dir.name, f"{PREFIX}project": run.project}
         tagged = [mlflow.entities.RunTag(n, v) for n, v in tags.items() if v]
@@ -68,12 +66,12 @@ class MLflowExporter:
     def end(self, ending: RunEnded) -> None:
         """Log the totals and the report, and end a run of our own."""
         self._log([Scalars(self._position, ending.utc_s, final_scalars(ending.summary))])
-        self._client.set_tag(self._run_id, f"{PREFIX}status", str(ending.status))
+        self._client.set_tag(self._run_id, f"{PREFIX}status", ending.status)
         try:
             self._client.log_text(self._run_id, report_html(ending), f"{PREFIX}report.html")
         finally:
             if self._is_own:
-                self._client.set_terminated(self._run_id, _STATUSES.get(RunStatus(ending.status), "KILLED"))
+                self._client.set_terminated(self._run_id, _STATUSES.get(ending.status, "KILLED"))
 
     def _active_run_id(self) -> str | None:
         """Return the run that the script has made active, on any thread; None if there is none."""

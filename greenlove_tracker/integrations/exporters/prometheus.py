@@ -9,6 +9,7 @@ stands still.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ from greenlove_tracker.files import writing
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.tracker.events import ExportedRun, ExportEvent, RowWritten, RunEnded
 from greenlove_tracker.vocabulary.errors import UsageError, require
-from greenlove_tracker.vocabulary.records import COMPONENTS, RunSummary
+from greenlove_tracker.vocabulary.records import COMPONENTS, RunSummary, times
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, JOULES_PER_KWH
 
 _FILE = "greenlove.prom"
@@ -46,12 +47,11 @@ class PrometheusExporter:
 
     def __init__(self, path: str | None = None) -> None:
         require("prometheus_client", "prometheus")
-        if path is None:
-            self._given = None
-        else:
+        self._given: Path | None = None
+        if path is not None:
             self._given = writing.target_of(path).absolute()
-        if self._given is not None and self._given.suffix != ".prom":
-            raise UsageError(f"{path}: the collector reads files that end with .prom")
+            if self._given.suffix != ".prom":
+                raise UsageError(f"{path}: the collector reads files that end with .prom")
 
     def start(self, run: ExportedRun) -> None:
         """Begin with a run. The first row replaces the figures of an earlier run."""
@@ -78,7 +78,7 @@ class PrometheusExporter:
         """Write the totals; the file stays."""
         if ending.summary is not None:
             self._totals = list(_totals(ending.summary))
-        self._write(str(ending.status), ending.utc_s)
+        self._write(ending.status, ending.utc_s)
 
     def _write(self, status: str, updated_utc_s: float) -> None:
         from prometheus_client import generate_latest
@@ -100,10 +100,9 @@ class PrometheusExporter:
         for name, text, values in (*about, *self._totals, *self._forecasts, metric):
             known = [(own, value) for own, value in values if value is not None]
             if known:
+                make = GaugeMetricFamily
                 if name.endswith("_total"):
                     make = CounterMetricFamily
-                else:
-                    make = GaugeMetricFamily
                 family = make(name, text, labels=[*labels, *known[0][0]])
                 for own, value in known:
                     family.add_metric([*labels.values(), *own.values()], value)
@@ -125,14 +124,14 @@ def _forecasts(forecast: IssuedForecast) -> Iterator[Metric]:
 
 def _totals(run: RunSummary) -> Iterator[Metric]:
     energy = run.energy
-    kilograms = run.emissions_kgco2e
-    grams = None if kilograms is None else kilograms * GRAMS_PER_KG
+    joules = times(run.energy_kwh, JOULES_PER_KWH)
+    grams = times(run.emissions_kgco2e, GRAMS_PER_KG)
     yield "greenlove_duration_seconds", "Time of the run so far.", [({}, run.duration_s)]
-    yield "greenlove_energy_joules_total", "Energy of the run so far, PUE included.", [({}, _joules(run.energy_kwh))]
+    yield "greenlove_energy_joules_total", "Energy of the run so far, PUE included.", [({}, joules)]
     yield "greenlove_emissions_grams_total", "CO2e of the run so far, in grams.", [({}, grams)]
     yield "greenlove_cost_usd_total", "Cost of the run so far, in US dollars.", [({}, run.cost_usd)]
     by_component = [
-        ({"component": c, "method": energy.component_method(c) or ""}, _joules(energy.component_kwh(c)))
+        ({"component": c, "method": energy.component_method(c) or ""}, times(energy.component_kwh(c), JOULES_PER_KWH))
         for c in COMPONENTS
     ]
     text = "Metered energy by component, before PUE, and how it was obtained."
@@ -140,9 +139,3 @@ def _totals(run: RunSummary) -> Iterator[Metric]:
     yield "greenlove_epochs_total", "Epochs done.", [({}, run.epochs_done)]
     for unit in ("steps", "batches", "samples", "tokens"):
         yield f"greenlove_{unit}_total", f"{unit.capitalize()} done.", [({}, getattr(run.counts, unit))]
-
-
-def _joules(energy_kwh: float | None) -> float | None:
-    if energy_kwh is None:
-        return None
-    return energy_kwh * JOULES_PER_KWH

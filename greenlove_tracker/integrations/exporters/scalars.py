@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.totals import LEAST_METERED_S
 from greenlove_tracker.tracker.events import ExportEvent, RowWritten, RunEnded
-from greenlove_tracker.vocabulary.records import EpochRecord, Row, RowKind, RunSummary
+from greenlove_tracker.vocabulary.records import EpochRecord, Row, RowKind, RunSummary, times
 from greenlove_tracker.vocabulary.units import w_from_kwh_s
 
 PREFIX = "greenlove/"
 _TOTALS = ("duration_s", "energy_kwh", "emissions_kgco2e", "cost_usd")
+
+
+Figures = dict[str, float | None]  # by name; None is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ def scalars_of(events: Sequence[ExportEvent], *, is_in_steps: bool) -> Iterator[
     """
     for event in events:
         what = event.what
-        values = dict[str, float | None]()
+        values = Figures()
         if isinstance(what, RowWritten):
             if what.of_epoch is not None and (is_in_steps or what.row.kind is RowKind.EPOCH):
                 part = what.row if is_in_steps else what.of_epoch
@@ -54,7 +57,7 @@ def scalars_of(events: Sequence[ExportEvent], *, is_in_steps: bool) -> Iterator[
             yield Scalars(event.position, event.utc_s, known)
 
 
-def _of_row(written: RowWritten, part: Row | EpochRecord, *, is_in_steps: bool) -> dict[str, float | None]:
+def _of_row(written: RowWritten, part: Row | EpochRecord, *, is_in_steps: bool) -> Figures:
     part_kwh = part.energy.total_kwh
     if part_kwh == 0 and part.duration_s < LEAST_METERED_S:  # not known, as in the totals of a run
         part_kwh = None
@@ -62,15 +65,12 @@ def _of_row(written: RowWritten, part: Row | EpochRecord, *, is_in_steps: bool) 
     values |= {name: getattr(written.of_run, name) for name in _TOTALS}
     if not is_in_steps:
         values["epoch_duration_s"] = part.duration_s
-        if part_kwh is None:
-            values["epoch_energy_kwh"] = None
-        else:
-            values["epoch_energy_kwh"] = part_kwh * written.energy_factor
+        values["epoch_energy_kwh"] = times(part_kwh, written.energy_factor)
     return values
 
 
-def _of_forecast(forecast: IssuedForecast) -> dict[str, float | None]:
-    values = dict[str, float | None]()
+def _of_forecast(forecast: IssuedForecast) -> Figures:
+    values = Figures()
     for quantity, estimate in forecast.estimates.items():
         name, _, unit = quantity.rpartition("_")
         values[f"forecast_{quantity}"] = estimate.point
@@ -87,7 +87,7 @@ def final_scalars(summary: RunSummary | None) -> Mapping[str, float]:
     return _known({name: getattr(summary, name) for name in _TOTALS})
 
 
-def _known(values: Mapping[str, float | None]) -> Mapping[str, float]:
+def _known(values: Figures) -> Mapping[str, float]:
     return {f"{PREFIX}{n}": float(v) for n, v in values.items() if v is not None and not math.isinf(v)}
 
 

@@ -25,9 +25,9 @@ class TensorBoardExporter:
         MissingExtraError: where TensorBoard is not installed.
     """
 
-    def __init__(self, log_dir: str | None = None) -> None:
+    def __init__(self, log_dir: str = _DIRECTORY) -> None:
         require("tensorboard", "tensorboard")
-        self._log_dir = Path(_DIRECTORY if log_dir is None else log_dir).absolute()
+        self._log_dir = Path(log_dir).absolute()
         self._writer: Any = None
         self._is_in_steps = False
         self._position = 0
