@@ -44,31 +44,27 @@ def read_series(path: Path, column: str, is_possible: Callable[[float], bool], w
     Raises:
         UsageError: where the file cannot be read; the message names the line.
     """
+    series: dict[datetime, float | None] = {}
     try:
-        return _series(path, column, is_possible, what)
+        columns, table = read_table(read_bytes(path))
+        if TIME_COLUMN not in columns or column not in columns:
+            raise UsageError(f"{path} needs the columns {TIME_COLUMN},{column}; it has {', '.join(columns) or 'none'}")
+        for line, row in table:
+            cell = (row[column] or "").strip()
+            try:
+                start = utc_time(row[TIME_COLUMN])
+                value = float(cell) if cell else None
+            except ValueError as error:
+                raise UsageError(f"{path}, line {line}: {error}") from error
+            if start in series:
+                raise UsageError(f"{path}, line {line}: {row[TIME_COLUMN]} is there twice")
+            if value is not None and not is_possible(value):
+                raise UsageError(f"{path}, line {line}: {column} is {row[column]!r}, which is no {what}")
+            series[start] = value
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path} is not CSV in UTF-8") from error
-
-
-def _series(path: Path, column: str, is_possible: Callable[[float], bool], what: str) -> tuple[TimedValue, ...]:
-    columns, table = read_table(read_bytes(path))
-    if TIME_COLUMN not in columns or column not in columns:
-        raise UsageError(f"{path} needs the columns {TIME_COLUMN},{column}; it has {', '.join(columns) or 'none'}")
-    series: dict[datetime, float | None] = {}
-    for line, row in table:
-        cell = (row[column] or "").strip()
-        try:
-            start = utc_time(row[TIME_COLUMN])
-            value = float(cell) if cell else None
-        except ValueError as error:
-            raise UsageError(f"{path}, line {line}: {error}") from error
-        if start in series:
-            raise UsageError(f"{path}, line {line}: {row[TIME_COLUMN]} is there twice")
-        if value is not None and not is_possible(value):
-            raise UsageError(f"{path}, line {line}: {column} is {row[column]!r}, which is no {what}")
-        series[start] = value
     if all(value is None for value in series.values()):
         raise UsageError(f"{path} has no figure")
     starts = sorted(series)
@@ -76,5 +72,5 @@ def _series(path: Path, column: str, is_possible: Callable[[float], bool], what:
     step = _ONE_ROW
     if steps:
         step = min(steps[len(steps) // 2], _LONGEST_STEP)
-    ends = [min(a + step, b) for a, b in zip(starts, [*starts[1:], starts[-1] + step], strict=True)]
-    return tuple(TimedValue(a, b, series[a]) for a, b in zip(starts, ends, strict=True))
+    stretches = pairwise([*starts, starts[-1] + step])
+    return tuple(TimedValue(start, min(start + step, after), series[start]) for start, after in stretches)

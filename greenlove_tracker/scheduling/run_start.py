@@ -32,6 +32,7 @@ class BestStart:
     Attributes:
         duration: of the run.
         about: it in words.
+        reserved: for the run, before its deadline.
         latest: the last start that meets the deadline, and the maximum wait.
         deadline: of the run, or the end of its Slurm job.
         settings: of the run.
@@ -40,6 +41,7 @@ class BestStart:
 
     duration: Forecast | float
     about: str
+    reserved: timedelta
     latest: datetime
     deadline: datetime
     settings: Settings
@@ -62,7 +64,7 @@ class BestStart:
         latest = deadline - reserved
         if max_wait_s is not None:
             latest = min(latest, datetime.now(UTC) + timedelta(seconds=max_wait_s))
-        start = cls(duration, about, latest, deadline, settings, max_wait_s)
+        start = cls(duration, about, reserved, latest, deadline, settings, max_wait_s)
         start._opened()  # what cannot be meant is said now
         return start
 
@@ -71,11 +73,11 @@ class BestStart:
 
     def planned(self, now: datetime) -> Planned:
         """Return the best start as it stands at a moment, and the intensity then; a network may be asked."""
-        from greenlove_tracker.scheduling.start_windows import RunLength, best_start
+        from greenlove_tracker.scheduling.start_windows import best_start
 
         source = self._opened()
         answer = None
-        latest_end = self.latest + timedelta(hours=RunLength.of(self.duration).reserved_h)  # with the maximum wait
+        latest_end = self.latest + self.reserved  # with the maximum wait
         advice = best_start(self.duration, intensity=source, deadline=latest_end, now=now)
         with suppress(IntensityUnavailable):
             answer = source.now()

@@ -126,8 +126,8 @@ def open_intensity(
         return IntensityFallbacks(place, (CsvIntensity(name, now=client.now),))
     opened = [
         service(client, (base_urls or {}).get(service.name, ""), env.get(service.key_variable, ""))
-        for service in services_for(place)
-        if not service.needs_key or env.get(service.key_variable)
+        for service in _SERVICES
+        if service.zone_of(place) and (not service.needs_key or env.get(service.key_variable))
     ]
     if name != LIVE:
         chosen = next(service for service in _SERVICES if service.name == name)
@@ -171,11 +171,6 @@ def opened_intensity(
     if not isinstance(intensity, IntensityProvider):
         raise UsageError(f"intensity is a service, its name, a CSV file or hours, not {intensity!r}")
     return IntensityFallbacks(place, (intensity,))
-
-
-def services_for(place: GridPlace) -> list[type[Service]]:
-    """Return the services that know a place, with their keys or without, in the order of ``live``."""
-    return [service for service in _SERVICES if service.zone_of(place)]
 
 
 def parse_base_urls(text: str) -> dict[str, str]:
