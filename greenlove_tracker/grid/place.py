@@ -205,14 +205,8 @@ def _cloud_region(text: str) -> dict[str, str] | None:
 
 def _is_called(row: dict[str, str], name: str) -> bool:
     """Return whether a region has a name: as it is, as people write it, or with the letter of a zone in it."""
-    region = row["region"]
-    if row["provider"] == "azure":
-        return name.replace(" ", "") == region  # East US 2
-    if row["provider"] == "gcp":
-        zone = f"{region}-"  # us-east1-b
-    else:
-        zone = region  # us-east-1a
-    return name == region or (name[-1].isalpha() and name[:-1] == zone)
+    hyphen = "-" if row["provider"] == "gcp" else ""  # us-east1-b of Google, us-east-1a of AWS
+    return re.fullmatch(f"{row['region']}({hyphen}[a-z])?", name.replace(" ", "")) is not None  # "East US 2" of Azure
 
 
 def _unknown(text: str) -> str:
