@@ -326,20 +326,20 @@ def logged_gpus(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions
         problem = f"{fmt.plural(n_metered, 'GPU')} metered, {n_used} used, so the energy is not compared"
     limit_w = None
     if n_gpus == n_used and run.summary.n_nodes == 1:
-        limit_w = _number(run, "gpu_power_limit_w")
+        limit_w = run.amount("gpu_power_limit_w")
     options = replace(options, local_gpu=name, n_gpus=n_gpus)
     if limit_w and n_metered:
         options = _completed(options, manual_tdp_watts=limit_w / n_metered)
     if limit_w and n_used == n_metered:
         options = _completed(options, utilization=_draw(run, limit_w))
     if given is None:
-        options = _completed(options, local_memory_gb=_number(run, "gpu_memory_gb"))
+        options = _completed(options, local_memory_gb=run.amount("gpu_memory_gb") or None)
     if n_logged or not text:  # else the log says that it used none
-        peak_gb = _number(run, "peak_gpu_memory_gb")
-        if peak_gb is None and name is not None:  # the peak of an exploration without a GPU is that of the process
-            peak_gb = _number(run, "peak_memory_gb")
-        options = _completed(options, peak_memory_gb=peak_gb)
-    return _completed(options, memory_estimate_gb=_number(run, "gpu_memory_estimate_gb")), problem
+        peak_gb = run.amount("peak_gpu_memory_gb")
+        if not peak_gb and name is not None:  # the peak of an exploration without a GPU is that of the process
+            peak_gb = run.amount("peak_memory_gb")
+        options = _completed(options, peak_memory_gb=peak_gb or None)
+    return _completed(options, memory_estimate_gb=run.amount("gpu_memory_estimate_gb") or None), problem
 
 
 def _logged_name(run: Run, n_used: int) -> str | None:
@@ -357,17 +357,6 @@ def _logged_name(run: Run, n_used: int) -> str | None:
         first = counted(models.partition(", ")[0])[1]
         raise UsageError(f"{run.path} ran on different GPUs ({models}): say which to go by, such as --gpu '{first}'")
     return counted(models)[1]
-
-
-def _number(run: Run, name: str) -> float | None:
-    """Return a positive number of ``run.csv``; None if there is none."""
-    try:
-        value = float(run.text(name))
-    except ValueError:
-        return None
-    if math.isfinite(value) and value > 0:
-        return value
-    return None
 
 
 def _draw(run: Run, limit_w: float) -> float | None:
