@@ -116,7 +116,7 @@ class Snapshot:
         parts = [getattr(loader, name, None) for loader in loaders for name in ("dataset", "sampler", "batch_sampler")]
         of_data = [thing for thing in (*loaders, *parts) if hasattr(thing, "__dict__")]
         kinds = (DataLoader, Sampler, Dataset, *map(type, of_data))
-        for name, thing in objects_within([*self._watched.items(), *(("the data", loader) for loader in loaders)]):
+        for name, thing in objects_within({**self._watched, "the data": loaders}.items()):
             if isinstance(thing, kinds):
                 self._undos.append((name, _content_undo(vars(thing))))
             states.append(saved_generator(name, thing))

@@ -124,9 +124,8 @@ def loss_of(returned: Any) -> Any:
 
 def _is_finite(loss: Any) -> bool:
     loss = loss_of(loss)
-    if isinstance(loss, torch.Tensor):
-        return bool(torch.isfinite(loss.detach()).all())
-    return not isinstance(loss, float) or math.isfinite(loss)
+    is_number = isinstance(loss, torch.Tensor | float)
+    return not is_number or bool(torch.as_tensor(loss).isfinite().all())
 
 
 def step_of(loss: Callable[[Any, Any], Any], max_grad_norm: float | None = None) -> Callable[..., Any]:

@@ -309,16 +309,12 @@ class _ComparisonRun(TrialSession):
         self._n_positions += 1
         untimed_s = max(0.0, ended_s - began_s - trial.duration_s)
         training.cost = ArmCost(trial.duration_s / trial.samples, training.cost.batch_size, untimed_s)
+        trial = replace(trial, started_s=ended_s - trial.duration_s)
         # Of short trials only the slow ones last long enough: their energy would be compared with nothing.
-        is_long = plan.is_metered and trial.duration_s >= LEAST_ENERGY_S and bool(energy.total_kwh)
-        method = joined_methods(energy.component_method(c) for c in COMPONENTS) or ""
-        self._method = method if is_long else self._method
-        return replace(
-            trial,
-            started_s=ended_s - trial.duration_s,
-            energy_kwh=energy.total_kwh if is_long else None,
-            energy_method=method if is_long else "",
-        )
+        if plan.is_metered and trial.duration_s >= LEAST_ENERGY_S and energy.total_kwh:
+            self._method = joined_methods(energy.component_method(c) for c in COMPONENTS) or ""
+            trial = replace(trial, energy_kwh=energy.total_kwh, energy_method=self._method)
+        return trial
 
     def _pause(self, training: ArmTraining, *, is_metered: bool) -> None:
         """Let a GPU cool down, and shift the phase of the trials to that of a meter that samples power."""
