@@ -167,7 +167,7 @@ class Estimator:
                 raise UsageError("eval_fn in a training in steps: say how often it is run, with eval_every=")
             eval_every = 1
         self.plan = plan_of(self._source, total_epochs, total_steps, eval_every, given.phases)
-        if stopping is not None:
+        if stopping:
             if self.plan.epochs is None:
                 raise UsageError("stopping= counts epochs: give {argument}, not steps", argument="total_epochs")
             self.plan = replace(self.plan, stop=unknown_stop(stopping, self.plan.epochs))

@@ -110,7 +110,7 @@ class Estimation:
         known = []
         for quantity, (_, text) in fmt.QUANTITIES.items():
             estimate = getattr(self.forecast, quantity)
-            if estimate is not None:
+            if estimate:
                 known.append(fmt.interval(estimate, text))
         doubt = "" if self.forecast.is_reliable else ", not reliable"
         return f"Estimation({', '.join(known)}{doubt}; {fmt.plural(len(self.trials), 'trial')}; {self.run_dir})"

@@ -168,11 +168,11 @@ def _value(thing: Any) -> Any:
         return thing
     if issubclass(kind, torch.Tensor | np.ndarray | np.generic):
         return _digest(thing)
-    if issubclass(kind, bytearray) and len(thing) <= _MOST_BYTES:
+    if issubclass(kind, bytearray):
         return zlib.crc32(thing)
     if kind.__module__ == "itertools":
         return repr(thing)
-    return len(thing) if issubclass(kind, (*CONTAINERS, bytearray)) else kind.__qualname__
+    return len(thing) if issubclass(kind, CONTAINERS) else kind.__qualname__
 
 
 def _digest(array: Any) -> Any:

@@ -98,9 +98,9 @@ class Snapshot:
         named += [("a model", m) for m in each_of(models)] + [("an optimizer", o) for o in each_of(optimizers)]
         for name, thing in walk(named, lambda thing: parts_of(thing) if id(thing) in self._kept else ()):
             undo = _undo_of(name, thing)
-            if undo is not None:
+            if undo:
                 self._undos.append((name, undo))
-            if undo is not None or _is_array(thing):
+            if undo or _is_array(thing):
                 self._kept[id(thing)] = thing
         self._undos.reverse()  # parts before what holds them
         states: list[SavedState | None]
@@ -178,7 +178,7 @@ def _undo_of(name: str, thing: Any) -> Callable[[], object] | None:
         UsageError: it is a parameter that the first step makes: nobody could take that back.
     """
     generator = saved_generator(name, thing)
-    if generator is not None:
+    if generator:
         return generator.undo()
     if isinstance(thing, nn.parameter.UninitializedTensorMixin):
         owner, _, path = name.partition(".")

@@ -111,6 +111,6 @@ def electricity_price(
     for basis in (HOUSEHOLD, BUSINESS):
         prices = electricity_prices(basis)
         price = prices.get(place.code) or prices.get(place.iso3)
-        if price is not None:
+        if price:
             return price
     return None

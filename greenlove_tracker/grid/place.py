@@ -132,7 +132,7 @@ def grid_place(text: str) -> GridPlace:
     if not wanted:
         return GridPlace(wanted)
     country = _find_country(wanted)
-    if country is not None:
+    if country:
         return GridPlace(wanted, _place(country))
     if _STATE.fullmatch(name) or (name[:3] == "CA-" and name[3:] in PROVINCES):
         country = _find_country(name[:2])
@@ -140,7 +140,7 @@ def grid_place(text: str) -> GridPlace:
     if name in zones():
         return GridPlace(wanted, resolve_place(zones()[name]["place"]), _codes(name))
     region = _cloud_region(wanted)
-    if region is not None:
+    if region:
         return GridPlace(wanted, resolve_place(region["place"]), _codes(region["grid_zone"] or region["place"]))
     raise UsageError(_unknown(text), argument="country")
 

@@ -240,7 +240,7 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
     here = machine_here(compared)
     smaller = [row for row in to_have if has_less_memory(row, here)]
     as_large = [row for row in to_have if not has_less_memory(row, here)]
-    if here is not None and here.duration_s is not None and here.duration_s.point < LEAST_GAIN_S:
+    if here and here.duration_s and here.duration_s.point < LEAST_GAIN_S:
         chosen_by: _Choice = "too short", here, ()  # it takes less than it takes to move it
     else:
         chosen_by = _chosen(as_large, drawn)
@@ -251,7 +251,7 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
     shortlist = chances[:_MOST_LISTED]
     faster = None
     if_it_fits = None
-    if chosen is not None and verdict == "cheapest":
+    if chosen and verdict == "cheapest":
         shortlist = shortlist_of(chances)
         faster = _faster(chosen, as_large, drawn)
         if chosen in as_large:
@@ -267,11 +267,11 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
     keeps = None
     left_out = []
     if limits.each():
-        if chosen is not None:
+        if chosen:
             keeps = drawn.meets(chosen)
         listed = [chosen, *(c.machine for c in others)]
         found = [_left_out(row, drawn) for row in compared if row not in listed]
-        left_out = [one for one in found if one is not None]
+        left_out = [one for one in found if one]
     return Decision(verdict, limits, chosen, probability, keeps, others, faster, if_it_fits, spot, tuple(left_out))
 
 
@@ -303,7 +303,7 @@ def _cheapest(rows: Sequence[Projection], drawn: JointDraws) -> _Choice:
     here = machine_here(rows)
     chances = drawn.cheapest(rows)
     priced = [chance.machine for chance in chances]
-    if here is not None:
+    if here:
         priced = [row for row in priced if drawn.better(row, here, "cost_usd") > EVEN]
     cheapest = min(priced, key=cost_point, default=here)
     if cheapest is None:
@@ -328,9 +328,9 @@ def _faster(chosen: Projection, rows: Sequence[Projection], drawn: JointDraws) -
 
 def _cheaper(rows: Sequence[Projection], chosen: Projection | None, drawn: JointDraws) -> Projection | None:
     """Return the cheapest machine that is likely to keep the limits and to cost less than the chosen one."""
-    likely = [row for row in rows if row.cost_usd is not None and drawn.meets(row) >= EVEN]
+    likely = [row for row in rows if row.cost_usd and drawn.meets(row) >= EVEN]
     cheapest = min(likely, key=cost_point, default=None)
-    if cheapest is None or (chosen is not None and drawn.better(cheapest, chosen, "cost_usd") < EVEN):
+    if cheapest is None or (chosen and drawn.better(cheapest, chosen, "cost_usd") < EVEN):
         return None
     return cheapest
 

@@ -174,7 +174,7 @@ def compare_run(run: Run, options: ProjectionOptions, *, forecast: Forecast | No
             f"{run.path} used no GPU and counted no steps, without which nobody knows how fast one would be: call "
             "tracker.step() after each step of the training, or explore it, or give --speedup"
         )
-    if options.pue is not None and forecast.energy_kwh is not None:  # it holds the PUE of the run
+    if options.pue is not None and forecast.energy_kwh:  # it holds the PUE of the run
         energy = forecast.energy_kwh
         forecast = replace(forecast, energy_kwh=energy.times(options.pue / run.terms.pue, energy.unit))
     if problem:  # nor is what was made of it

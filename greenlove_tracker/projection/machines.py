@@ -160,7 +160,7 @@ def _draw(
     if tdp_w is None:
         return None
     power_w = None
-    if forecast.energy_kwh is not None:
+    if forecast.energy_kwh:
         power_w = w_from_kwh_s(forecast.energy_kwh.point, forecast.duration_s.point)
     if not power_w:
         return usual_draw(gpu, options.workload)
@@ -175,9 +175,9 @@ def price_caveat(electricity_price: Factor | None, country: str | None, gpu: Gpu
         problem = f"no open price of electricity is known {of}"
     elif electricity_price.basis == BUSINESS:
         problem = f"the local price of electricity is one for businesses, of {electricity_price.year}"
-    elif place is not None and place.region and electricity_price.source.startswith(f"{place.country}, "):
+    elif place and place.region and electricity_price.source.startswith(f"{place.country}, "):
         problem = f"the price of electricity is that of all of the {place.country}"
-    elif gpu is not None and gpu.segment == "datacentre" and electricity_price.basis == HOUSEHOLD:
+    elif gpu and gpu.segment == "datacentre" and electricity_price.basis == HOUSEHOLD:
         problem = f"the electricity here is at a household's price, {electricity_price.value:.3g} USD/kWh"
     else:
         return None
@@ -203,7 +203,7 @@ def machine_elsewhere(
         UsageError: if the country of the offer is unknown.
     """
     draw = None
-    if local.draw is not None:
+    if local.draw:
         draw = draw_elsewhere(local.draw, local.gpu, gpu)
     machine = replace(local, gpu=gpu, has_gpu=True, n_gpus=n_gpus, tdp_w=gpu.tdp_w, draw=draw)
     if offer is None:
@@ -233,11 +233,11 @@ def _sites_of(offer: Offer) -> list[CloudSite]:
         UsageError: if the country is unknown.
     """
     of_table = [sites().get((offer.provider, region)) for region in offer.regions]
-    found = [site for site in of_table if site is not None]
+    found = [site for site in of_table if site]
     if found:
         return found
     country = grid.resolve_place(offer.country)
-    if country is not None:
+    if country:
         return [_assumed_site(offer, _shown_regions(offer) or country.name, country.name, country)]
     for region in offer.regions:
         with suppress(UsageError):

@@ -67,7 +67,7 @@ class PowerTable:
 
     def range_of(self, gpu: GpuSpec | None) -> tuple[Uncertain, Uncertain]:
         """Return the idle and the full share of a GPU; None stands for a GPU that no table has."""
-        name = gpu.name if gpu is not None else "the GPU here"
+        name = gpu.name if gpu else "the GPU here"
         level = name if name in self.idle else ""
         return _named(self.idle[level], f"idle draw of {name}"), _named(self.full[level], f"full draw of {name}")
 
@@ -132,7 +132,7 @@ def draw_of_machine(power_w: float, gpu: GpuSpec | None, limit_w: float) -> Powe
 
 def draw_elsewhere(local: PowerDraw, local_gpu: GpuSpec | None, target: GpuSpec) -> PowerDraw:
     """Return the draw of another GPU on the same training; the same draw for the same GPU."""
-    if local_gpu is not None and local_gpu.name == target.name:
+    if local_gpu and local_gpu.name == target.name:
         return local
     share = power_table().share_elsewhere(local.share, local_gpu, target)
     return PowerDraw(share, local.basis, is_assumed=local.is_assumed)

@@ -128,11 +128,11 @@ def _targets(local: Machine, options: ProjectionOptions) -> list[Target]:
 def _aside(target: Target, local: GpuSpec | None, *, is_asked_for: bool) -> str:
     """Return why an offer is not compared; empty if it is."""
     offer = target.offer
-    if offer is not None and offer.access == "withdrawn":
+    if offer and offer.access == "withdrawn":
         return WITHDRAWN
     if is_asked_for:
         return ""
-    if offer is not None and offer.usd_per_gpu_hour is None:
+    if offer and offer.usd_per_gpu_hour is None:
         return "price on request"
     if target.gpu.vendor == "AMD" and (local is None or local.vendor != "AMD"):
         return "other software (ROCm)"
@@ -173,7 +173,7 @@ def _target_rows(
     found = []
     for target in targets:
         faster = known.get(target.gpu.name)
-        if faster is not None:
+        if faster:
             found.append(target_row(forecast, local, target, faster, options, standing))
     return found, caveat
 
@@ -192,7 +192,7 @@ def _only_custom(forecast: Forecast, local: Machine) -> UsageError | None:
 def _kind_caveat(rows: Sequence[Projection], here: GpuSpec | None, options: ProjectionOptions) -> Caveat | None:
     """Return the precision and workload assumed if none is given; None if no speedup depends on them."""
     precision = usual_precision(here)
-    if here is not None and precision == "fp32":
+    if here and precision == "fp32":
         precision = f"fp32 ({here.name} has no tensor cores)"
     unknown = {"precision": precision, "workload": "any kind of model"}
     assumed = {name: what for name, what in unknown.items() if getattr(options, name) is None}

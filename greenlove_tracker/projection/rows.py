@@ -41,7 +41,7 @@ def local_row(
     time_s = uncertain(duration, TIME_HERE)
     joint = {"duration_s": time_s}
     energy = None
-    if forecast.energy_kwh is not None:
+    if forecast.energy_kwh:
         energy = at_level(forecast.energy_kwh)
         joint["energy_kwh"] = _energy_here(time_s, energy)
     gpu = machine.gpu
@@ -68,7 +68,7 @@ def local_row(
         assumptions=(),
         caveats=(*caveats, *_caveats_of_draw(machine, has_energy=energy is not None)),
     )
-    if row.cost_usd is None and forecast.cost_usd is not None:
+    if row.cost_usd is None and forecast.cost_usd:
         cost = at_level(forecast.cost_usd)
         joint["cost_usd"] = uncertain(cost, "cost here")
         if "energy_kwh" in joint:
@@ -141,7 +141,7 @@ def target_row(
     n_gpus = target.billed_gpus
     machine = machine_elsewhere(gpu, n_gpus, offer, local, standing)
     most_in_one = GPUS_OF_A_NODE
-    if offer is not None:
+    if offer:
         most_in_one = max(offer.gpus_per_instance)
     gain = gain_of_number(options, local.gpu, gpu, n_gpus, most_in_one)
     fits = _fits(gpu, local.gpu, options)
@@ -187,23 +187,23 @@ def _row(
         energy: the energy if it was measured or forecast; else the machine's model gives it.
         **told: the other fields of the row.
     """
-    if duration is not None and energy is None:
+    if duration and energy is None:
         modelled = machine.energy(joint["duration_s"])
-        if modelled is not None:
+        if modelled:
             joint["energy_kwh"] = modelled
             energy = modelled.estimate("kWh")
     rates = machine.rates
     cost, cost_basis = rates.cost(duration, energy, machine.n_gpus)
     emissions = rates.emissions(energy)
-    if cost is not None and cost.point > 0:
+    if cost and cost.point > 0:
         paid = "duration_s" if cost_basis == "machine" else "energy_kwh"
         joint["cost_usd"] = joint[paid].scaled_to(cost.point)
     term_usd = term_cost_usd(told["offer"], machine.n_gpus)
-    if cost is not None and term_usd is not None:
+    if cost and term_usd is not None:
         if term_usd > cost.point:
             cost_basis = "minimum term"
         cost = _no_less(cost, term_usd)
-    if emissions is not None and emissions.point > 0:
+    if emissions and emissions.point > 0:
         joint["emissions_kgco2e"] = joint["energy_kwh"].scaled_to(emissions.point)
     return Projection(
         gpu=machine.gpu,
@@ -248,7 +248,7 @@ def gain_of_number(
         usual = BETWEEN_NODES
     there = options.interconnect or usual
     here = there
-    if local is not None:
+    if local:
         here = interconnect_of(local)
     in_node = min(most_in_one, GPUS_OF_A_NODE)
     if (n_here, here) == (n_gpus, there) and n_here <= in_node:
@@ -309,10 +309,10 @@ def _energy_text(machine: Machine) -> str:
 
 def _sources(target: Target, machine: Machine, faster: speedups.Speedup) -> tuple[str, ...]:
     found = [*faster.sources, f"data sheet: {target.gpu.source}"]
-    if target.offer is not None:
+    if target.offer:
         found.append(f"price, read on {target.offer.price_date}: {target.offer.source}")
     found.append(_cited(machine.intensity))
-    if machine.site is not None and machine.site.source:
+    if machine.site and machine.site.source:
         found.append(f"site: {machine.site.source}")
     return tuple(filter(None, dict.fromkeys(found)))
 
@@ -321,7 +321,7 @@ def _assumptions(machine: Machine, target: Target) -> tuple[str, ...]:
     offer = target.offer
     billed = target.billed_gpus
     found = [_energy_text(machine)]
-    if offer is not None:
+    if offer:
         if billed > target.wanted_gpus:
             sizes = ", ".join(map(str, offer.gpus_per_instance))
             found.append(f"billed by instances of {sizes} GPUs: {billed} for {target.wanted_gpus} wanted, and all used")

@@ -182,7 +182,7 @@ def spot_advice(
     n = int(min(_DRAWS, max(_LEAST_DRAWS, _MOST_EVENTS / expected)))
     # A longer training takes more energy: both have one error.
     drawn = [uncertain(duration, "training"), uncertain(rate, "preemptions")]
-    if energy is not None:
+    if energy:
         drawn.append(uncertain(energy, "training"))
     work_s, rates, *energies = draws(drawn, n, seed + 1)
     ran_s, preemptions = simulate(rng, of, rates / SECONDS_PER_HOUR, work_s, np.minimum(interval_s, work_s))
@@ -193,7 +193,7 @@ def spot_advice(
     if not math.isfinite(running_s.upper):
         return advice
     kwh = None
-    if energy is not None:
+    if energy:
         kwh = _interval(energies[0] * times_as_long, energy.point * longer, energy.unit)
     wall_s = _interval(ran_s + preemptions * of.wait_s, parts.running_s + parts.waiting_s, "s")
     advice = replace(
@@ -370,7 +370,7 @@ def spot_advice_of(row: Projection, terms: Mapping[str, Any], price_here: float 
         UsageError: if a figure is missing or impossible.
     """
     on_demand = price_here
-    if row.offer is not None:
+    if row.offer:
         on_demand = row.offer.usd_per_gpu_hour
     if row.obtained == "spot":
         on_demand = None
@@ -378,7 +378,7 @@ def spot_advice_of(row: Projection, terms: Mapping[str, Any], price_here: float 
         if name not in terms:
             raise UsageError(f"{{argument}} is needed: {why}", argument=name)
     intensity = None
-    if row.intensity is not None:
+    if row.intensity:
         intensity = row.intensity.value
     known = {"on_demand_price": on_demand, **terms}
     return spot_advice(row, n_gpus=row.billed_gpus, carbon_intensity=intensity, **known)

@@ -141,7 +141,7 @@ def _series(region: str | None, source: HourlyIntensity | IntensityFallbacks, no
         return RegionHours(_dated(IntensityBasis(region, source="hours given"), source, now), source)
     region = region or source.place.name or None
     file = next((provider for provider in source.providers if isinstance(provider, CsvIntensity)), None)
-    if file is not None:
+    if file:
         answer = IntensityAnswer(tuple(file.points))
     else:
         try:

@@ -120,7 +120,7 @@ def best_of(planned: Callable[[datetime], Planned], latest_utc_s: float) -> Next
         point = latest_point(before, answer)
         if before is None and not advice.is_worth_waiting:
             return Outlook(point, None, "not worth waiting" if is_known else "no provider", why)
-        if before is not None and not is_known:  # nothing is known any more: the plan before stands
+        if before and not is_known:  # nothing is known any more: the plan before stands
             return replace(before, point=point, problem=why)
         start_utc_s = min(advice.start_utc.timestamp(), latest_utc_s)
         if advice.wait_s < 1.0:

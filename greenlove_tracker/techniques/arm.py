@@ -96,7 +96,7 @@ def build_arm(task: Task, technique: Technique | None = None, *, seed: int = 0) 
 
 def arm_of(parts: Parts, technique: Technique | None = None) -> Arm:
     """Return the training of some parts with a technique applied; arguments and errors as of ``build_arm``."""
-    if technique is not None:
+    if technique:
         parts = technique.apply(parts)
     if not isinstance(parts["model"], nn.Module):
         raise UsageError(f"the model is a {type(parts['model']).__name__}, and must be a torch.nn.Module")

@@ -331,7 +331,7 @@ class _ComparisonRun(TrialSession):
         self._records[name].reason = reason_of(error)
         self._trials = [trial for trial in self._trials if trial.arm != name]
         training = self._arms.pop(name, None)
-        if training is not None:
+        if training:
             training.close()
         error.__traceback__ = None  # its frames hold the arm's tensors
         del training
@@ -408,7 +408,7 @@ class _ComparisonRun(TrialSession):
         start_s = statistics.median(record.starts_s) if record.starts_s else 0.0
         further_s = start_s * max(0.0, plan.n_starts - starts_held) + (record.one_off_s or 0.0)
         energy = self._total(name, self._energy, lambda t: t.energy_kwh, samples, "kWh")
-        if energy is not None:  # what is added draws what the rest does
+        if energy:  # what is added draws what the rest does
             energy = energy.times((1 + further_s / duration.point) * state.energy_factor, "kWh")
         duration = duration.plus(further_s)
         cost, _ = state.factors.rates.cost(duration, energy, state.gpu_count)
@@ -424,7 +424,7 @@ class _ComparisonRun(TrialSession):
             return None
         width = student_quantile((1 + LEVEL) / 2, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
         mean = statistics.fmean(logs)
-        if ratio is not None:  # in logarithms the widths of a product add as those of independent numbers do
+        if ratio:  # in logarithms the widths of a product add as those of independent numbers do
             mean += math.log(ratio.point)
             width = math.hypot(width, math.log(ratio.upper / ratio.lower) / 2)
         lower, point, upper = (samples * math.exp(mean + side * width) for side in (-1, 0, 1))

@@ -181,7 +181,7 @@ def _checkpointer(directory: Path, arm: Arm, training: ArmLoop, clock: Clock | N
 def _with_state(thing: Any) -> Any:
     """Return what of ``also_restore`` a checkpoint can hold: a generator, and functions in a list, as a pair."""
     generator = saved_generator("", thing)
-    if generator is not None:
+    if generator:
         return generator.save, generator.put_back
     return tuple(thing) if isinstance(thing, list) else thing
 
@@ -281,7 +281,7 @@ class ArmLoop:
         self._tracker = tracker
         self._saved = saved
         self._schedulers = {s: s.last_epoch for s in _epoch_schedulers(self._arm.parts)}  # now, after a resume
-        if self._stopping is not None and self._plan.epochs is not None:  # a rule counts epochs
+        if self._stopping and self._plan.epochs is not None:  # a rule counts epochs
             tracker.expect_stop(self._stopping.rule)
         if not self.progress.is_over:
             self._model.train()
@@ -289,7 +289,7 @@ class ArmLoop:
                 for epoch in saved.epochs(self._plan.epochs, tracker=tracker):
                     if self._train_epoch(epoch):
                         saved.stop()
-        if self._stopping is not None and self._stopping.has_stopped:
+        if self._stopping and self._stopping.has_stopped:
             best_at = self._stopping.best_at
             if best_at:
                 self._stopping.restore_best()

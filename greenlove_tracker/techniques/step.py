@@ -160,7 +160,7 @@ class OwnStep:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` returned."""
-        if self._scaler is not None:
+        if self._scaler:
             self._scaler.load_state_dict(state["scaler"])
         self._n_steps = state["n_steps"]
         self.n_skipped = state["n_skipped"]
@@ -190,7 +190,7 @@ class OwnStep:
         self._n_steps += 1
         scaler = self._scaler
         if self._max_grad_norm is not None:
-            if scaler is not None:
+            if scaler:
                 scaler.unscale_(self._optimizer)
             groups = self._optimizer.param_groups
             torch.nn.utils.clip_grad_norm_([p for group in groups for p in group["params"]], self._max_grad_norm)

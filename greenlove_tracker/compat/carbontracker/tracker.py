@@ -126,7 +126,7 @@ class CarbonTracker:
         self.tracker = Tracker(epochs, **given)
         if self.tracker.run_dir is not None:
             run = open_run()
-            if run is not None:
+            if run:
                 run.write_fields([Field("monitor_epochs", str(self._monitored))])
 
     def epoch_start(self) -> None:
@@ -171,7 +171,7 @@ class CarbonTracker:
         self._is_over = True
         self.tracker.stop(status=status)
         summary = self.tracker.summary
-        if is_first and summary is not None and self._verbose >= 1:
+        if is_first and summary and self._verbose >= 1:
             self._say_equivalents(summary.emissions_kgco2e)
 
     def _show_prediction(self) -> None:
@@ -181,9 +181,9 @@ class CarbonTracker:
             intensity = run.carbon_intensity
             say(f"greenlove  counted: {_counted(run)}")
             say(f"greenlove  carbon intensity: {intensity.value:.4g} gCO2e/kWh, {fmt.shortened(intensity.source, 80)}")
-        if forecast is not None:
+        if forecast:
             say(f"greenlove  predicted: {_predicted(forecast)}")
-            if forecast.emissions_kgco2e is not None:
+            if forecast.emissions_kgco2e:
                 self._say_equivalents(forecast.emissions_kgco2e.point)
 
     def _say_equivalents(self, kgco2e: float | None) -> None:
@@ -227,10 +227,10 @@ def _predicted(forecast: Forecast) -> str:
     parts = []
     for quantity in ("duration_s", "energy_kwh", "emissions_kgco2e"):
         estimate = getattr(forecast, quantity)
-        if estimate is not None:
+        if estimate:
             parts.append(fmt.interval(estimate, fmt.QUANTITIES[quantity][1]))
     energy = forecast.energy_kwh
     emissions = forecast.emissions_kgco2e
-    if energy is not None and emissions is not None and energy.point:
+    if energy and emissions and energy.point:
         parts.append(f"at {emissions.point * GRAMS_PER_KG / energy.point:.4g} gCO2e/kWh")
     return " · ".join(parts)

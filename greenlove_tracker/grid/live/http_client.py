@@ -101,7 +101,7 @@ class HttpClient:
                 sent.set_exception(RequestFailed(f"{host} {how}"))
 
         no_thread = start_thread("greenlove-http", work)
-        if no_thread is not None:
+        if no_thread:
             raise RequestFailed(f"{host} cannot be asked: {no_thread}")
         try:
             status, text = sent.result(timeout_s)

@@ -310,7 +310,7 @@ class ElectricityMaps(Service):
         """Return its zone, or the country."""
         if "electricity_maps" in place.codes:
             return place.codes["electricity_maps"]
-        if place.place is not None and not place.place.region:
+        if place.place and not place.place.region:
             return alpha2(place.iso3)
         return ""
 
