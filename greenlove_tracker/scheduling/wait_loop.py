@@ -14,13 +14,14 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks, opened_intensity
+from greenlove_tracker.grid.live.http_client import ask_on_thread
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityProvider, PointKind
 from greenlove_tracker.logs.schema import cell
-from greenlove_tracker.machine.forks import start_thread
 from greenlove_tracker.scheduling.times import parse_span_s
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.text.console import say
@@ -213,19 +214,7 @@ class Wait:
         if self._asked or self._since_asked_s < _ASKED_EVERY_S:
             return
         self._asked_s = self.clocks.steady_s()
-        before = self._outlook
-        asked = Future[Outlook]()
-        self._asked = asked
-
-        def work() -> None:
-            try:
-                asked.set_result(self.next_start(now, before))
-            except Exception as error:  # told of by the thread that waits
-                asked.set_exception(error)
-
-        no_thread = start_thread("greenlove-wait", work)
-        if no_thread:
-            asked.set_exception(no_thread)
+        self._asked = ask_on_thread("greenlove-wait", partial(self.next_start, now, self._outlook))
 
     def _take_answer(self) -> None:
         """Take the answer that has come; one that does not come for a minute is waited for, and counted as none."""

@@ -12,10 +12,10 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from greenlove_tracker.machine.forks import forks_wait, start_thread
@@ -86,27 +86,13 @@ class HttpClient:
     ) -> Any:
         """Ask on a thread: the library bounds neither the look-up of a name nor an answer that comes byte by byte."""
         host = urlsplit(url).hostname
-        timeout_s = self.connect_s + self.timeout_s
-        sent: Future[tuple[int, str]] = Future()
-
-        def work() -> None:
-            try:
-                sent.set_result(self._sent(url, query, headers))
-            except Exception as error:  # whatever it is, it may hold the address with its query, and so a token
-                is_late = "Timeout" in type(error).__name__
-                if is_late:
-                    how = "did not answer in time"
-                else:
-                    how = "cannot be reached, or the connection broke"
-                sent.set_exception(RequestFailed(f"{host} {how}"))
-
-        no_thread = start_thread("greenlove-http", work)
-        if no_thread:
-            raise RequestFailed(f"{host} cannot be asked: {no_thread}")
+        sent = ask_on_thread("greenlove-http", partial(self._sent, url, query, headers))
         try:
-            status, text = sent.result(timeout_s)
-        except FutureTimeoutError:
-            raise RequestFailed(f"{host} did not answer in time") from None
+            status, text = sent.result(self.connect_s + self.timeout_s)
+        except Exception as error:  # whatever it is, it may hold the address with its query, and so a token
+            if "Timeout" in type(error).__name__:
+                raise RequestFailed(f"{host} did not answer in time") from None
+            raise RequestFailed(f"{host} cannot be reached, or the connection broke") from None
         if status != 200:
             raise RequestFailed(f"HTTP {status}{_STATUS_WORDS.get(status, '')} from {host}")
         try:
@@ -138,6 +124,25 @@ class HttpClient:
                 allow_redirects=False,
             )
             return response.status_code, response.content.decode("utf-8", "replace")
+
+
+_Answer = TypeVar("_Answer")
+
+
+def ask_on_thread(name: str, ask: Callable[[], _Answer]) -> Future[_Answer]:
+    """Ask on a thread of its own, which may hang and holds nothing up then."""
+    answer = Future[_Answer]()
+
+    def work() -> None:
+        try:
+            answer.set_result(ask())
+        except Exception as error:  # told of by whoever waits for the answer
+            answer.set_exception(error)
+
+    no_thread = start_thread(name, work)
+    if no_thread:
+        answer.set_exception(no_thread)
+    return answer
 
 
 def check_address(url: str, has_secrets: bool = False) -> None:
