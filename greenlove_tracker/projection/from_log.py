@@ -111,15 +111,12 @@ def compare_hours(hours: float, options: ProjectionOptions) -> MachineComparison
     return _compared(("", "time as given"), _forecast(duration_s, None), options)
 
 
-def compare_log(
-    log_dir: str | None, options: ProjectionOptions, *, forecast: Forecast | None = None
-) -> MachineComparison:
+def compare_log(log_dir: str | None, options: ProjectionOptions) -> MachineComparison:
     """Return the latest exploration of a log directory, else its latest run, on this machine and on others.
 
     Args:
         log_dir: the directory; None for that of the settings.
         options: the options of the projection; the log gives what they leave open.
-        forecast: the forecast of the log's exploration, if at hand; else it is made again from the log.
 
     Raises:
         UsageError: if there is nothing to project from, or the options contradict each other.
@@ -128,7 +125,7 @@ def compare_log(
     run = latest_run(log_dir)
     if run is None:
         raise UsageError(f"{log_dir} holds no run to go by: explore or track one, or give --gpu and --hours")
-    return compare_run(run, options, forecast=forecast)
+    return compare_run(run, options)
 
 
 def latest_run(log_dir: str) -> Run | None:

@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from greenlove_tracker.tables.gpus import GpuSpec, gpus
-from greenlove_tracker.tables.reading import rows
+from greenlove_tracker.tables.reading import record, rows
 from greenlove_tracker.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
@@ -302,5 +302,4 @@ def shipped_model() -> SpeedModel:
 
 def parse_effect(row: Mapping[str, str]) -> Effect:
     """Return one row of the effects."""
-    is_joint = row["in_covariance"] == "yes"
-    return Effect(row["kind"], row["level"], float(row["mean"]), float(row["sd"]), is_joint, row["source"])
+    return record(Effect, row, is_joint=row["in_covariance"] == "yes")

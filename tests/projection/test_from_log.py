@@ -23,7 +23,7 @@ from report_samples import (
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
-from greenlove_tracker.projection.from_log import compare_hours, compare_log, logged_gpus
+from greenlove_tracker.projection.from_log import compare_hours, compare_run, logged_gpus
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.power import power_table
 from greenlove_tracker.projection.uncertain import at_level
@@ -243,7 +243,7 @@ def test_a_tracked_run_on_a_cpu_without_steps_is_refused(logs: Path) -> None:
 def test_the_forecast_at_hand_is_not_made_again(logs: Path) -> None:
     run = explored(logs)
     made = forecast_from_log(run, replace(PLAN, epochs=7))
-    comparison = compare_log(str(logs), ProjectionOptions(), forecast=made)
+    comparison = compare_run(run, ProjectionOptions(), forecast=made)
     assert comparison.projections[0].duration_s == at_level(made.duration_s) and "7 epochs" in comparison.about[0]
 
 
