@@ -64,6 +64,9 @@ _GROWTH = 4.0  # a size is planned up to so many times the longest epoch so far
 _WORTH_MORE = 1.25  # times as large: less is not worth another size
 
 
+Block = list[tuple[int, int]]  # of trials: batches, epochs
+
+
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
     """A trial to run next.
@@ -308,7 +311,7 @@ class TrialBudget:
     most_batches: int
     order: random.Random
 
-    def first_block(self) -> list[tuple[int, int]]:
+    def first_block(self) -> Block:
         """Plan each size once, with time for replicates, as (batches, epochs); single batches where no four fit."""
         n_steps = max(0, int(self.available_s / self.cost.epoch_s(1)))
         designs = (_replicated_ladder, ladder) if n_steps >= _FEW_STEPS else (_replicated_ladder,)
@@ -320,7 +323,7 @@ class TrialBudget:
         n_trials, rest = divmod(n_steps, _SINGLE_EPOCHS)
         return [(1, n) for n in [_SINGLE_EPOCHS] * min(n_trials, _MOST_SINGLE_TRIALS) + [rest] * (rest > 0)]
 
-    def next_block(self, sizes: Sequence[int], epochs: int) -> list[tuple[int, int]]:
+    def next_block(self, sizes: Sequence[int], epochs: int) -> Block:
         """Plan the extremes again: larger where the first block left more than expected, in fewer epochs where less.
 
         Args:
@@ -353,7 +356,7 @@ class TrialBudget:
         patience_s = max(_PATIENCE * expected_s, _PATIENCE_SHARE * remaining_s)
         return TrialRequest(batches, epochs, min(remaining_s, patience_s), "trial")
 
-    def _shuffled(self, sizes: Sequence[int], epochs: int) -> list[tuple[int, int]]:
+    def _shuffled(self, sizes: Sequence[int], epochs: int) -> Block:
         """Order at random, the first three never sorted (it may be cut short): size must not go with temperature."""
         sequence = list(sizes)
         self.order.shuffle(sequence)

@@ -6,7 +6,7 @@ import copyreg
 import sys
 import zlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from itertools import islice
@@ -33,7 +33,7 @@ _NO_TRAINING = sys.stdlib_module_names | _REPORTERS
 Named = Iterable[tuple[str, Any]]
 
 
-def walk(roots: Named, parts: Callable[[Any], Named]) -> Iterator[tuple[str, Any]]:
+def walk(roots: Named, parts: Callable[[Any], Named]) -> Named:
     """Yield what hangs on these by its name, the nearest first, each object once.
 
     Args:
@@ -53,7 +53,7 @@ def walk(roots: Named, parts: Callable[[Any], Named]) -> Iterator[tuple[str, Any
             queue.extend((f"{name}{part}", value) for part, value in parts(thing))
 
 
-def objects_within(roots: Named) -> Iterator[tuple[str, Any]]:
+def objects_within(roots: Named) -> Named:
     """Yield all that hangs on these by name, with what functions hold or name; of long containers nothing."""
     return islice(walk(roots, _parts_with_code), _MOST_OBJECTS)
 
@@ -73,7 +73,7 @@ def _parts_with_code(thing: Any) -> Named:
     return [*parts_of(thing), ("", kind)]
 
 
-def parts_of(thing: Any) -> Iterator[tuple[str, Any]]:
+def parts_of(thing: Any) -> Named:
     """Yield the items and the attributes of an object that may matter to a training."""
     kind = type(thing)
     if not is_of_training(kind):
@@ -97,7 +97,7 @@ def _items(container: Any) -> list[Any]:
     return list(container)
 
 
-def _attributes(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _attributes(values: Mapping[str, Any]) -> Named:
     return ((f".{name}", value) for name, value in values.items() if not name.startswith("__"))
 
 

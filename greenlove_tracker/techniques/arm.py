@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -117,7 +117,7 @@ def _step_of(parts: Parts, device: torch.device) -> Callable[[Any], Any]:
     return lambda batch: own(model, batch, optimizer, criterion, device)
 
 
-def check_is_new(parts: Mapping[str, Any], first: Mapping[str, Any]) -> None:
+def check_is_new(parts: Parts, first: Parts) -> None:
     """Refuse a task that returns a model or optimizer again: trained in one arm, it has learnt already in the next.
 
     Raises:
@@ -130,14 +130,14 @@ def check_is_new(parts: Mapping[str, Any], first: Mapping[str, Any]) -> None:
         )
 
 
-def _changing(parts: Mapping[str, Any]) -> list[Any]:
+def _changing(parts: Parts) -> list[Any]:
     """Return what training changes: models, their parameters, and optimizers."""
     modules = [m for m in (parts["model"], parts["criterion"]) if isinstance(m, nn.Module)]
     parameters = [parameter for module in modules for parameter in module.parameters()]
     return [parts["model"], *each_of(parts["optimizer"]), *parameters]
 
 
-def plan_of_parts(parts: Mapping[str, Any]) -> TrainingPlan:
+def plan_of_parts(parts: Parts) -> TrainingPlan:
     """Return the plan of the whole training, evaluations left out.
 
     Raises:
@@ -147,7 +147,7 @@ def plan_of_parts(parts: Mapping[str, Any]) -> TrainingPlan:
     return plan_of(batches_of(parts), parts.get("total_epochs"), parts.get("total_steps"), None, phases)
 
 
-def batches_of(parts: Mapping[str, Any]) -> BatchSource:
+def batches_of(parts: Parts) -> BatchSource:
     """Return the batches of the parts.
 
     Raises:

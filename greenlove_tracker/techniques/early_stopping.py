@@ -316,7 +316,7 @@ def _with_early_stopping(parts: Parts, *, metric: str | None, options: Mapping[s
     return with_note({**parts, "early_stopping": stopping}, lambda: stopping.note)
 
 
-def _metric_of(parts: Mapping[str, Any], metric: str | None) -> str:
+def _metric_of(parts: Parts, metric: str | None) -> str:
     """Return the metric to be followed, of those that one evaluation gives; each layer keeps its mode.
 
     Raises:

@@ -395,7 +395,7 @@ class ArmLoop:
         return bool(self._stopping.step(values.get(self._stopping.rule.metric)))
 
 
-def _epoch_schedulers(parts: Mapping[str, Any]) -> list[LRScheduler]:
+def _epoch_schedulers(parts: Parts) -> list[LRScheduler]:
     """Return the learning-rate schedulers in ``also_restore`` that may be stepped behind each epoch.
 
     ``ReduceLROnPlateau`` is none: it steps by a value that only the training's own loop knows.

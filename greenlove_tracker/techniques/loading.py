@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -85,7 +84,7 @@ def _resized(batch_size: int, parts: Parts) -> Parts:
     return resized
 
 
-def with_batch_size(parts: Mapping[str, Any], batch_size: int) -> Parts:
+def with_batch_size(parts: Parts, batch_size: int) -> Parts:
     """Return the parts with batches of another size: sampler, order, workers and a dropped last batch stay.
 
     Raises:

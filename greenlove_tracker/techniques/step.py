@@ -43,7 +43,7 @@ class StepSettings:
     schedulers: tuple[Any, ...] = ()
 
 
-def check_own_step(parts: Mapping[str, Any]) -> None:
+def check_own_step(parts: Parts) -> None:
     """Refuse a training whose step is not made here.
 
     Raises:
@@ -53,7 +53,7 @@ def check_own_step(parts: Mapping[str, Any]) -> None:
         raise NotApplicableError(_OPAQUE)
 
 
-def own_optimizer(parts: Mapping[str, Any]) -> torch.optim.Optimizer:
+def own_optimizer(parts: Parts) -> torch.optim.Optimizer:
     """Return the optimizer of a training whose step is made here.
 
     Raises:
@@ -66,7 +66,7 @@ def own_optimizer(parts: Mapping[str, Any]) -> torch.optim.Optimizer:
     return optimizer
 
 
-def settings_of(parts: Mapping[str, Any]) -> StepSettings:
+def settings_of(parts: Parts) -> StepSettings:
     """Return the settings of the step of a training."""
     found: StepSettings = parts.get("step_settings", StepSettings())
     return found
@@ -97,7 +97,7 @@ class OwnStep:
         UsageError: where there are several optimizers, or one that calls the model itself.
     """
 
-    def __init__(self, parts: Mapping[str, Any], device: torch.device) -> None:
+    def __init__(self, parts: Parts, device: torch.device) -> None:
         self._settings = settings_of(parts)
         self._device = device
         self.model = parts["model"]

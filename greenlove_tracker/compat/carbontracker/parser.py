@@ -24,13 +24,14 @@ from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, w_from_kwh_s
 __all__ = ["parse_all_logs", "print_aggregate"]
 
 PathText = str | os.PathLike[str]
+Entry = dict[str, Any]  # as carbontracker shapes a run, what it took, and what its devices drew
 _ENERGY = "energy (kWh)"
 _GRAMS = "co2eq (g)"
 _CAR = "km travelled by car"
 _UNKNOWN = "an unknown amount"
 
 
-def parse_all_logs(log_dir: PathText) -> list[dict[str, Any]]:
+def parse_all_logs(log_dir: PathText) -> list[Entry]:
     """Return every run of a directory.
 
     Returns:
@@ -74,7 +75,7 @@ def print_aggregate(log_dir: PathText) -> None:
     )
 
 
-def _counted(run: Run) -> dict[str, Any]:
+def _counted(run: Run) -> Entry:
     """Return the actual or predicted consumption that counts; empty if nothing is known."""
     if _logged(run):
         return _totals(run.summary, run.summary.epochs_planned)  # with the epochs that were not monitored
@@ -97,7 +98,7 @@ def _readable(path: PathText) -> Sequence[Run]:
 # -- the shape of a run --
 
 
-def _entry(run: Run) -> dict[str, Any]:
+def _entry(run: Run) -> Entry:
     log = _logged(run)
     output = run.place
     if log:
@@ -112,7 +113,7 @@ def _entry(run: Run) -> dict[str, Any]:
     }
 
 
-def actual_of(run: Run) -> dict[str, Any] | None:
+def actual_of(run: Run) -> Entry | None:
     """Return the consumption of the run; None where nothing was measured."""
     summary = run.summary
     if Flag.PREDICTED in summary.flags:  # in its last row, for what was not monitored
@@ -122,7 +123,7 @@ def actual_of(run: Run) -> dict[str, Any] | None:
     return _totals(summary, summary.epochs_done)
 
 
-def predicted_of(run: Run) -> dict[str, Any] | None:
+def predicted_of(run: Run) -> Entry | None:
     """Return the prediction of the run; None where none was made."""
     summary = run.summary
     log = _logged(run)
@@ -134,7 +135,7 @@ def predicted_of(run: Run) -> dict[str, Any] | None:
     return _forecast(run)
 
 
-def _forecast(run: Run) -> dict[str, Any] | None:
+def _forecast(run: Run) -> Entry | None:
     """Return a run's first forecast of its energy from ``epochs_before_pred`` on."""
     intensity = run.carbon_intensity.value
     n_before = run.amount("epochs_before_pred")
@@ -167,11 +168,11 @@ def _logged(run: Run) -> ForeignLog | None:
     return None
 
 
-def _totals(summary: RunSummary, epochs: int | None) -> dict[str, Any]:
+def _totals(summary: RunSummary, epochs: int | None) -> Entry:
     return _amounts(epochs, summary.duration_s, summary.energy_kwh, times(summary.emissions_kgco2e, GRAMS_PER_KG))
 
 
-def _amounts(epochs: int | None, duration_s: float, energy_kwh: float | None, grams: float | None) -> dict[str, Any]:
+def _amounts(epochs: int | None, duration_s: float, energy_kwh: float | None, grams: float | None) -> Entry:
     as_much = None
     if grams is not None:
         as_much = {_CAR: _car_km(grams / GRAMS_PER_KG)}
@@ -190,7 +191,7 @@ def _car_km(kilograms: float) -> float:
     return kilograms / car.kgco2e_per_unit
 
 
-def _components(run: Run) -> dict[str, dict[str, Any]]:
+def _components(run: Run) -> dict[str, Entry]:
     log = _logged(run)
     if log:
         durations = [row.duration_s for row in log.rows if row.epoch is not None]
@@ -209,9 +210,7 @@ def _components(run: Run) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _arrays(
-    powers: Sequence[Sequence[float | None]], durations: Sequence[float], devices: Sequence[str]
-) -> dict[str, Any]:
+def _arrays(powers: Sequence[Sequence[float | None]], durations: Sequence[float], devices: Sequence[str]) -> Entry:
     """Return the arrays of carbontracker; None where there are no epochs, NaN where nothing was measured."""
     watts = joules = seconds = None
     if durations:

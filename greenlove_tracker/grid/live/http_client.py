@@ -28,6 +28,9 @@ _ADDRESS = re.compile(r"(?P<scheme>https?)://(?P<host>[\w.-]+|\[[0-9a-f:]+\])(:\
 _HEADERS = {"Accept": "application/json", "User-Agent": "greenlove_tracker"}
 
 
+Query = Sequence[tuple[str, str]]
+
+
 class RequestFailed(GreenloveError):  # noqa: N818  # one of several that are tried
     """A service did not answer as it should."""
 
@@ -56,7 +59,7 @@ class HttpClient:
     def get_json(
         self,
         url: str,
-        parameters: Sequence[tuple[str, str]] = (),
+        parameters: Query = (),
         *,
         parse: Callable[[Any], Any],
         max_age_s: float,
@@ -81,9 +84,7 @@ class HttpClient:
             _KEPT[question] = self.utc_s(), data
         return data
 
-    def _asked(
-        self, url: str, query: Sequence[tuple[str, str]], headers: Mapping[str, str], parse: Callable[[Any], Any]
-    ) -> Any:
+    def _asked(self, url: str, query: Query, headers: Mapping[str, str], parse: Callable[[Any], Any]) -> Any:
         """Ask on a thread: the library bounds neither the look-up of a name nor an answer that comes byte by byte."""
         host = urlsplit(url).hostname
         sent = ask_on_thread("greenlove-http", partial(self._sent, url, query, headers))
@@ -100,7 +101,7 @@ class HttpClient:
         except (*_OTHER_SHAPE, RecursionError):
             raise RequestFailed(f"the answer of {host} has another shape than expected") from None
 
-    def _sent(self, url: str, query: Sequence[tuple[str, str]], headers: Mapping[str, str]) -> tuple[int, str]:
+    def _sent(self, url: str, query: Query, headers: Mapping[str, str]) -> tuple[int, str]:
         """Return the status and the text of an answer; no redirect is followed."""
         with forks_wait:  # requests takes 60 ms to load, and only a request needs it
             import requests

@@ -38,6 +38,7 @@ _DAY = timedelta(days=1)
 _SETTLED_AGE_S = 86400.0  # for how long an answer on a past day stands
 
 Slot = tuple[datetime, datetime, float, PointKind]  # start, end, gCO2e/kWh
+Told = tuple[Sequence[Slot], Scope]  # and the emissions that they count
 
 
 def _slot(start: datetime, length: timedelta, value: Any, kind: PointKind) -> Slot:
@@ -79,7 +80,7 @@ class Service(ABC):
         """Return its name for the zone of a place; empty where it knows none. No network is asked."""
 
     @abstractmethod
-    def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
+    def _slots(self, zone: str, since: datetime, until: datetime) -> Told:
         """Return what it says of a stretch of time, and perhaps of more, and which emissions that counts.
 
         Raises:
@@ -135,7 +136,7 @@ class Neso(Service):
         """Return Great Britain for all of the United Kingdom."""
         return "Great Britain" if place.iso3 == "GBR" else ""
 
-    def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
+    def _slots(self, zone: str, since: datetime, until: datetime) -> Told:
         start = floor_time(since, _HALF_HOUR)
         until = floor_time(until, _HALF_HOUR) + _HALF_HOUR
         slots: list[Slot] = []
@@ -203,7 +204,7 @@ class Eia(Service):
         """Return the balancing authority."""
         return place.codes.get("eia", "")
 
-    def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
+    def _slots(self, zone: str, since: datetime, until: datetime) -> Told:
         def parse(found: Any) -> list[Any]:
             """Return the number of all rows, and those of this page: the hour's start, the code, MWh."""
             response = found["response"]
@@ -274,7 +275,7 @@ class EnergyCharts(Service):
             return alpha2(place.iso3)
         return ""
 
-    def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
+    def _slots(self, zone: str, since: datetime, until: datetime) -> Told:
         start = floor_time(since, _HOUR)
         end = floor_time(until, _HOUR) + _HOUR
         span = ("start", f"{start:%Y-%m-%dT%H:%MZ}"), ("end", f"{end:%Y-%m-%dT%H:%MZ}")
@@ -314,7 +315,7 @@ class ElectricityMaps(Service):
             return alpha2(place.iso3)
         return ""
 
-    def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
+    def _slots(self, zone: str, since: datetime, until: datetime) -> Told:
         what = "latest" if until - since <= MOST_AGE else "history"
 
         def parse(found: Any) -> tuple[str, list[Slot]]:
