@@ -24,7 +24,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
 from greenlove_tracker.projection.options import ProjectionOptions
-from greenlove_tracker.projection.types import Projection
+from greenlove_tracker.projection.types import Projection, Rows
 from greenlove_tracker.projection.uncertain import draws
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class JointDraws:
         limits: the limits to keep.
     """
 
-    def __init__(self, rows: Sequence[Projection], limits: Limits = Limits()) -> None:
+    def __init__(self, rows: Rows, limits: Limits = Limits()) -> None:
         import numpy as np
 
         self.limits = limits
@@ -99,7 +99,7 @@ class JointDraws:
             return energy * _DEAREST_USD_PER_KWH
         return self.of(row, quantity)
 
-    def cheapest(self, rows: Sequence[Projection]) -> tuple[Chance, ...]:
+    def cheapest(self, rows: Rows) -> tuple[Chance, ...]:
         """Return how likely each machine with a known cost is to be the cheapest, the likeliest first."""
         import numpy as np
 
@@ -134,7 +134,7 @@ class JointDraws:
         return float((one + by < other).mean() + (one + by == other).mean() / 2)  # equal ones share it
 
 
-def without_spot(rows: Sequence[Projection]) -> list[Projection]:
+def without_spot(rows: Rows) -> list[Projection]:
     """Return the machines without spot offers, whose cost does not yet include what interruptions lose.
 
     If none is on demand, spot offers stay: they were asked for, or there is no other way to rent by the hour.
@@ -143,7 +143,7 @@ def without_spot(rows: Sequence[Projection]) -> list[Projection]:
     return [row for row in rows if not (has_others and row.obtained == "spot")]
 
 
-def machine_here(rows: Sequence[Projection]) -> Projection | None:
+def machine_here(rows: Rows) -> Projection | None:
     """Return the local machine among the rows; None if it is not there."""
     return next((row for row in rows if row.is_local), None)
 
@@ -278,7 +278,7 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
 _Choice = tuple[Literal["cheapest", "too short", "best chance", "nothing"], Projection | None, tuple[Chance, ...]]
 
 
-def _chosen(to_have: Sequence[Projection], drawn: JointDraws) -> _Choice:
+def _chosen(to_have: Rows, drawn: JointDraws) -> _Choice:
     """Return the cheapest machine that keeps the limits with 90%; else the one most likely to keep them."""
     without_term = [row for row in to_have if row.obtained != "reserved"]
     rows = to_have
@@ -298,7 +298,7 @@ def _chosen(to_have: Sequence[Projection], drawn: JointDraws) -> _Choice:
     return ("nothing", None, ())
 
 
-def _cheapest(rows: Sequence[Projection], drawn: JointDraws) -> _Choice:
+def _cheapest(rows: Rows, drawn: JointDraws) -> _Choice:
     """Return the cheapest machine that is likely to cost less than the one here; else the one here."""
     here = machine_here(rows)
     chances = drawn.cheapest(rows)
@@ -311,7 +311,7 @@ def _cheapest(rows: Sequence[Projection], drawn: JointDraws) -> _Choice:
     return ("cheapest", cheapest, chances)
 
 
-def _faster(chosen: Projection, rows: Sequence[Projection], drawn: JointDraws) -> Faster | None:
+def _faster(chosen: Projection, rows: Rows, drawn: JointDraws) -> Faster | None:
     """Return the rented machine, in few nodes, that is likely to save time at the lowest price per hour saved."""
     chosen_s = chosen.duration_s
     chosen_usd = chosen.cost_usd.point if chosen.cost_usd else 0.0  # all of the other's where it is not known
@@ -326,7 +326,7 @@ def _faster(chosen: Projection, rows: Sequence[Projection], drawn: JointDraws) -
     return min(now or found, key=lambda one: (one.machine.n_machines, one.more_usd / one.saved_s), default=None)
 
 
-def _cheaper(rows: Sequence[Projection], chosen: Projection | None, drawn: JointDraws) -> Projection | None:
+def _cheaper(rows: Rows, chosen: Projection | None, drawn: JointDraws) -> Projection | None:
     """Return the cheapest machine that is likely to keep the limits and to cost less than the chosen one."""
     likely = [row for row in rows if row.cost_usd and drawn.meets(row) >= EVEN]
     cheapest = min(likely, key=cost_point, default=None)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from greenlove_tracker.projection.catalogue import counted, recognise
+from greenlove_tracker.projection.options import check_number
 from greenlove_tracker.projection.preemptions import (
     SpotTerms,
     best_interval_s,
@@ -155,10 +156,8 @@ def spot_advice(
     """
     duration, energy = _known(training)
     training_s = duration.point
-    if carbon_intensity is not None and not (math.isfinite(carbon_intensity) and carbon_intensity > 0):
-        raise UsageError(
-            f"{{argument}} must be a positive number, not {carbon_intensity!r}", argument="carbon_intensity"
-        )
+    if carbon_intensity is not None:
+        check_number("carbon_intensity", carbon_intensity, "positive")
     whole_number("n_gpus", n_gpus)
     of = SpotTerms(**terms)
     on_demand_usd = of.on_demand_price

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -170,6 +170,9 @@ class Projection:
     def is_compared(self) -> bool:
         """True for a row of the ranking: it fits, and nothing sets it aside."""
         return self.fits is not False and not self.aside
+
+
+Rows = Sequence[Projection]
 
 
 def term_cost_usd(offer: Offer | None, n_gpus: int) -> float | None:

@@ -15,7 +15,7 @@ from torch import nn
 from greenlove_tracker.exploration.estimator import ARGUMENT_NAMES, device_of, plan_of
 from greenlove_tracker.exploration.peak_memory import TrainingStep
 from greenlove_tracker.exploration.task import each_of, pieces_of
-from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, loss_of, samples_of, source_of
+from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, Step, loss_of, samples_of, source_of
 from greenlove_tracker.techniques.step import OwnStep
 from greenlove_tracker.techniques.technique import Parts, Technique
 from greenlove_tracker.vocabulary.comparisons import BASELINE
@@ -44,7 +44,7 @@ class Arm:
     parts: Parts
     source: BatchSource
     device: torch.device
-    step: Callable[[Any], Any]
+    step: Step
     active: Callable[[], AbstractContextManager[Any]] = nullcontext
     note: str = ""
 
@@ -108,7 +108,7 @@ def arm_of(parts: Parts, technique: Technique | None = None) -> Arm:
     return Arm(technique.name, parts, source, device, step, technique.active, technique.note)
 
 
-def _step_of(parts: Parts, device: torch.device) -> Callable[[Any], Any]:
+def _step_of(parts: Parts, device: torch.device) -> Step:
     """Return what makes a step on a batch: the task's own ``train_step`` where there is one."""
     own = parts.get("train_step")
     if own is None:
