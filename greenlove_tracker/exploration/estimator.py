@@ -304,7 +304,7 @@ class Estimator:
         with warnings.catch_warnings(), suppress(Exception):  # the training went well: nobody asked for these steps
             warnings.simplefilter("ignore")
             found = peak_of_steps(self._training, repeat(batch), is_late=lambda: run.perf_s() >= deadline_s)
-            return None if found.peak_bytes is None else found.peak_bytes / BYTES_PER_GB
+            return found.peak_bytes / BYTES_PER_GB if found.peak_bytes else None
         return None
 
     def _time_evaluations(self, run: ExplorationRun) -> tuple[float, ...]:

@@ -193,7 +193,7 @@ class ExplorationRun(TrialSession):
         spent_s = self.spent_s
         now_utc_s = self._clock.utc_s()
         limit = time_limit(self.settings, now_utc_s)  # not of this Slurm job: the training may be another
-        fit = None if limit is None else time_fit(forecast, limit.limit_s)
+        fit = time_fit(forecast, limit.limit_s) if limit else None
         run = Run(session.run_dir)
         projections: tuple[Projection, ...] = ()
         notes = [advice] if advice else []

@@ -306,7 +306,7 @@ def _cheapest(rows: Rows, drawn: JointDraws) -> _Choice:
     if here:
         priced = [row for row in priced if drawn.better(row, here, "cost_usd") > EVEN]
     cheapest = min(priced, key=cost_point, default=here)
-    if cheapest is None:
+    if not cheapest:
         return ("nothing", None, ())
     return ("cheapest", cheapest, chances)
 
@@ -330,21 +330,21 @@ def _cheaper(rows: Rows, chosen: Projection | None, drawn: JointDraws) -> Projec
     """Return the cheapest machine that is likely to keep the limits and to cost less than the chosen one."""
     likely = [row for row in rows if row.cost_usd and drawn.meets(row) >= EVEN]
     cheapest = min(likely, key=cost_point, default=None)
-    if cheapest is None or (chosen and drawn.better(cheapest, chosen, "cost_usd") < EVEN):
+    if not cheapest or (chosen and drawn.better(cheapest, chosen, "cost_usd") < EVEN):
         return None
     return cheapest
 
 
 def cost_point(row: Projection) -> float:
     """Return the cost of a machine for ranking; an unknown cost comes last."""
-    if row.cost_usd is None:
+    if not row.cost_usd:
         return math.inf
     return row.cost_usd.point
 
 
 def has_less_memory(row: Projection, here: Projection | None) -> bool:
     """Return True if a GPU has less memory than one here and the memory needed is unknown."""
-    if row.fits is not None or row.gpu is None or here is None or here.gpu is None:
+    if row.fits is not None or not row.gpu or not here or not here.gpu:
         return False
     return (row.gpu.memory_gb or 0.0) < (here.gpu.memory_gb or 0.0)
 

@@ -64,13 +64,13 @@ class Machine:
     @property
     def overhead(self) -> Uncertain:
         """The power of the whole machine divided by that of its GPUs; 1 if unknown."""
-        if self.draw is None:
+        if not self.draw:
             return Uncertain(1.0)
         return node_overhead(self.draw)
 
     def energy(self, duration_s: Uncertain | None) -> Uncertain | None:
         """Return GPUs × TDP × draw × overhead × PUE × time in kWh; None if one of them is unknown."""
-        if duration_s is None or self.draw is None or self.tdp_w is None:
+        if not duration_s or not self.draw or self.tdp_w is None:
             return None
         power_w = self.draw.share.times(self.overhead).times(self.n_gpus * self.tdp_w * self.pue)
         return duration_s.times(power_w).times(kwh_from_w_s(1.0, 1.0))
@@ -91,7 +91,7 @@ class Machine:
             energy_kwh: with this machine's PUE. The first of two sites in one place counts.
         """
         found: dict[str, float] = {}
-        if energy_kwh is None:
+        if not energy_kwh:
             return found
         for one in self.sites:
             kgco2e = energy_kwh.point / self.pue * one.pue * one.intensity.value / GRAMS_PER_KG
@@ -101,7 +101,7 @@ class Machine:
     def market_claim(self, energy_kwh: Estimate | None) -> Claim | None:
         """Return the market-based emissions; None without a claim or a known energy."""
         site = self.site
-        if site is None or site.market_gco2e_per_kwh is None or energy_kwh is None:
+        if not site or site.market_gco2e_per_kwh is None or not energy_kwh:
             return None
         kgco2e = energy_kwh.times(site.market_gco2e_per_kwh / GRAMS_PER_KG, "kgCO2e")
         return Claim(kgco2e, site.market_claim, site.source)
@@ -170,7 +170,7 @@ def _draw(
 def price_caveat(electricity_price: Factor | None, country: str | None, gpu: GpuSpec | None = None) -> Caveat | None:
     """Return the caveat about the local price of electricity; None if there is none."""
     place = grid.resolve_place(country or "")
-    if electricity_price is None:
+    if not electricity_price:
         of = f"for {country}" if country else "without a country"
         problem = f"no open price of electricity is known {of}"
     elif electricity_price.basis == BUSINESS:
@@ -206,7 +206,7 @@ def machine_elsewhere(
     if local.draw:
         draw = draw_elsewhere(local.draw, local.gpu, gpu)
     machine = replace(local, gpu=gpu, has_gpu=True, n_gpus=n_gpus, tdp_w=gpu.tdp_w, draw=draw)
-    if offer is None:
+    if not offer:
         return replace(machine, price_usd_per_gpu_hour=None, notes=("nobody offers it: counted as if it stood here",))
     machine = replace(machine, electricity_price=None, price_usd_per_gpu_hour=offer.usd_per_gpu_hour)
     known = _sites_of(offer)

@@ -102,7 +102,7 @@ def usual_draw(gpu: GpuSpec | None, workload: str | None) -> PowerDraw:
         workload: None if unknown.
     """
     table = power_table()
-    level = "" if workload is None else workload_named(workload)
+    level = workload_named(workload) if workload else ""
     activity = _named(table.activity.get(level, table.activity[""]), "activity")
     usual = "usual for trainings"
     if level in table.activity and level:

@@ -134,7 +134,7 @@ def _aside(target: Target, local: GpuSpec | None, *, is_asked_for: bool) -> str:
         return ""
     if offer and offer.usd_per_gpu_hour is None:
         return "price on request"
-    if target.gpu.vendor == "AMD" and (local is None or local.vendor != "AMD"):
+    if target.gpu.vendor == "AMD" and (not local or local.vendor != "AMD"):
         return "other software (ROCm)"
     return ""
 

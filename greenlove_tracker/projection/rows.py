@@ -50,7 +50,7 @@ def local_row(
         name = gpu.name
     fits = None
     if options.peak_memory_gb is not None:
-        fits = gpu is None or _fits(gpu, gpu, options)
+        fits = not gpu or _fits(gpu, gpu, options)
     row = _row(
         machine,
         joint,
@@ -68,7 +68,7 @@ def local_row(
         assumptions=(),
         caveats=(*caveats, *_caveats_of_draw(machine, has_energy=energy is not None)),
     )
-    if row.cost_usd is None and forecast.cost_usd:
+    if not row.cost_usd and forecast.cost_usd:
         cost = at_level(forecast.cost_usd)
         joint["cost_usd"] = uncertain(cost, "cost here")
         if "energy_kwh" in joint:
@@ -86,7 +86,7 @@ def local_row(
 
 def _caveats_of_draw(machine: Machine, *, has_energy: bool) -> tuple[Caveat, ...]:
     """Return the caveats about an unknown or assumed draw of the GPUs."""
-    if machine.draw is None:
+    if not machine.draw:
         message = "the power limit of the GPUs here is not known, so no energy or CO2e elsewhere: give {argument}, in W"
         return (Caveat(message, ("manual_tdp_watts",)),)
     if not machine.draw.is_assumed:
@@ -187,7 +187,7 @@ def _row(
         energy: the energy if it was measured or forecast; else the machine's model gives it.
         **told: the other fields of the row.
     """
-    if duration and energy is None:
+    if duration and not energy:
         modelled = machine.energy(joint["duration_s"])
         if modelled:
             joint["energy_kwh"] = modelled
@@ -263,7 +263,7 @@ def _least_s(forecast: Forecast, local: Machine, faster: speedups.Speedup) -> fl
     Several GPUs share each batch, so the number of successive steps stays.
     """
     plan = forecast.plan
-    if local.has_gpu or faster.method != "specifications" or plan is None:
+    if local.has_gpu or faster.method != "specifications" or not plan:
         return 0.0
     return speedups.LAUNCH_S * plan.n_epochs * plan.batches_per_epoch
 
@@ -293,7 +293,7 @@ def _fits(gpu: GpuSpec, local: GpuSpec | None, options: ProjectionOptions) -> bo
 
 def _cited(factor: Factor | None) -> str:
     """Return a factor with its value, basis, source and year; empty without one."""
-    if factor is None:
+    if not factor:
         return ""
     about = ", ".join(part for part in (factor.basis, factor.source, factor.year) if part)
     return f"{factor.name.replace('_', ' ')} {factor.value:.4g} {factor.unit}: {about}"
@@ -301,7 +301,7 @@ def _cited(factor: Factor | None) -> str:
 
 def _energy_text(machine: Machine) -> str:
     """Return the factors of a modelled energy: ``energy: 8 × 700 W × 82% × 1.2 host × PUE 1.3``."""
-    if machine.draw is None or machine.tdp_w is None:
+    if not machine.draw or machine.tdp_w is None:
         return ""
     power = f"{machine.n_gpus} × {machine.tdp_w:.0f} W × {machine.draw.share.point:.0%} ({machine.draw.basis})"
     return f"energy: {power} × {machine.overhead.point:.3g} host × PUE {machine.pue}"

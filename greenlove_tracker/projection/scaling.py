@@ -105,7 +105,7 @@ def scaling_gain(
     link = interconnect or ""
     if link not in ("", *INTERCONNECTS):
         raise UsageError(f"{{argument}} must be nvlink, pcie or ethernet, not {link!r}", argument="interconnect")
-    of_class = "" if workload is None else workload_named(workload)
+    of_class = workload_named(workload) if workload else ""
     between = scalings()[BETWEEN_NODES, of_class]
     if link == BETWEEN_NODES:
         inside = _one_gpu_a_node(of_class)

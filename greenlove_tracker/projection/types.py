@@ -125,7 +125,7 @@ class Projection:
         """How to get the machine: ``here``, ``no offer``, or the access of its offer."""
         if self.is_local:
             return "here"
-        if self.offer is None:
+        if not self.offer:
             return "no offer"
         return self.offer.access
 
@@ -142,7 +142,7 @@ class Projection:
     @property
     def n_machines(self) -> int:
         """The number of machines that hold the GPUs; a network joins more than one."""
-        if self.offer is None:
+        if not self.offer:
             return 1
         return math.ceil(self.billed_gpus / max(self.offer.gpus_per_instance))
 
@@ -177,7 +177,7 @@ Rows = Sequence[Projection]
 
 def term_cost_usd(offer: Offer | None, n_gpus: int) -> float | None:
     """Return the price of an offer's minimum term; None if it has no term, or no price."""
-    if offer is None or offer.access != "reserved" or offer.usd_per_gpu_hour is None:
+    if not offer or offer.access != "reserved" or offer.usd_per_gpu_hour is None:
         return None
     return offer.usd_per_gpu_hour * n_gpus * h_from_s(MINIMUM_TERM_DAYS * SECONDS_PER_DAY)
 

@@ -159,7 +159,7 @@ def _series(region: str | None, source: HourlyIntensity | IntensityFallbacks, no
         always = HourlyIntensity(first_hour, np.full(MOST_AHEAD_H, yearly))
         basis = replace(basis, yearly_gco2e_per_kwh=yearly, problem=problem)
         return RegionHours(basis, None, always)
-    given = None if file is None else _by_hour(answer.points)
+    given = _by_hour(answer.points) if file else None
     past = [point for point in answer.points if point.end_utc <= now]
     if past:
         history = _by_hour(past)

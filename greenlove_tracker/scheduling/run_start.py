@@ -118,7 +118,7 @@ def best_of(planned: Callable[[datetime], Planned], latest_utc_s: float) -> Next
         why = advice.reason.rstrip(".")
         is_known = advice.saving is not None
         point = latest_point(before, answer)
-        if before is None and not advice.is_worth_waiting:
+        if not before and not advice.is_worth_waiting:
             return Outlook(point, None, "not worth waiting" if is_known else "no provider", why)
         if before and not is_known:  # nothing is known any more: the plan before stands
             return replace(before, point=point, problem=why)
@@ -188,7 +188,7 @@ def _deadline(settings: Settings) -> datetime | None:
     """Return the earlier of the deadline and the end of the Slurm job; None without either."""
     now = datetime.now(UTC)
     limit = time_limit(replace(settings, max_hours=None), now.timestamp(), os.environ)
-    if limit is None:
+    if not limit:
         return None
     return now + timedelta(seconds=limit.limit_s)
 
@@ -217,7 +217,7 @@ def logged_length(log_dir: str) -> tuple[Run, Forecast, str]:
         run = latest_run(log_dir)
     except UsageError as error:
         raise UsageError(f"{error}; without a log give --hours, how long it takes") from error
-    if run is None:
+    if not run:
         raise UsageError(f"{log_dir} holds no run to go by: give --hours, how long it takes")
     forecast, basis = forecast_of(run)
     return run, forecast, basis

@@ -120,8 +120,8 @@ NextStart = Callable[[datetime, Outlook | None], Outlook]
 
 def latest_point(before: Outlook | None, answer: IntensityAnswer | None) -> IntensityPoint | None:
     """Return the figure of an answer, or the known one where a table stands in: a year's average is of no hour."""
-    known = None if before is None else before.point
-    if answer is None or (known and answer.point.kind == PointKind.TABLE):
+    known = before.point if before else None
+    if not answer or (known and answer.point.kind == PointKind.TABLE):
         return known
     return answer.point
 
@@ -173,7 +173,7 @@ class Wait:
             self._take_answer()
             now_utc_s = self._utc_s
             now = datetime.fromtimestamp(now_utc_s, UTC)
-            point = None if self._outlook is None else self._outlook.point
+            point = self._outlook.point if self._outlook else None
             if is_first:
                 at_request = point
             ending = self._ending()
@@ -218,7 +218,7 @@ class Wait:
 
     def _take_answer(self) -> None:
         """Take the answer that has come; one that does not come for a minute is waited for, and counted as none."""
-        if self._asked is None:
+        if not self._asked:
             return
         if self._asked.done():
             asked = self._asked
@@ -227,7 +227,7 @@ class Wait:
                 self._outlook = asked.result()
                 return
             except Exception as error:
-                if self._outlook is None and isinstance(error, UsageError):
+                if not self._outlook and isinstance(error, UsageError):
                     raise
                 problem = f"{error}" or repr(error)
         elif self._since_asked_s >= ANSWER_TIMEOUT_S:
@@ -246,7 +246,7 @@ class Wait:
         if outlook and outlook.now:
             return outlook.now, outlook.explanation
         if start_utc_s is not None and self._utc_s >= start_utc_s:
-            if outlook is None and self.unanswered:
+            if not outlook and self.unanswered:
                 return "no provider", f"{self.unanswered}: the latest possible start has come"
             return self.arrival
         if self.max_wait_s is not None and self._waited_s >= self.max_wait_s:
@@ -255,7 +255,7 @@ class Wait:
 
     @property
     def _next_utc_s(self) -> float | None:
-        if self._outlook is None or self._outlook.start_utc_s is None:
+        if not self._outlook or self._outlook.start_utc_s is None:
             return self.start_utc_s
         return self._outlook.start_utc_s
 

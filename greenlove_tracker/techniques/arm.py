@@ -103,7 +103,7 @@ def arm_of(parts: Parts, technique: Technique | None = None) -> Arm:
     source = batches_of(parts)
     device = device_of(parts["model"], parts.get("device"))
     step = _step_of(parts, device)
-    if technique is None:
+    if not technique:
         return Arm(BASELINE, parts, source, device, step)
     return Arm(technique.name, parts, source, device, step, technique.active, technique.note)
 

@@ -223,7 +223,7 @@ class _ComparisonRun(TrialSession):
             tuple(trials),
             spent_s=self.spent_s,
             budget_s=self.budget_s,
-            residual_cv=None if self._time is None else self._time.residual_cv,
+            residual_cv=self._time.residual_cv if self._time else None,
             energy_method=self._method,
             run_dir=self._session.run_dir,
             left_changed=left_changed,
@@ -248,7 +248,7 @@ class _ComparisonRun(TrialSession):
 
     def _add_arm(self, technique: Technique | None, until_s: float) -> None:
         """Build an arm and warm it up; one that cannot be is noted, with its reason."""
-        name = BASELINE if technique is None else technique.name
+        name = technique.name if technique else BASELINE
         record = self._records[name]
         is_of_whole = technique is not None and technique.is_of_whole
         if self._arms and not is_of_whole and self.spent_s >= self.budget_s:
@@ -263,7 +263,7 @@ class _ComparisonRun(TrialSession):
             parts = self._made.pop(0) if self._made else self._make()
             arm = arm_of(parts, technique)
             has_length = any(parts.get(name) for name in ("total_epochs", "total_steps", "phases"))
-            if technique is None and has_length:
+            if not technique and has_length:
                 self._plan = plan_of_parts(parts)
             training = ArmTraining(arm, self.perf_s, record)
             self._arms[name] = training
@@ -278,7 +278,7 @@ class _ComparisonRun(TrialSession):
         """Run a block of trials; return False where the time that is left holds none."""
         costs = [training.cost for training in self._arms.values()]
         plan = schedule.next_block(costs, left_s)
-        if plan is None:
+        if not plan:
             return False
         trials = list[ArmTrial]()
         for name in schedule.order(list(self._arms)):
@@ -395,14 +395,14 @@ class _ComparisonRun(TrialSession):
         plan = self._plan
         record = self._records[name]
         state = self._session.state
-        if plan is None or plan.phases or not trials:  # of phases the trials saw the first
+        if not plan or plan.phases or not trials:  # of phases the trials saw the first
             return WholeRun()
         if plan.epochs is not None:
             samples = float(plan.epochs * (plan.samples or 0))
         else:
             samples = float((plan.steps or 0) * (plan.batches_per_step or 1) * (plan.batch_size or 1))
         duration = self._total(name, self._time, lambda t: t.duration_s, samples, "s")
-        if duration is None:
+        if not duration:
             return WholeRun()
         starts_held = record.n_starts / sum(t.samples for t in trials) * samples
         start_s = statistics.median(record.starts_s) if record.starts_s else 0.0
@@ -420,7 +420,7 @@ class _ComparisonRun(TrialSession):
         taken = [(value(trial), trial.samples) for trial in self._trials if trial.arm == BASELINE]
         logs = [math.log(amount / n) for amount, n in taken if amount]
         ratio = _ratio(fit, name)
-        if len(logs) < 2 or (name != BASELINE and ratio is None):
+        if len(logs) < 2 or (name != BASELINE and not ratio):
             return None
         width = student_quantile((1 + LEVEL) / 2, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
         mean = statistics.fmean(logs)
@@ -453,9 +453,9 @@ def reason_of(error: BaseException) -> str:
 
 
 def _ratio(fit: RatioFit | None, name: str) -> Estimate | None:
-    return None if fit is None else fit.ratios.get(name)
+    return fit.ratios.get(name) if fit else None
 
 
 def _order(row: ComparisonRow) -> tuple[bool, bool, float]:
     ratio = row.energy_ratio or row.time_ratio
-    return row.verdict is Verdict.NOT_RUN, ratio is None, 0.0 if ratio is None else ratio.point
+    return row.verdict is Verdict.NOT_RUN, not ratio, ratio.point if ratio else 0.0

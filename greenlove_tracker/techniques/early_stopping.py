@@ -133,7 +133,7 @@ class EarlyStopping:
         if self._tracker is not None:
             self._tracker.log_metric(self.rule.metric, number, higher_is_better=self.rule.higher_is_better)
         if self._is_best(number):  # copied first: an error or Ctrl-C here leaves what was the best until now
-            self._best = None if self._pair is None else _copied(self._pair[0]())
+            self._best = _copied(self._pair[0]()) if self._pair else None
         self.has_stopped = self._add(number)
         if self.has_stopped and self._tracker is not None:
             self._tracker.log_early_stop(self.best_epoch)
@@ -177,7 +177,7 @@ class EarlyStopping:
         Raises:
             UsageError: where no weights are kept.
         """
-        if self._pair is None:
+        if not self._pair:
             raise UsageError("nothing can be put back: say what with {argument=}model", argument="restore")
         if self._best is None:
             raise UsageError(f"no weights are kept: {self.rule.metric} was no number so far, or restore= was not given")

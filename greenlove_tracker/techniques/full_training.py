@@ -388,7 +388,7 @@ class ArmLoop:
         values = {f"eval_{n}" if n in own else str(n): value for n, value in found.items() if value is not None}
         for name, value in values.items():
             self._tracker.log_metric(name, value)
-        if self._stopping is None:
+        if not self._stopping:
             return False
         values[TRAIN_LOSS] = self.progress.loss
         self.progress.valued_epochs.append(epoch + 1)

@@ -133,7 +133,7 @@ class OwnStep:
             if share != 1:
                 loss = loss * share
             if loss.requires_grad:
-                scaled = loss if self._scaler is None else self._scaler.scale(loss)
+                scaled = self._scaler.scale(loss) if self._scaler else loss
                 scaled.backward()
                 has_gradient = True
             total = total + loss.detach()
@@ -155,7 +155,7 @@ class OwnStep:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the scale of the loss, and what was counted."""
-        scaler = None if self._scaler is None else self._scaler.state_dict()
+        scaler = self._scaler.state_dict() if self._scaler else None
         return {"scaler": scaler, "n_steps": self._n_steps, "n_skipped": self.n_skipped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
