@@ -22,7 +22,7 @@ from greenlove_tracker.meter import SimulatedMeter
 
 TARGET = Path(__file__).parent / "images" / "terminal.svg"
 SHOWN_EPOCHS = (1, 2, 3, 10, 19, 20)
-COLUMNS, ROW_PX, LEFT_PX = 100, 18, 14  # of the terminal; a character takes 7.8 px, and status lines 108 columns
+COLUMNS, ROW_PX, LEFT_PX, CHARACTER_PX = 100, 18, 14, 7.85  # of the terminal; status lines are longer
 TYPING_S, EPOCH_S, SCREEN_S, END_S = 1.2, 0.9, 2.0, 6.0
 STYLE = (
     "text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#d7dde5;white-space:pre}"
@@ -67,7 +67,7 @@ def rows(logs: str) -> list[tuple[float, str, str]]:
 
 
 def svg(lines: list[tuple[float, str, str]]) -> str:
-    """Return the picture: each line fades in at its time, and all begin anew at the end."""
+    """Return the picture: it shows all lines first; then each fades in at its time, again and again."""
     whole_s = lines[-1][0] + END_S
     height_px = ROW_PX * (len(lines) + 1)
     style, texts = STYLE, []
@@ -75,12 +75,13 @@ def svg(lines: list[tuple[float, str, str]]) -> str:
         begin = 100 * time_s / whole_s
         frames = "0%,100%{opacity:1}" if time_s == 0 else f"0%,{begin:.2f}%{{opacity:0}}{begin + 0.5:.2f}%{{opacity:1}}"
         name = f"t{round(10 * time_s)}"
-        style += f"@keyframes {name}{{{frames}}}.{name}{{animation:{name} {whole_s:.1f}s linear infinite}}"
+        animation = f"{name} {whole_s:.1f}s linear {END_S - whole_s:.1f}s infinite"
+        style += f"@keyframes {name}{{{frames}}}.{name}{{animation:{animation}}}"
     for number, (at_s, kind, line) in enumerate(lines):
         text = line.replace("&", "&amp;").replace("<", "&lt;")
         place = f'x="{LEFT_PX}" y="{ROW_PX * (number + 1)}" xml:space="preserve"'
         texts.append(f'<text class="{kind} t{round(10 * at_s)}" {place}>{text}</text>')
-    width_px = 880
+    width_px = round(2 * LEFT_PX + CHARACTER_PX * max(len(line) for _, _, line in lines))
     size = f'width="{width_px}" height="{height_px}" viewBox="0 0 {width_px} {height_px}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
     title = "<title>A run's status lines, its end, and where to train</title>"

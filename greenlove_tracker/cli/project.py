@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click import IntRange
 
-from greenlove_tracker.cli.base import answer, cli, names_in
+from greenlove_tracker.cli.base import answer, cli, logs_of, names_in
 from greenlove_tracker.cli.options import (
     HOURS,
     csv_option,
@@ -42,7 +42,7 @@ def _options_of(kind: type) -> Callable[[Callable[..., None]], Callable[..., Non
 
 
 @cli.command(short_help="Choose where to train: here or on a rented GPU.")
-@click.argument("log_dir", required=False)
+@click.argument("log_dir", metavar="[RUN_ID|DIR|last]", required=False)
 @option("--hours", "hours the training takes here, instead of a log; needs --gpu for its energy", type=HOURS)
 @_options_of(ProjectionOptions)
 @flag("--spot", "advise on a spot machine: this one, or the one --target")
@@ -105,7 +105,7 @@ def _project(
     from greenlove_tracker.report.projection_report import projection_document
 
     if hours is None:
-        compare = partial(comparison.compare_log, log_dir)
+        compare = partial(comparison.compare_log, str(logs_of(log_dir, may_be_empty=True).path))
     else:
         compare = partial(comparison.compare_hours, hours)
     found, decision = comparison.decided(compare, chosen)

@@ -27,6 +27,7 @@ from greenlove_tracker.cli.options import (
     within_time,
 )
 from greenlove_tracker.settings.config import DEFAULT_LOG_DIR, is_strict, load_settings
+from greenlove_tracker.text.console import say
 from greenlove_tracker.vocabulary.errors import UsageError, whole_number
 from greenlove_tracker.vocabulary.records import RunStatus
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
@@ -135,6 +136,8 @@ def run(
     from greenlove_tracker.text.warn_once import WarnOnce
 
     is_command = ctx.meta["is_command"]
+    if not (is_command or module):
+        _check_script(ctx, command, is_quiet=options["verbose"] == 0)
     if epochs is not None:
         whole_number("--epochs", epochs)
         if is_command or no_auto:
@@ -174,6 +177,27 @@ def run(
         become((sys.executable, *flags, *as_module, *command))
     _show(outcome)
     _leave(outcome)
+
+
+def _check_script(ctx: click.Context, command: Sequence[str], *, is_quiet: bool) -> None:
+    """Refuse a shell's script, and warn of options behind a script that does not know them.
+
+    Raises:
+        UsageError: where the script is a shell's.
+    """
+    script = Path(command[0])
+    if script.suffix in (".sh", ".bash"):
+        raise UsageError(f"{script} is no Python script: greenlove run -- {shlex.join(command)} tracks any command")
+    own = {name for option in ctx.command.params for name in option.opts if name.startswith("--")}
+    behind = [name for name in (word.partition("=")[0] for word in command[1:]) if name in own]
+    if behind and script.is_file() and not is_quiet:
+        text = script.read_text(encoding="utf-8", errors="replace").replace("-", "_")
+        unknown = [name for name in behind if name[2:].replace("-", "_") not in text]
+        if unknown:
+            say(
+                f"greenlove: {', '.join(unknown)} stands behind {script}, which gets it but does not name it: "
+                "options of greenlove run stand before the script"
+            )
 
 
 def _limit(within: str, options: Mapping[str, Any], *, is_waiting: bool) -> dict[str, Any]:

@@ -68,6 +68,21 @@ Block = list[tuple[int, int]]  # of trials: batches, epochs
 
 
 @dataclass(frozen=True, slots=True)
+class TrialLimits:
+    """Limits of the trials, within those that the budget sets.
+
+    Attributes:
+        first_samples: of the first epoch that is longer than a step; larger samples are tried step by step.
+        epoch_s: of each epoch, as far as its time is foreseen.
+        epochs: of each trial; more than 8 are never run.
+    """
+
+    first_samples: float = math.inf
+    epoch_s: float = math.inf
+    epochs: int = _MOST_EPOCHS
+
+
+@dataclass(frozen=True, slots=True)
 class TrialRequest:
     """A trial to run next.
 
@@ -147,6 +162,8 @@ class ExplorationScheduler:
         budget_s: never overrun by more than one step, or one start of a loader. The first step has all of it,
             however long the preparations took: without a step there is nothing to say.
         seed: of the order of trials.
+        batch_size: of the training.
+        limits: of the trials.
 
     Attributes:
         results: of the trials so far; whoever runs them adds each.
@@ -159,8 +176,13 @@ class ExplorationScheduler:
         *,
         budget_s: float = 30.0,
         seed: int = 0,
+        batch_size: int = 1,
+        limits: TrialLimits = TrialLimits(),
     ) -> None:
         self.batches_per_epoch = batches_per_epoch
+        most_first = min(batches_per_epoch, limits.first_samples // batch_size)
+        self._first_batches = max(1, int(most_first))
+        self._limits = limits
         self.total_epochs = total_epochs
         self.budget_s = budget_s
         self.results: list[TrialResult] = []
@@ -260,10 +282,11 @@ class ExplorationScheduler:
                 stretch_s = min(available_s / 2, max(_STRETCH_SHARE * available_s, least_s))
         elif self._remaining_s >= _COLD_SHARE * cold_s:
             stretch_s = self._remaining_s / 3  # what was slow may have been a compilation or a step: this will tell
+        stretch_s = min(stretch_s, self._limits.epoch_s)
         if stretch_s:
-            yield TrialRequest(self.batches_per_epoch, 1, stretch_s, "stretch")
+            yield TrialRequest(self._first_batches, 1, stretch_s, "stretch")
         for batches, epochs in self._blocks():
-            request = self._budget.fitted(batches, epochs, self._remaining_s)
+            request = self._budget.fitted(batches, min(epochs, self._limits.epochs), self._remaining_s)
             if request:
                 yield request
 
@@ -283,14 +306,11 @@ class ExplorationScheduler:
         whole_s = self.total_epochs * cost.epoch_s(self.batches_per_epoch)
         useful_s = min(max(_USEFUL_S, _USEFUL_STEPS * cost.epoch_s(1)), _MOST_OF_RUN * whole_s)
         allowance_s = max(_SHARE_OF_RUN * whole_s, useful_s) - (self._spent_s - self._probed_at_s)
+        available_s = min((1 - _RESERVE_SHARE) * self._remaining_s, allowance_s)
+        overhead_s = statistics.median(self._overheads_s or [0.0])
         longest = max(r.batches for r in self.results)
-        return TrialBudget(
-            min((1 - _RESERVE_SHARE) * self._remaining_s, allowance_s),
-            cost,
-            statistics.median(self._overheads_s or [0.0]),
-            min(self.batches_per_epoch, int(_GROWTH * max(longest, 4))),
-            self._random,
-        )
+        most_batches = min(self.batches_per_epoch, _GROWTH * max(longest, 4), self._limits.epoch_s / cost.epoch_s(1))
+        return TrialBudget(available_s, cost, overhead_s, max(1, int(most_batches)), self._random)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from greenlove_tracker.exploration.adaptive import ExplorationScheduler
+from greenlove_tracker.exploration.adaptive import ExplorationScheduler, TrialLimits
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
 from greenlove_tracker.exploration.peak_memory import TrainingStep, counted_updates, peak_of_steps
 from greenlove_tracker.exploration.snapshot import Snapshot, find_lr_schedulers, find_scalers_and_averages, is_plain
@@ -96,6 +96,8 @@ class Estimator:
         stopping: the rule of early stopping, where the training has one: trials do not show where it will end the
             training, and the forecast says for how long that may be; the run itself then narrows it.
         seed: of the order of trials.
+        trial_limits: a ``greenlove_tracker.exploration.adaptive.TrialLimits``: the first sample of the trials, their
+            longest epoch and the most epochs of each.
         comparison: options of the comparison with other GPUs.
         clock: read for all times.
         meter: measures the energy; default CodeCarbon.
@@ -130,6 +132,7 @@ class Estimator:
         also_restore: Sequence[Any] = (),
         stopping: StoppingRule | None = None,
         seed: int = 0,
+        trial_limits: TrialLimits | None = None,
         comparison: ProjectionOptions | None = None,
         clock: Clock | None = None,
         meter: Meter | None = None,
@@ -172,6 +175,7 @@ class Estimator:
                 raise UsageError("stopping= counts epochs: give {argument}, not steps", argument="total_epochs")
             self.plan = replace(self.plan, stop=unknown_stop(stopping, self.plan.epochs))
         self._seed = seed
+        self._trial_limits = trial_limits or TrialLimits()
 
     def estimate(self, *, restores: bool = True) -> Estimation:
         """Explore, forecast, report, and ask whether to train on.
@@ -261,6 +265,8 @@ class Estimator:
             self.plan.n_epochs,
             budget_s=(1 - reserved_share) * run.budget_s,
             seed=self._seed,
+            batch_size=batch_size,
+            limits=self._trial_limits,
         )
         plan = replace(self.plan, eval_every=None, phases=(), stop=None)
         width = None

@@ -266,13 +266,17 @@ class Aggregate:
     def by(self, *keys: str) -> dict[tuple[str, ...], Totals]:
         """Return totals by one or more of ``KEYS``, in the order of the keys' values.
 
+        Args:
+            *keys: of ``KEYS``, or the name of a tag with a value: ``lr`` of ``lr=0.1``.
+
         Raises:
             UsageError: for a key that does not exist.
         """
-        unknown = [key for key in keys if key not in KEYS]
+        tagged = [key for key in keys if key not in KEYS]
+        unknown = [key for key in tagged if not any(row.facts.tag(key) for row in self.prepare().rows)]
         if unknown or not keys or len(set(keys)) < len(keys):
             asked = ", ".join(unknown or keys) or "nothing"
-            raise UsageError(f"cannot group by {asked}; choose from {', '.join(KEYS)}, each once")
+            raise UsageError(f"cannot group by {asked}; choose from {', '.join(KEYS)} and the names of tags, each once")
         unit = next((unit for unit in (DAY, MONTH) if unit in keys), "")
         total = self.prepare(*filter(None, [unit]))
         continues = {found.run: found.continues for found in self._every if found.continues}
@@ -280,8 +284,13 @@ class Aggregate:
         for row in total.rows:
             first = _chain_start(row.run, continues)
             for part in row.parts.get(unit, [row]):
-                values = tuple(first if key == "training" else part.text(key) for key in keys)
-                groups.setdefault(values, []).append(part)
+                values = []
+                for key in keys:
+                    if key in tagged:
+                        values.append(part.facts.tag(key))
+                    else:
+                        values.append(first if key == "training" else part.text(key))
+                groups.setdefault(tuple(values), []).append(part)
         return {values: Totals(groups[values]) for values in sorted(groups)}
 
     def rows(self, *keys: str) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from greenlove_tracker.logs import schema, totals, trials
@@ -139,6 +140,17 @@ class Run(RunFiles):
         if project:
             return f"{project}/{self.run_id}"
         return self.run_id
+
+    @property
+    def script(self) -> str:
+        """The name of the program that was run: the first file of Python in its command, else its first word."""
+        words = self.text("command").split() or [""]
+        return PurePath(next((word for word in words if word.endswith(".py")), words[0])).name
+
+    @property
+    def label(self) -> str:
+        """What tells runs apart for people: the tags, else the project, else the script."""
+        return self.text("tags") or self.summary.project or self.script
 
     # -- run.csv --
 

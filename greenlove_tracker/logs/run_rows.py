@@ -59,6 +59,8 @@ KEYS = (
     "simulated",
     "intensity",
     "status",
+    "tags",
+    "script",
     "training",  # the first run of the chain that a run continues
     DAY,  # a run that crosses the end of one is in both
     MONTH,
@@ -97,6 +99,8 @@ class RunFacts(RunTexts):
         carbon_intensity: the intensity that it was counted with; None if the log does not say.
         intensity: the same in words.
         simulated: ``simulated``, or empty.
+        script: the name of the program that was run; empty if the log does not say.
+        label: what tells runs apart for people.
     """
 
     host: str
@@ -107,6 +111,13 @@ class RunFacts(RunTexts):
     kind: str
     is_rented: bool
     simulated: str
+    script: str
+    label: str
+
+    def tag(self, name: str) -> str:
+        """Return the value of a tag such as ``lr=0.1``; empty if there is none."""
+        pairs = [tag.partition("=") for tag in self.tags.split(",")]
+        return next((value.strip() for key, _, value in pairs if key.strip() == name), "")
 
     @property
     def device(self) -> str:
@@ -271,6 +282,8 @@ def _facts_of(run: Run) -> RunFacts:
         kind=kind_of(run),
         is_rented=run.text("is_rented") == "yes",
         simulated="simulated" if run.is_simulated else "",
+        script=run.script,
+        label=run.label,
     )
 
 

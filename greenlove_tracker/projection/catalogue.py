@@ -163,8 +163,8 @@ def software_notes(local_vendor: str, target_vendor: str) -> tuple[str, ...]:
 
 def _unknown(name: str) -> str:
     """Return the error for an unknown GPU, with names that contain all its words, or similar ones."""
-    names = {_key(gpu).casefold(): gpu for gpu in gpus()}
-    folded = _key(name).casefold()
+    names = {_key(gpu).casefold().removeprefix("geforce "): gpu for gpu in gpus()}
+    folded = _key(name).casefold().removeprefix("geforce ")
     holding = [key for key in names if folded and set(folded.split()) <= set(key.split())]
     near = [names[key] for key in (holding or difflib.get_close_matches(folded, names, n=4))[:4]]
     if near:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.types import Projection, Rows
 from greenlove_tracker.projection.uncertain import draws
+from greenlove_tracker.vocabulary.forecasting import Estimate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -333,6 +334,23 @@ def _cheaper(rows: Rows, chosen: Projection | None, drawn: JointDraws) -> Projec
     if not cheapest or (chosen and drawn.better(cheapest, chosen, "cost_usd") < EVEN):
         return None
     return cheapest
+
+
+def saved_co2e_share(row: Projection, here: Projection) -> Estimate | None:
+    """Return the share of the CO2e here that a machine saves, negative if it emits more.
+
+    Returns:
+        None if it is unknown, or if neither less nor more has 80% probability.
+    """
+    there_kg = row.joint.get("emissions_kgco2e")
+    here_kg = here.joint.get("emissions_kgco2e")
+    if there_kg is None or here_kg is None:
+        return None
+    ratio = there_kg.over(here_kg)
+    drawn = draws([ratio], _DRAWS)
+    if max((drawn < 1).mean(), (drawn > 1).mean()) < LIKELY:
+        return None
+    return ratio.estimate("").plus(-1.0).times(-1.0, "")
 
 
 def cost_point(row: Projection) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import Any
 
 from greenlove_tracker.projection import listings
 from greenlove_tracker.projection.catalogue import counted, recognise
+from greenlove_tracker.projection.decision import cost_point
 from greenlove_tracker.projection.listings import Target
 from greenlove_tracker.projection.machines import Machine, local_machine, price_caveat
 from greenlove_tracker.projection.options import ProjectionOptions
@@ -83,7 +83,7 @@ def project_forecast(forecast: Forecast, options: ProjectionOptions) -> Projecti
 
 
 def _order(row: Projection) -> tuple[bool, bool, float, str]:
-    return bool(row.aside), row.fits is False, row.cost_usd.point if row.cost_usd else math.inf, row.name
+    return bool(row.aside), row.fits is False, cost_point(row), row.name
 
 
 def local_gpu(options: ProjectionOptions) -> GpuSpec | None:

@@ -253,7 +253,7 @@ def gain_of_number(
     in_node = min(most_in_one, GPUS_OF_A_NODE)
     if (n_here, here) == (n_gpus, there) and n_here <= in_node:
         return Uncertain(1.0)
-    of_one = partial(scaling_gain, 1, workload=options.workload, efficiency_of_eight=options.scaling)
+    of_one = partial(scaling_gain, workload=options.workload, efficiency_of_eight=options.scaling)
     return of_one(n_gpus, interconnect=there, gpus_of_a_node=in_node).over(of_one(n_here, interconnect=here))
 
 

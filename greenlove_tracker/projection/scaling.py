@@ -1,4 +1,4 @@
-"""The gain of several GPUs over one, or of many over several, with its error.
+"""The gain of several GPUs over one, with its error.
 
 The logarithm of the gain from 1 to n GPUs is an exponent times log n up to the eight GPUs of a node, another exponent
 beyond, plus the deviation of machines with exactly n GPUs from the power law. So gains multiply, points and errors
@@ -74,21 +74,19 @@ class Scaling:
 
 
 def scaling_gain(
-    n_from: int,
-    n_to: int,
+    n_gpus: int,
     *,
     workload: str | None = None,
     interconnect: str | None = None,
     efficiency_of_eight: float | None = None,
     gpus_of_a_node: int = GPUS_OF_A_NODE,
 ) -> Uncertain:
-    """Return how much faster ``n_to`` GPUs are than ``n_from`` of the same kind, joined in the same way.
+    """Return how much faster several GPUs are than one of the same kind.
 
-    For machines of different kinds, divide the gain from one GPU to the other's number by that from one to this one's.
+    The gain of one number over another is the quotient of theirs.
 
     Args:
-        n_from: GPUs that the gain is over.
-        n_to: GPUs that gain it; fewer lose as much as more gain.
+        n_gpus: the number of GPUs.
         workload: class of what is trained; None for any.
         interconnect: of the GPUs in a node, ``nvlink`` or ``pcie``; None for either. More than a node holds are several
             nodes, whose network comes in by itself. ``ethernet`` joins nodes of one GPU each, of which nothing was
@@ -115,19 +113,11 @@ def scaling_gain(
         inside = inside.with_efficiency_of_eight(efficiency_of_eight)
     if efficiency_of_eight is not None or gpus_of_a_node < GPUS_OF_A_NODE:  # no network beats what a node has inside
         between = replace(between, exponent=min(between.exponent, inside.exponent))
-    if n_from == n_to:
-        return Uncertain(1.0)
-
-    def of_one(n_gpus: int) -> Uncertain:
-        named = link or "an unknown interconnect"
-        if link == BETWEEN_NODES:
-            return inside.gain(n_gpus, n_gpus, named)
-        in_node = min(n_gpus, gpus_of_a_node)
-        nodes = n_gpus / in_node
-        return inside.gain(in_node, in_node, named).times(between.gain(nodes, n_gpus, f"{BETWEEN_NODES} between nodes"))
-
-    gain = of_one(n_to).over(of_one(n_from))
-    return Uncertain(gain.point, {name: sides for name, sides in gain.errors.items() if any(sides)})
+    if link == BETWEEN_NODES:
+        return inside.gain(n_gpus, n_gpus, link)
+    in_node = min(n_gpus, gpus_of_a_node)
+    gain_inside = inside.gain(in_node, in_node, link or "an unknown interconnect")
+    return gain_inside.times(between.gain(n_gpus / in_node, n_gpus, f"{BETWEEN_NODES} between nodes"))
 
 
 def check_efficiency_of_eight(efficiency: float | None) -> None:

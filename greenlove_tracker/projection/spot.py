@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from scipy import optimize
 
 from greenlove_tracker.projection.catalogue import counted, recognise
 from greenlove_tracker.projection.options import check_number
@@ -235,20 +236,14 @@ def break_even_rate(terms: SpotTerms, training_s: float, price_share: float) -> 
         None if it never saves, or always does.
     """
 
-    def costs_more(per_hour: float) -> bool:
-        at = terms.at_rate(per_hour)
-        return expected_running_s(at, training_s, best_interval_s(at, training_s)) * price_share >= training_s
+    def more_s(log_rate: float) -> float:
+        at = terms.at_rate(math.exp(log_rate))
+        return expected_running_s(at, training_s, best_interval_s(at, training_s)) * price_share - training_s
 
-    low, high = _RATE_ENDS
-    if price_share >= 1 or costs_more(low) or not costs_more(high):
+    low, high = map(math.log, _RATE_ENDS)
+    if price_share >= 1 or more_s(low) >= 0 or more_s(high) < 0:
         return None
-    for _ in range(60):
-        middle = math.sqrt(low * high)
-        if costs_more(middle):
-            high = middle
-        else:
-            low = middle
-    return math.sqrt(low * high)
+    return math.exp(optimize.bisect(more_s, low, high))
 
 
 # -- The simulation --

@@ -162,6 +162,13 @@ class Projection:
         return tuple(map(str, self.caveats))
 
     @property
+    def coverage(self) -> str:
+        """Whether its emissions are ``direct`` or ``lifecycle``; empty if they are unknown, or their kind is."""
+        if self.intensity is None or self.emissions_kgco2e is None:
+            return ""
+        return self.intensity.coverage
+
+    @property
     def is_rented(self) -> bool:
         """True for a machine that would be rented."""
         return self.offer is not None

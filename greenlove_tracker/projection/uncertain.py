@@ -83,16 +83,16 @@ def uncertain(estimate: Estimate, error: str) -> Uncertain:
     return Uncertain(estimate.point, {error: (below, above)} if below or above else {})
 
 
-def at_level(estimate: Estimate, level: float = PROJECTION_LEVEL) -> Estimate:
-    """Return the estimate at another level; each side of the interval is read as half a normal distribution."""
-    if estimate.level == level:
+def at_level(estimate: Estimate) -> Estimate:
+    """Return the estimate at the 90% level; each side of the interval is read as half a normal distribution."""
+    if estimate.level == PROJECTION_LEVEL:
         return estimate
     normal = NormalDist()
-    ratio = normal.inv_cdf((1 + level) / 2) / normal.inv_cdf((1 + estimate.level) / 2)
+    ratio = normal.inv_cdf((1 + PROJECTION_LEVEL) / 2) / normal.inv_cdf((1 + estimate.level) / 2)
     point = estimate.point
     lower = max(0.0, point - (point - estimate.lower) * ratio)
     upper = point + (estimate.upper - point) * ratio
-    return replace(estimate, lower=lower, upper=upper, level=level)
+    return replace(estimate, lower=lower, upper=upper, level=PROJECTION_LEVEL)
 
 
 def propagated(of: Callable[..., float], *quantities: Uncertain) -> Uncertain:

@@ -15,6 +15,7 @@ from greenlove_tracker.projection.decision import (
     cost_point,
     has_less_memory,
     machine_here,
+    saved_co2e_share,
 )
 from greenlove_tracker.projection.listings import DEFAULT_PROVIDER, DEFAULT_PROVIDER_NAME
 from greenlove_tracker.projection.types import MINIMUM_TERM_DAYS, Projection
@@ -27,6 +28,7 @@ from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 Rows = Sequence[Projection]
 _WIDE = 2.0  # relative width of the time here from which it is to be narrowed before anything is rented
 _NARROW = 0.2  # relative width of a range up to which three digits say something
+_NARROW_SHARE = 0.02  # between the ends of a share up to which the range says nothing
 _LEFT_OUT = {
     "term": f"only to reserve, and a minimum term of {MINIMUM_TERM_DAYS} d (assumed) alone costs more",
     "unknown cost": "cost unknown",
@@ -140,6 +142,25 @@ def _faster(faster: Faster | None, chosen: Projection, time: Scale, here: Projec
     return f" {name}{likely}: {at(row)}, {what}: {sooner}{more}."
 
 
+def _saves(row: Projection, here: Projection) -> Iterator[str]:
+    """Yield ``1 × L40S at Crusoe Cloud emits 70.1 kg CO2e less than here, 69% [52%–80%]``, if that is likely."""
+    share = saved_co2e_share(row, here)
+    if share is None:
+        return
+    than = "less"
+    if share.point < 0:
+        than = "more"
+        share = share.times(-1.0, "")
+    mass = fmt.mass(here.joint["emissions_kgco2e"].point * share.point)
+    change = fmt.percent(share.point)
+    if share.upper - share.lower > _NARROW_SHARE:
+        change = fmt.interval(share, fmt.percent)
+    text = f"{at(row)} emits {mass} CO2e {than} than here, {change}"
+    if row.coverage != here.coverage:
+        text += f", {here.coverage or 'unknown'} here against {row.coverage or 'unknown'} emissions there"
+    yield f"{text}."
+
+
 def _takes(row: Projection, time: Scale, here: Projection | None = None) -> str:
     """Return time and cost: ``16 h [10–25], $25``; the range of the cost stands in the table.
 
@@ -173,6 +194,8 @@ def advice_reasons(decision: Decision, rows: Rows) -> Iterator[str]:
         off_by = fmt.percent(here.duration_s.relative_width / 2)
         yield f"First narrow the forecast: the time here may be off by ±{off_by}. Explore with a larger --budget."
     named = machines_named(decision)
+    if here is not None:
+        yield from (text for one in named if not one.is_local for text in _saves(one, here))
     if any(one.speedup is not None and one.speedup.known_from.startswith("rough") for one in named):
         yield "This is a rough guess: without a GPU here, speeds are known to a factor of five. Explore on a GPU."
     if here is not None and here.fits is False and here.gpu is not None:
@@ -344,11 +367,7 @@ def prices(rows: Rows, today: date | None) -> str:
 
 def coverages(rows: Rows) -> Iterator[str]:
     """Yield which CO2e is of lifecycle and which of direct emissions, if a table holds both."""
-    by_coverage = grouped(
-        (row.intensity.coverage, short_name(row))
-        for row in rows
-        if row.intensity and row.intensity.coverage and row.emissions_kgco2e
-    )
+    by_coverage = grouped((row.coverage, short_name(row)) for row in rows if row.coverage)
     if len(by_coverage) > 1:
         named = "; ".join(f"{coverage} for {names_text(names)}" for coverage, names in by_coverage.items())
         yield f"CO2e is {named}. Lifecycle adds some 10 to 50 g/kWh to direct."

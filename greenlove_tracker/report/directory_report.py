@@ -68,8 +68,10 @@ def summary_document(aggregate: Aggregate, keys: Sequence[str]) -> doc.Document:
 
 def metrics_document(aggregate: Aggregate) -> doc.Document:
     """Return the runs with the best values of each metric."""
-    blocks = shared_metric_blocks(aggregate.total.rows, least_runs=1) or [doc.Paragraph("No run has logged a metric.")]
-    return _document(aggregate, [*_notes(aggregate), *blocks])
+    found = shared_metric_blocks(aggregate.total.rows, least_runs=1) or [doc.Paragraph("No run has logged a metric.")]
+    # Without a heading, which begins the details: they are the answer.
+    blocks = [doc.Paragraph(f"{block.text}:") if isinstance(block, doc.Heading) else block for block in found]
+    return _document(aggregate, [*blocks, *_notes(aggregate)])
 
 
 def _document(aggregate: Aggregate, blocks: doc.Blocks) -> doc.Document:
@@ -116,6 +118,9 @@ def _verdict(aggregate: Aggregate) -> str:
     n_bad = sum(row.status not in (*GOOD_ENDINGS, RunStatus.RUNNING) for row in total.rows)
     if n_bad:
         verdict += f" {fmt.plural(n_bad, 'run')} did not finish."
+    n_running = sum(row.status == RunStatus.RUNNING for row in total.rows)
+    if n_running:
+        verdict += f" {n_running} still running."
     return verdict
 
 
@@ -208,12 +213,13 @@ def _figures(total: Totals) -> doc.KeyFigures:
         "emissions_kgco2e": (total.emissions_kgco2e, total.n_unknown_emissions, badge),
         "cost_usd": (total.cost_usd, total.n_unknown_cost, cost),
     }
+    marks = dict.fromkeys(("energy_kwh", "emissions_kgco2e"), wording.sum_mark(total))
     figures = []
     for quantity, (value, n_missing, note) in found.items():
         known = total.bounds(quantity) if quantity in QUANTITIES else None
         if n_missing:
             note += f"; {fmt.plural(n_missing, 'run')} unknown"
-        figures.append(wording.tile(quantity, value, known, note, "unknown for every run"))
+        figures.append(wording.tile(quantity, value, known, note, "unknown for every run", marks.get(quantity, "")))
     return doc.KeyFigures(figures)
 
 
@@ -322,7 +328,7 @@ def _run_names(row: RunRow) -> doc.Texts:
     if row.facts.kind in (EXPLORATION, COMPARISON):
         status = row.facts.kind
     names = (row.facts.user, row.job_id, status)
-    return (wording.run_label(row.run, row.facts.project), *(fmt.shortened(name, 20) for name in names))
+    return (wording.run_label(row.run, row.facts.label), *(fmt.shortened(name, 20) for name in names))
 
 
 def forecast_blocks(rows: Sequence[RunRow]) -> doc.Blocks:

@@ -27,7 +27,8 @@ from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, TimeFit, Trial, stop_estimate
 
 Trials = Sequence[Trial]
-_TALLEST = 3.0  # of a chart, times the forecast
+_TALLEST = 3.0  # of a chart, times what it is about
+_EPOCHS = "The time of an epoch by sample size: median, shortest to longest"
 _NOT_COVERED = "what comes before the first epoch, another machine, other work here, an error of the carbon intensity"
 _EXTENDED = {
     "wls": "a line through their epochs: weighted least squares with run-to-run variation",
@@ -38,7 +39,6 @@ _EXTENDED = {
 def exploration_document(
     forecast: Forecast,
     trials: Trials,
-    title: str = "",
     projections: Sequence[Projection] = (),
     *,
     now_utc_s: float | None = None,
@@ -52,7 +52,6 @@ def exploration_document(
     Args:
         forecast: made from the trials.
         trials: what was timed.
-        title: the project or run.
         projections: the same training on other machines, as ``project`` gives them.
         now_utc_s: when the training would start; None: its end is not told.
         fit: how it fits a time limit; None without one.
@@ -62,7 +61,7 @@ def exploration_document(
     """
     said = (*_when(forecast, now_utc_s, fit), *_said(forecast, trials), *notes)
     return Document(
-        title=title or "What this training will take",
+        title="What this training will take",
         subtitle=fmt.plan(forecast.plan),
         footer=wording.footer(),
         verdict=_verdict(forecast),
@@ -159,10 +158,13 @@ def _trials_text(trials: Trials) -> str:
 
 def _details(forecast: Forecast, trials: Trials) -> Blocks:
     timed = []
+    epochs = []
     for size in sorted({trial.sample_size for trial in trials}):
         alike = [trial for trial in trials if trial.sample_size == size]
-        median_s = statistics.median(s for trial in alike for s in trial.epoch_durations_s)
+        durations_s = [s for trial in alike for s in trial.epoch_durations_s]
+        median_s = statistics.median(durations_s)
         timed.append((f"{size:,}", f"{len(alike)}", fmt.duration(median_s)))
+        epochs.append((float(size), Estimate(median_s, min(durations_s), max(durations_s), 1.0, "s")))
     took = fmt.duration(sum(trial.total_s for trial in trials))
     method = [
         ("trials", f"{_trials_text(trials)}, {took} of the training itself"),
@@ -172,7 +174,9 @@ def _details(forecast: Forecast, trials: Trials) -> Blocks:
         off_by = fmt.error(forecast.backtest_error)
         method.append(("checked", f"the largest size, forecast from the others, is off {off_by}"))
     method.append(("not covered", _NOT_COVERED))
+    tallest_s = _TALLEST * max(epoch.point for _, epoch in epochs)
     return [
+        narrowing_chart(_EPOCHS, "samples", epochs, tallest_s),
         *_narrowing(forecast, trials),
         *_parts(forecast.without_stop or forecast),
         Heading("The trials"),

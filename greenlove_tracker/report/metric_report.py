@@ -7,12 +7,23 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from greenlove_tracker.logs.aggregate import Totals
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import RunRow
 from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.rendering.axes import thinned
-from greenlove_tracker.rendering.document import Blocks, ChartRow, Heading, Line, LineChart, Note, Table, columns
-from greenlove_tracker.report.wording import run_label
+from greenlove_tracker.rendering.document import (
+    Blocks,
+    ChartRow,
+    Column,
+    Heading,
+    Line,
+    LineChart,
+    Note,
+    Table,
+    columns,
+)
+from greenlove_tracker.report.wording import run_label, sum_mark
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.metrics import LARGER_IS_BETTER, SMALLER_IS_BETTER, words_of
 from greenlove_tracker.vocabulary.records import MetricSummary
@@ -68,6 +79,7 @@ class RankedMetric(NamedTuple):
     Attributes:
         rank: less for a better one.
         run_id: of the run.
+        run: the run.
         best: the value.
         last: the last value.
         energy_kwh: of the whole run, PUE included.
@@ -76,6 +88,7 @@ class RankedMetric(NamedTuple):
 
     rank: float
     run_id: str
+    run: RunRow
     best: float
     last: float
     energy_kwh: float | None
@@ -86,13 +99,16 @@ def ranked_metrics(runs: Sequence[RunRow]) -> dict[tuple[str, bool], list[Ranked
     """Return all runs with a metric, the best first, by its name and whether larger values of it are better."""
     found: dict[tuple[str, bool], list[RankedMetric]] = {}
     for run in runs:
+        names = {metric.name for metric in run.metrics}
         for metric in run.metrics:
             best = metric.best
             is_higher = metric.higher_is_better
             kwh = run.whole_kwh
-            if best is not None and is_higher is not None:
+            plain = metric.name.removesuffix("_step").removesuffix("_epoch")  # Lightning logs all three
+            is_twice = plain != metric.name and plain in names
+            if best is not None and is_higher is not None and not is_twice:
                 rank = -best if is_higher else best
-                ranked = RankedMetric(rank, run.run, best, metric.last, kwh, kwh_per_point(metric, kwh))
+                ranked = RankedMetric(rank, run.run, run, best, metric.last, kwh, kwh_per_point(metric, kwh))
                 found.setdefault((metric.name, is_higher), []).append(ranked)
     return {key: sorted(found[key], key=lambda one: one[:2]) for key in sorted(found)}
 
@@ -135,13 +151,19 @@ def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> Blocks:
     blocks: Blocks = []
     for (name, is_higher), ranked in shared[:_MAX_SHARED]:
         rows = [
-            (run_label(one.run_id), number_text(one.best), number_text(one.last), fmt.energy(one.energy_kwh))
+            (
+                run_label(one.run_id, one.run.facts.label),
+                number_text(one.best),
+                number_text(one.last),
+                f"{sum_mark(Totals([one.run]))}{fmt.energy(one.energy_kwh)}",
+                one.run_id.rpartition("-")[2][:8],
+            )
             for one in ranked[:N_BEST]
         ]
         title = f"Runs by {fmt.shortened(name, 40)}, {'larger' if is_higher else 'smaller'} is better"
         if len(ranked) > N_BEST:
             title += f"; {fmt.plural(len(ranked), 'run')} in all"
-        blocks += [Heading(title), Table(columns({"run": 2}, ("best", "last", "energy")), rows)]
+        blocks += [Heading(title), Table([*columns({"run": 2}, ("best", "last", "energy")), Column("id", 0.7)], rows)]
     return blocks
 
 

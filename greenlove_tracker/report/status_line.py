@@ -92,18 +92,19 @@ def _phase(plan: Plan, done: int) -> str:
 
 def _quantities(forecast: Forecast | None, used: Consumption, tilde: str) -> Iterator[str]:
     """Give energy, CO2e and cost as they are forecast, or what is used so far; the dispensable last."""
-    is_so_far = False
+    said = ""
     for quantity in ("energy_kwh", "emissions_kgco2e", "cost_usd"):
         text = fmt.QUANTITIES[quantity][1]
         suffix = " CO2e" if quantity == "emissions_kgco2e" else ""
         expected: Estimate | None = getattr(forecast, quantity, None)
-        if expected is None:
-            value = getattr(used, quantity)
-        else:
-            value = expected.total(getattr(used, quantity))
+        value = getattr(used, quantity)
+        of = "so far "
+        if expected is not None:
+            value = expected.total(value)
+            of = "in all "
         if value is not None:
-            before = "so far " if expected is None and not is_so_far else ""
-            is_so_far = expected is None  # said once for those that follow
+            before = "" if of == said else of
+            said = of  # once for those that follow
             yield f"{before}{'' if quantity == 'cost_usd' else tilde}{text(value)}{suffix}"
 
 

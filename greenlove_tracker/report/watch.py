@@ -136,7 +136,7 @@ def _row(run: Run, progress: RunProgress, now_utc_s: float) -> Texts:
         if left.has_interval:
             text = fmt.interval(left, fmt.brief_duration)
         ends = fmt.clock_time(now_utc_s + left.point, now_utc_s)
-    return (wording.run_label(run.run_id, run.summary.project), done, text, ends, _energy(run))
+    return (wording.run_label(run.run_id, run.label), done, text, ends, _energy(run))
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,15 +141,20 @@ def forecast_tile(quantity: str, estimate: Estimate | None, missing: str, tilde:
 # -- Runs --
 
 
-def run_label(run_id: str, project: str = "") -> str:
-    """Write a run in short: ``04 Nov 17:12 · thesis``; one of another tool by its id."""
+def run_label(run_id: str, name: str = "") -> str:
+    """Write a run in short: ``04 Nov 17:12 · lr=0.1``; one of another tool by its id.
+
+    Args:
+        run_id: its id.
+        name: what tells it apart for people: its tags, project or script.
+    """
     try:
         began = datetime.strptime(f"{run_id[:15]}Z", "%Y%m%dT%H%M%S%z")
     except ValueError:
-        return fmt.shortened("/".join(filter(None, (project, run_id))), 34)
+        return fmt.shortened("/".join(filter(None, (name, run_id))), 34)
     label = f"{began:%d %b %H:%M}"
-    if project:
-        label += f" · {fmt.shortened(project, 20)}"
+    if name:
+        label += f" · {fmt.shortened(name, 32)}"
     return label
 
 

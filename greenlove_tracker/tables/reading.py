@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -23,21 +22,47 @@ def _bytes(name: str) -> bytes:
     return (Path(__file__).parents[1] / "data" / name).read_bytes()
 
 
-def rows(name: str) -> list[dict[str, str]]:
+class Row(dict[str, str]):
+    """A row of a table, by column.
+
+    Attributes:
+        place: the table and the line, for errors.
+    """
+
+    place = ""
+
+
+def rows(name: str) -> list[Row]:
     """Return the rows of a table, in its order, each a mapping of column to text."""
-    return list(csv.DictReader(_bytes(name).decode("utf-8").splitlines()))
+    reader = csv.DictReader(_bytes(name).decode("utf-8").splitlines())
+    found = []
+    for cells in reader:
+        row = Row(cells)
+        row.place = f"{name}, line {reader.line_num}"
+        found.append(row)
+    return found
 
 
-def record(kind: type[Record], row: Mapping[str, str], **made: Any) -> Record:
+def record(kind: type[Record], row: Row, **made: Any) -> Record:
     """Return a row as a dataclass whose fields have the names of its columns and the types of its cells.
 
     Args:
         kind: the dataclass.
         row: the texts by column.
         made: fields that are no columns.
+
+    Raises:
+        ValueError: where a cell is no number; the message names table, line and column.
     """
-    columns = {name: hint for name, hint in _hints(kind).items() if name not in made}  # type: ignore[arg-type]
-    return kind(**made, **{name: _cell(row[name], hint) for name, hint in columns.items()})
+    cells = {}
+    for name, hint in _hints(kind).items():  # type: ignore[arg-type]
+        if name in made:
+            continue
+        try:
+            cells[name] = _cell(row[name], hint)
+        except ValueError as error:
+            raise ValueError(f"{row.place}, column {name}: {row[name]!r} is no number") from error
+    return kind(**made, **cells)
 
 
 _hints = cache(get_type_hints)

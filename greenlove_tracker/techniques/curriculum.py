@@ -157,21 +157,29 @@ def _numbers(difficulty: Any) -> torch.Tensor:
 
 
 def technique(
-    name: str, value: str | None, *, pacing: Any = "linear", start: float = 0.25, full_after: float = 0.8
+    name: str,
+    value: str | None,
+    *,
+    pacing: Any = "linear",
+    stairs: int | None = None,
+    start: float = 0.25,
+    full_after: float = 0.8,
 ) -> Technique:
     """Return ``curriculum=STAIRS``.
 
     Args:
         name: of the technique.
-        value: the number of stairs; None: as ``Curriculum`` has it.
+        value: the number of stairs.
         pacing: as of ``Curriculum``.
+        stairs: likewise, where there is no value.
         start: likewise.
         full_after: likewise.
 
     Raises:
         UsageError: where a value cannot be.
     """
-    stairs = None if value is None else whole_value(name, value, "a number of stairs", 2)
+    if value is not None:
+        stairs = whole_value(name, value, "a number of stairs", 2)
     options = {"pacing": pacing, "stairs": stairs, "start": start, "full_after": full_after}
     Curriculum([0], 1, **options)  # a bad option is refused now
     return Technique(

@@ -80,7 +80,8 @@ class Tracker:
             ``max_hours=``, ``deadline_utc=``) is likely to be exceeded: ``"warn"``, ``"stop"`` (raise
             ``BudgetExceeded`` between two epochs), or a function that takes an ``Overrun``; it is called between two
             epochs too.
-        tags: words to find the run by; ``final`` marks those that a paper reports.
+        tags: words to find the run by, or names with values such as ``{"lr": 0.1}``, which reports group by
+            (``--by lr``); ``final`` marks those that a paper reports.
         first_epoch: epochs that an earlier job did, where this one resumes: the first one that it does itself, counted
             from 0 as in ``for epoch in range(first_epoch, epochs)``. ``epochs`` stays the number of all. Forecasts,
             budgets and the log's ``epochs_planned`` are of what is left; the rows and the status line have the
@@ -119,7 +120,7 @@ class Tracker:
         phases: Sequence[Phase] | str | None = None,
         prior: Forecast | ExplorationResult | None = None,
         on_overrun: str | Callable[[Overrun], None] | None = None,
-        tags: str | list[str] | None = None,
+        tags: str | list[str] | dict[str, Any] | None = None,
         first_epoch: int | None = None,
         first_step: int | None = None,
         intensity: str | os.PathLike[str] | IntensityFallbacks | None = None,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,27 @@ def test_the_decision_keeps_the_limits_where_it_can() -> None:
     assert chosen["duration_s"] <= 8 * 3600 and chosen["cost_usd"] <= 40 and 0.5 <= decision["meets_limits"] <= 1
     never = json.loads(call(*arguments, "--within", "1s", "--json").stdout)["decision"]
     assert never["recommended"] is None or never["meets_limits"] < 0.5
+
+
+def test_what_moving_saves_in_co2e_stands_beside_money_and_time() -> None:
+    """In Poland it emits less there, in Norway more; what is of lifecycle and what of direct emissions is said."""
+    arguments = ("--gpu", "RTX 3090", "--hours", "100", "--utilization", "0.8", "--within", "60h", "--json")
+    for country, than in (("PL", "less"), ("NO", "more")):
+        record = json.loads(call(*arguments, "--country", country).stdout)
+        by_name = {(p["gpu"], p["gpus_billed"]): p["emissions_kgco2e"] for p in record["projections"]}
+        chosen = record["decision"]["recommended"]
+        said = record["decision"]["reasons"][0]
+        kg, found, percent = re.search(r"emits ([\d.]+) kg CO2e (less|more) than here, (\d+)% \[", said).groups()
+        here = record["projections"][0]["emissions_kgco2e"]
+        saved = abs(here - by_name[chosen["gpu"], chosen["gpus"]])
+        assert found == than and said.endswith("lifecycle here against direct emissions there.")
+        assert float(kg) == pytest.approx(saved, rel=0.05) and int(percent) == pytest.approx(100 * saved / here, abs=1)
+
+
+def test_of_the_machine_here_no_saving_is_told() -> None:
+    said = call("--gpu", "RTX 4090", "--hours", "20", "--country", "DE", "--json").stdout
+    record = json.loads(said)["decision"]
+    assert record["recommended"]["obtained"] == "here" and not any("CO2e" in text for text in record["reasons"])
 
 
 def test_the_command_on_a_log_in_every_style(logs: Path, tmp_path: Path) -> None:

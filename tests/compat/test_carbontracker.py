@@ -56,6 +56,56 @@ def test_the_example_of_its_readme(log_dir):
     assert ratio == pytest.approx(300 / 60)  # the CPU at 50%, as carbontracker has it
 
 
+TRACKED = """
+from carbontracker.tracker import CarbonTracker
+
+n_epochs = 2
+tracker = CarbonTracker(epochs=n_epochs, update_interval=10, interpretable=True, log_dir="./logs/", verbose=2)
+for epoch in range(n_epochs):
+    tracker.epoch_start()
+    sum(range(100_000))
+    tracker.epoch_end()
+tracker.stop()
+"""
+PARSED = """
+from carbontracker import parser
+from carbontracker.report import generate_report_from_log
+
+parser.print_aggregate(log_dir="./logs/")
+first = parser.parse_all_logs(log_dir="./logs/")[0]
+for key in ("output_filename", "standard_filename", "early_stop", "actual", "pred"):
+    print(key, first[key])
+print("devices", {name: part["devices"] for name, part in first["components"].items()})
+print("epochs", len(next(iter(parser.parse_logs("./logs/").values()))["epoch_durations (s)"]))
+generate_report_from_log(first["standard_filename"], "report.pdf")
+"""
+
+
+def test_the_examples_of_its_readme_run_with_nothing_but_the_import_changed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for script in (TRACKED, PARSED):
+            exec(script.replace("from carbontracker", "from greenlove_tracker.compat.carbontracker"), {})
+    printed = capsys.readouterr()
+    assert "finished · 2 of 2 epochs" in printed.err and "counted: " in printed.err
+    assert "early_stop False" in printed.out and "'epochs': 2" in printed.out and "\nepochs 2\n" in printed.out
+    assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_the_components_of_one_run_are_those_of_the_log_that_is_named_else_of_the_latest(log_dir):
+    for name, epochs in (("first", 2), ("second", 3)):
+        train(CarbonTracker(epochs, log_dir=log_dir, log_file_prefix=name, verbose=0, **SIM_GPU), epochs)
+    first, second = parser.parse_all_logs(log_dir)
+    assert len(parser.parse_logs(log_dir)["gpu"]["epoch_durations (s)"]) == 3
+    named = parser.parse_logs(log_dir, first["standard_filename"], first["output_filename"])
+    assert named["gpu"]["devices"] == second["components"]["gpu"]["devices"]
+    assert len(named["gpu"]["epoch_durations (s)"]) == 2
+    (log_dir.parent / "empty").mkdir()
+    with pytest.raises(UsageError, match="there is no"):
+        parser.parse_logs(log_dir.parent / "empty")
+
+
 def summed(capsys, directory):
     """Return the energy in kWh and the CO2e in kg that the sentence for a paper gives."""
     capsys.readouterr()
@@ -227,8 +277,8 @@ def test_verbose_2_says_what_is_counted_the_intensity_and_the_prediction(log_dir
     train(tracker, 3, clock)
     said = capsys.readouterr().err
     assert "counted: 1 × simulated GPU" in said and "CPU" not in said.partition("counted:")[2].splitlines()[0]
-    assert "carbon intensity: " in said and "Germany" in said
-    assert re.search(r"predicted: [\d.]+ s \[.*Wh \[.* gCO2e/kWh", said)
+    assert re.search(r"carbon intensity, now and expected to the end: .*[\d.]+ g/kWh, .*Germany", said)
+    assert re.search(r"predicted: [\d.]+ s \[.*Wh \[.*\b(g|mg) \[", said)
     assert "km by new EU car" in said
 
 

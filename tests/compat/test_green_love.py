@@ -10,6 +10,8 @@ import os
 import random
 import subprocess
 import sys
+import warnings
+from datetime import UTC, datetime
 from queue import SimpleQueue
 
 import pytest
@@ -17,6 +19,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fakes import FakeClock  # noqa: E402
+from intensity_server import serving  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
@@ -184,6 +187,36 @@ def test_a_script_of_the_original_runs_with_nothing_but_its_import_changed(tmp_p
     assert "training does not go on" in done.stderr and "Warning" not in done.stderr
 
 
+@pytest.mark.slow
+def test_the_further_examples_of_its_readme_run_too(tmp_path):
+    speedups = {"H100 HGX 80GB": 2.5, "A100 SXM 80GB": 1.8}
+    place = {"country_code": "DE", "carbon_intensity": 332, "electricity_price": 0.40}
+    results = make(
+        tmp_path,
+        custom_speedup=speedups,
+        manual_tdp_watts=350,
+        manual_gpu_utilization=0.75,
+        sim_cpu_tdp_w=None,
+        **place,
+    ).estimate()
+    assert results.est_total_co2_kg == pytest.approx(results.est_total_energy_kwh * 0.332)
+    assert results.est_total_cost_usd == pytest.approx(results.est_total_energy_kwh * 0.40)
+    assert set(speedups) <= {e.name for e in results.crusoe_estimates}
+
+
+@pytest.mark.slow
+def test_a_key_of_electricity_maps_asks_it_for_the_intensity_in_force(tmp_path, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    with serving() as server:
+        hour = f"{datetime.now(UTC):%Y-%m-%dT%H:00:00.000Z}"
+        latest = {"zone": "DE", "carbonIntensity": 322, "datetime": hour, "isEstimated": False}
+        server.by_path({"/v3/carbon-intensity/latest": latest})
+        monkeypatch.setenv("GREENLOVE_INTENSITY_URLS", f"electricity_maps={server.url}")
+        results = make(tmp_path, electricity_maps_api_key="s3cret").estimate()
+    assert server.asked[0].headers["auth-token"] == "s3cret" and results.carbon_intensity_gco2_kwh == 322
+    assert results.est_total_co2_kg == pytest.approx(results.est_total_energy_kwh * 0.322)
+
+
 def test_parameters_are_the_originals_in_its_order_with_its_defaults():
     signature = inspect.signature(GreenLoveEstimator).parameters
     theirs = {n: p.default for n, p in signature.items() if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD}
@@ -288,10 +321,7 @@ def test_a_gpu_that_can_be_measured_is_not_overruled(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "argument, message",
     [
-        ({"exploration_epochs": 10}, "no effect here: exploration_epochs"),
-        ({"warmup_epochs": 1}, "warmup_epochs"),
-        ({"initial_sample_size": 100}, "initial_sample_size"),
-        ({"single_epoch_budget": 0.1}, "single_epoch_budget"),
+        ({"warmup_epochs": 1}, "no effect here: warmup_epochs"),
         ({"gpu_index": 1}, "gpu_index"),
         ({"power_poll_interval": 0.5}, "power_poll_interval"),
     ],
@@ -300,6 +330,24 @@ def test_what_has_no_effect_is_said_where_it_was_given(tmp_path, argument, messa
     with pytest.warns(UserWarning, match=message) as caught:
         make(tmp_path, **argument)
     assert [w.filename for w in caught] == [__file__]
+
+
+@pytest.mark.slow
+def test_the_originals_schedule_limits_our_trials(tmp_path):
+    """Of 10 ms a batch, epochs of 0.1 s at most have ten."""
+    clock = FakeClock()
+
+    def step(*arguments):
+        clock.pass_s(0.01)
+
+    limits = {"exploration_epochs": 2, "initial_sample_size": 128, "single_epoch_budget": 0.1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        limited = make(tmp_path, train_step=step, clock=clock, meter=SimulatedMeter(clock), budget_s=30, **limits)
+    limited.estimate()
+    trials = limited.estimation.trials
+    assert max(trial.sample_size for trial in trials) <= 640
+    assert max(len(trial.epoch_durations_s) for trial in trials) == 2
 
 
 # -- the comparison with Crusoe's GPUs ---------------------------------------------------------------------------
@@ -428,17 +476,24 @@ def test_a_speedup_of_the_users_goes_by_the_originals_names(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_answer_is_the_users_and_the_report_is_there_before_the_question(tmp_path, monkeypatch):
-    pages = []
+def test_the_best_value_the_fastest_and_the_report_are_there_before_the_question(tmp_path, monkeypatch, capsys):
+    before = []
 
     def answer(question, default):
-        pages.extend((tmp_path / "reports").glob("green_love_report_*.html"))
+        before.append(capsys.readouterr().err)
+        before.extend((tmp_path / "reports").glob("green_love_report_*.html"))
         return True
 
     monkeypatch.setattr(estimator_module, "confirm", answer)
-    estimator = make(tmp_path)
-    estimator.estimate()
-    assert estimator.user_chose_continue and len(pages) == 1
+    estimator = make(tmp_path, gpu_name="RTX 3090", manual_tdp_watts=350, sim_cpu_tdp_w=None, verbose=1)
+    estimates = estimator.estimate().crusoe_estimates
+    said, page = before
+    fastest = next(e for e in estimates if e.is_fastest)
+    best = next(e for e in estimates if e.is_best_value)
+    assert f"best value  {best.name}, " in said and f"fastest     {fastest.name}, " in said
+    assert (best.access, fastest.access) == ("on demand", "reserved") and "$5,766 reserved, " in said
+    assert estimator.user_chose_continue and page.name in said
+    assert "The time of an epoch by sample size" in page.read_text(encoding="utf-8")
     estimator.cleanup()
 
 
@@ -488,6 +543,7 @@ def test_a_training_step_of_the_users_is_called_as_the_original_calls_it(tmp_pat
         ({"manual_tdp_watts": -1}, "manual_tdp_watts must be"),
         ({"warmup_epochs": -1}, "warmup_epochs must be a whole number"),
         ({"warmup_epochs": 1.5}, "warmup_epochs must be a whole number"),
+        ({"exploration_epochs": 0}, "exploration_epochs must be a whole number"),
         ({"country_code": "Atlantis"}, "Atlantis"),
         ({"on_no_terminal": "ask"}, "on_no_terminal"),
         ({"bach_size": 3}, "no such setting: bach_size"),

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from greenlove_tracker import Estimate, TrainingPlan, extrapolate
-from greenlove_tracker.exploration.adaptive import ExplorationScheduler, TrialRequest, TrialResult
+from greenlove_tracker.exploration.adaptive import ExplorationScheduler, TrialLimits, TrialRequest, TrialResult
 from greenlove_tracker.exploration.estimator import short_training_advice
 
 BATCH = 64
@@ -83,6 +83,18 @@ def explore(
         assert len(scheduler.results) < MOST_TRIALS
         scheduler.results.append(loop.run(request))
     return scheduler
+
+
+def test_trials_keep_to_their_limits():
+    """Of 0.1 s a batch, epochs of 1 s at most have ten; the first longer one has 500 // 100 of them."""
+    limits = TrialLimits(first_samples=500, epoch_s=1.0, epochs=3)
+    limited = explore(Loop(step_s=0.1), 10_000, 100, batch_size=100, limits=limits)
+    free = explore(Loop(step_s=0.1), 10_000, 100, batch_size=100)
+    stretch = next(t.request for t in limited.results if t.request.purpose == "stretch")
+    assert stretch.batches == 5
+    trials = [t.request for t in limited.results if t.request.purpose == "trial"]
+    assert 9 <= max(t.batches for t in trials) <= 10 and max(t.epochs for t in trials) <= 3
+    assert max(sizes(free)) > 10
 
 
 def sizes(scheduler: ExplorationScheduler) -> list[int]:

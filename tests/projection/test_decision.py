@@ -7,7 +7,7 @@ from statistics import NormalDist
 import pytest
 from projection_samples import forecast, projected, projected_by_name
 
-from greenlove_tracker.projection.decision import JointDraws, decide
+from greenlove_tracker.projection.decision import JointDraws, decide, saved_co2e_share
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.uncertain import Uncertain
 
@@ -41,6 +41,21 @@ def test_a_machine_is_rented_for_money_alone_only_where_it_is_likely_to_cost_les
     assert made.recommended.is_rented == bool(cheaper) and (not cheaper or made.recommended in cheaper)
     if made.faster is not None:
         assert drawn.better(made.faster.machine, made.recommended, "duration_s", by=600.0) >= 0.8
+
+
+@pytest.mark.parametrize("place", ["DE", "NO", "US-VA", "IS"])
+def test_co2e_is_saved_or_not_only_where_that_is_as_likely_as_what_is_called_faster(place: str):
+    rows = projected(local_gpu="GeForce RTX 3090", country=place, provider="all")
+    drawn = JointDraws(rows)
+    for row in rows:
+        if row.is_rented and row.is_compared and row.emissions_kgco2e:
+            less = drawn.better(row, rows[0], "emissions_kgco2e")
+            share = saved_co2e_share(row, rows[0])
+            if share is None:
+                assert 0.19 < less < 0.81 or row.coverage != rows[0].coverage
+            else:
+                assert less > 0.79 if share.point > 0 else less < 0.21
+                assert share.lower <= share.point <= share.upper < 1
 
 
 def test_the_faster_machine_is_the_one_whose_saved_hours_cost_the_least():

@@ -143,7 +143,8 @@ def test_a_small_card_does_not_lead_where_the_peak_is_unknown(tmp_path: Path) ->
     options = {"price_usd_per_gpu_hour": 2.79, "custom_speedup": {"RTX A4000": 0.2, A100: 1.0}}
     rows, made = asked(tmp_path, offers, **options)
     assert advice(made, rows) == f"Rent 1 × {A100} at acme: 300 h, $480.00."
-    (cheaper,) = advice_reasons(made, rows)
+    saved, cheaper = advice_reasons(made, rows)
+    assert saved == f"1 × {A100} at acme emits 4.06 kg CO2e less than here, 7%."
     assert cheaper == (
         "Cheaper: 1 × RTX A4000 at acme, 5.0 times as long as here, 1,500 h, $225.00 instead of $837.00, if it fits in "
         "16 GB, which --peak-memory would tell."

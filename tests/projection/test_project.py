@@ -244,8 +244,8 @@ def test_machines_of_one_gpu_each_are_joined_by_a_network(tmp_path):
             f"acme,H100 SXM5 80GB,on demand,2,USD/GPU-hour,{sizes},DE,2026-09-28\n"
         )
         gains[sizes] = projected(provider="acme", prices=path, target_gpus=8)["H100 SXM5 80GB"]
-    assert gains["1"].gain == pytest.approx(scaling_gain(1, 8, interconnect="ethernet").point)
-    assert gains["1;8"].gain == pytest.approx(scaling_gain(1, 8, interconnect="nvlink").point)
+    assert gains["1"].gain == pytest.approx(scaling_gain(8, interconnect="ethernet").point)
+    assert gains["1;8"].gain == pytest.approx(scaling_gain(8, interconnect="nvlink").point)
     assert gains["1"].gain < gains["1;8"].gain
 
 

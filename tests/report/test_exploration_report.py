@@ -9,6 +9,8 @@ from report_samples import GERMANY, GPU_FIELDS, PRICE, gpu_rows, write_run
 
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import plan_fields, write_trials
+from greenlove_tracker.rendering import html
+from greenlove_tracker.rendering.document import ChartRow
 from greenlove_tracker.report.build import document
 from greenlove_tracker.vocabulary.forecasting import TrainingPlan, Trial
 
@@ -40,3 +42,12 @@ def test_the_age_of_prices_is_that_of_the_run(tmp_path: Path, monkeypatch) -> No
     assert any("Prices of Crusoe Cloud" in getattr(block, "text", "") for block in before.blocks)
     monkeypatch.setattr("greenlove_tracker.projection.options.datetime", None)  # whoever asks for the time fails
     assert document(tmp_path) == before
+
+
+def test_the_time_of_an_epoch_is_drawn_by_sample_size(tmp_path: Path) -> None:
+    explored(tmp_path)
+    charts = [block.charts[0] for block in document(tmp_path).blocks if isinstance(block, ChartRow)]
+    chart = next(chart for chart in charts if chart.title.startswith("The time of an epoch by sample size"))
+    assert chart.lines[0].points == [(128 * b, pytest.approx(0.4 + 0.06 * b, rel=0.02)) for b in (10, 20, 40, 80)]
+    assert all(lower <= y <= upper for (_, y), (_, lower, upper) in zip(chart.lines[0].points, chart.band, strict=True))
+    assert chart.title in html.render(document(tmp_path))

@@ -73,7 +73,8 @@ def test_it_is_paced_in_so_many_stairs(options, expected):
     assert [phase.data_share for phase in curriculum.phases()] == sorted(set(expected))
 
 
-def test_as_a_technique_it_paces_a_whole_training(tmp_path):
+@pytest.mark.parametrize("name, options", [("curriculum=2", {}), ("curriculum", {"stairs": 2})])
+def test_as_a_technique_it_paces_a_whole_training(name, options, tmp_path):
     seen = []
 
     def task():
@@ -88,7 +89,7 @@ def test_as_a_technique_it_paces_a_whole_training(tmp_path):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         return {"model": model, "optimizer": optimizer, "loss": loss, "train_dataset": data, "total_epochs": 5}
 
-    technique = technique_with("curriculum=2", {"full_after": 0.4, "start": 0.5})
+    technique = technique_with(name, {"full_after": 0.4, "start": 0.5, **options})
     run = train_one(
         task, technique, log_dir=tmp_path / "runs", checkpoint_dir=tmp_path / "saved", settings=QUIET, meter=NullMeter()
     )
@@ -101,6 +102,8 @@ def test_where_nobody_says_how_difficult_it_is_the_technique_says_what_to_do():
         build_arm(digits_task, technique_named("curriculum=4"))
     with pytest.raises(UsageError, match="pacing"):
         technique_with("curriculum", {"pacing": "slow"})
+    with pytest.raises(UsageError, match="stairs must be a whole number of at least 2"):
+        technique_with("curriculum", {"stairs": 1})
 
 
 # ---- difficulty

@@ -46,7 +46,7 @@ def test_a_line_tells_when_the_run_ends(clock, tmp_path, monkeypatch, is_termina
     assert [line.split(" · ")[0] for line in told] == [f"greenlove  epoch {n}/20" for n in epochs]
     assert re.fullmatch(
         r"greenlove  epoch 4/20 · 1 min 40 s · ends 14:21:4\d \[14:21:3\d–14:21:5\d\]"
-        r" · ~50.\d Wh · ~17.\d g CO2e · \$0.021",
+        r" · in all ~50.\d Wh · ~17.\d g CO2e · \$0.021",
         told[-1],
     ), told[-1]
 
@@ -141,7 +141,7 @@ def test_a_narrow_terminal_leaves_out_the_cost_and_then_the_co2e(clock, tmp_path
     with make_tracker(clock, tmp_path, verbose=1, country="DE") as tracker:
         train(tracker, clock, 4, epoch_s=25.0)
         assert tracker.forecast is not None
-        for columns in (120, 100, 84):
+        for columns in (130, 107, 92):
             monkeypatch.setenv("COLUMNS", str(columns))
             said[columns] = status_text()
     assert [[word in text for word in ("Wh", "CO2e", "$")] for text in said.values()] == [
@@ -149,4 +149,4 @@ def test_a_narrow_terminal_leaves_out_the_cost_and_then_the_co2e(clock, tmp_path
         [True, True, False],
         [True, False, False],
     ], said
-    assert all(len(said[columns]) <= columns - len("greenlove  ") for columns in (120, 100, 84))
+    assert all(len(said[columns]) <= columns - len("greenlove  ") for columns in (130, 107, 92))

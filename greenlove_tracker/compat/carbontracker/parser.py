@@ -18,10 +18,11 @@ from greenlove_tracker.logs.foreign.base import ForeignLog, ForeignRun
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.tables.equivalents import equivalents
 from greenlove_tracker.text.format import plural
+from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.records import Flag, RunStatus, RunSummary, sum_known, times
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, w_from_kwh_s
 
-__all__ = ["parse_all_logs", "print_aggregate"]
+__all__ = ["parse_all_logs", "parse_logs", "print_aggregate"]
 
 PathText = str | os.PathLike[str]
 Entry = dict[str, Any]  # as carbontracker shapes a run, what it took, and what its devices drew
@@ -48,6 +49,27 @@ def parse_all_logs(log_dir: PathText) -> list[Entry]:
     return [_entry(run) for run in _readable(log_dir)]
 
 
+def parse_logs(
+    log_dir: PathText, std_log_file: PathText | None = None, output_log_file: PathText | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return the components of one run, as ``parse_all_logs`` has them.
+
+    Args:
+        log_dir: directory of logs.
+        std_log_file: the log of the run; default: of the latest one there.
+        output_log_file: found beside it.
+
+    Raises:
+        UsageError: where there is no run.
+    """
+    del output_log_file
+    path = std_log_file or log_dir
+    runs = _readable(path)
+    if not runs:
+        raise UsageError(f"there is no run in {path}")
+    return _components(max(runs, key=lambda run: run.started_at))
+
+
 def print_aggregate(log_dir: PathText) -> None:
     """Print energy and CO2e of all runs of a directory as a sentence for a paper, which says how many it lacks.
 
@@ -58,17 +80,19 @@ def print_aggregate(log_dir: PathText) -> None:
         UsageError: where there is no such directory.
     """
     found = [_counted(run) for run in _readable(log_dir)]
+    n_runs = len(found)
     known_kwh = [entry[_ENERGY] for entry in found if entry.get(_ENERGY) is not None]
     known_kg = [entry[_GRAMS] / GRAMS_PER_KG for entry in found if entry.get(_GRAMS) is not None]
+    total_kg = math.fsum(known_kg)
     kwh = f"{math.fsum(known_kwh):.6g} kWh" if known_kwh or not found else _UNKNOWN
-    kg = f"{math.fsum(known_kg):.6g} kg" if known_kg or not found else _UNKNOWN
+    kg = f"{total_kg:.6g} kg" if known_kg or not found else _UNKNOWN
     as_much = ""
-    if any(known_kg):
-        as_much = f", as much as {_car_km(math.fsum(known_kg)):.6g} {_CAR}"
-    n_lacking = max((len(found) - len(known) for known in (known_kwh, known_kg) if known), default=0)
+    if total_kg:
+        as_much = f", as much as {_car_km(total_kg):.6g} {_CAR}"
+    n_lacking = max((n_runs - len(known) for known in (known_kwh, known_kg) if known), default=0)
     without = ""
     if n_lacking:
-        without = f", without {n_lacking:,} of {plural(len(found), 'run')}, of which it is unknown"
+        without = f", without {n_lacking:,} of {plural(n_runs, 'run')}, of which it is unknown"
     print(  # noqa: T201  # what it is for
         f"Training the models of this work took {kwh} of electricity and emitted {kg} of CO2e{as_much}{without} "
         "(greenlove_tracker)."
@@ -199,14 +223,14 @@ def _components(run: Run) -> dict[str, Entry]:
     found = {}
     durations = [epoch.duration_s for epoch in run.epochs]
     energies = [epoch.energy for epoch in run.epochs]
-    for component, name, kwh in (
-        ("gpu", "gpu_models", [energy.gpu_kwh for energy in energies]),
-        ("cpu", "cpu_model", [sum_known((energy.cpu_kwh, energy.ram_kwh)) for energy in energies]),
-    ):
+    gpu_kwh = [energy.gpu_kwh for energy in energies]
+    cpu_kwh = [sum_known((energy.cpu_kwh, energy.ram_kwh)) for energy in energies]
+    for component, name, kwh in (("gpu", "gpu_models", gpu_kwh), ("cpu", "cpu_model", cpu_kwh)):
         devices = list(filter(None, [run.text(name)]))
-        powers = [None if e is None else w_from_kwh_s(e, s) for e, s in zip(kwh, durations, strict=True)]
-        if devices or any(power_w is not None for power_w in powers):
-            found[component] = _arrays([[power_w] for power_w in powers], durations, devices)
+        is_known = any(value is not None for value in kwh)
+        powers = [[None if e is None else w_from_kwh_s(e, s)] for e, s in zip(kwh, durations, strict=True)]
+        if devices or is_known:
+            found[component] = _arrays(powers, durations, devices)
     return found
 
 

@@ -18,7 +18,6 @@ from greenlove_tracker.tracker.session import open_run
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Forecast
 from greenlove_tracker.vocabulary.records import Field, RunStatus
-from greenlove_tracker.vocabulary.units import GRAMS_PER_KG
 
 __all__ = ["CarbonTracker"]
 
@@ -178,9 +177,9 @@ class CarbonTracker:
         forecast = self.tracker.forecast
         if self._verbose >= 2 and self.tracker.run_dir is not None:
             run = Run(self.tracker.run_dir)
-            intensity = run.carbon_intensity
+            intensity = wording.intensity(run.carbon_intensity)
             say(f"greenlove  counted: {_counted(run)}")
-            say(f"greenlove  carbon intensity: {intensity.value:.4g} gCO2e/kWh, {fmt.shortened(intensity.source, 80)}")
+            say(f"greenlove  carbon intensity, now and expected to the end: {intensity}")
         if forecast:
             say(f"greenlove  predicted: {_predicted(forecast)}")
             if forecast.emissions_kgco2e:
@@ -223,14 +222,10 @@ def _counted(run: Run) -> str:
 
 
 def _predicted(forecast: Forecast) -> str:
-    """Write the time, energy and CO2e of the whole training, and the carbon intensity used."""
+    """Write the time, energy and CO2e of the whole training."""
     parts = []
     for quantity in ("duration_s", "energy_kwh", "emissions_kgco2e"):
         estimate = getattr(forecast, quantity)
         if estimate:
             parts.append(fmt.interval(estimate, fmt.QUANTITIES[quantity][1]))
-    energy = forecast.energy_kwh
-    emissions = forecast.emissions_kgco2e
-    if energy and emissions and energy.point:
-        parts.append(f"at {emissions.point * GRAMS_PER_KG / energy.point:.4g} gCO2e/kWh")
     return " · ".join(parts)

@@ -8,6 +8,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from greenlove_tracker import Estimation, Estimator
 from greenlove_tracker.compat.electricity_maps import intensity_now
 from greenlove_tracker.compat.green_love import results as fill
 from greenlove_tracker.compat.green_love.results import CANONICAL, BenchmarkResults
+from greenlove_tracker.exploration.adaptive import TrialLimits
 from greenlove_tracker.exploration.trials import loss_of_pair
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.machine import devices
@@ -38,12 +40,7 @@ _WORKLOAD_OF = {
 BENCHMARK_TASKS = list(_WORKLOAD_OF)
 _TARGET_S = 10.0
 _BUDGET_S = 30.0  # that an exploration has where the original's target is its default
-_SCHEDULE_DEFAULTS = {
-    "exploration_epochs": 30,
-    "warmup_epochs": 3,
-    "initial_sample_size": 1000,
-    "single_epoch_budget": 0.3,
-}
+_LIMITS = {"exploration_epochs": "epochs", "initial_sample_size": "first_samples", "single_epoch_budget": "epoch_s"}
 
 
 class GreenLoveEstimator:
@@ -98,12 +95,17 @@ class GreenLoveEstimator:
         on_no_terminal: str = "stop",
         **ours: Any,
     ) -> None:
-        trials = {
-            "exploration_epochs": exploration_epochs,
+        schedule = {
+            "exploration_epochs": whole_number("exploration_epochs", exploration_epochs),
             "warmup_epochs": whole_number("warmup_epochs", warmup_epochs, 0),
             "initial_sample_size": initial_sample_size,
             "single_epoch_budget": single_epoch_budget,
+            "gpu_index": gpu_index,
+            "power_poll_interval": power_poll_interval,
         }
+        defaults = signature(GreenLoveEstimator).parameters
+        changed = {name: value for name, value in schedule.items() if value != defaults[name].default}
+        limits: dict[str, Any] = {limit: changed.pop(name) for name, limit in _LIMITS.items() if name in changed}
         if benchmark_task and benchmark_task not in BENCHMARK_TASKS:
             tasks = ", ".join(BENCHMARK_TASKS)
             raise UsageError(f"benchmark_task must be one of {tasks}, or None for all, not {benchmark_task!r}")
@@ -160,17 +162,11 @@ class GreenLoveEstimator:
             carbon_intensity_gco2e_per_kwh=carbon_intensity,
             electricity_price_usd_per_kwh=electricity_price,
             **simulated,
+            trial_limits=TrialLimits(**limits),
             **{"comparison": comparison, "budget_s": _BUDGET_S * target_benchmark_time / _TARGET_S, **ours},
         )
-        without_effect = [name for name, value in trials.items() if value != _SCHEDULE_DEFAULTS[name]]
-        if gpu_index:
-            without_effect.append("gpu_index")
-        if power_poll_interval != 1.0:
-            without_effect.append("power_poll_interval")
-        if without_effect:
-            said = (
-                f"no effect here: {', '.join(without_effect)}; docs/coming-from-green-love.md says what to do instead"
-            )
+        if changed:
+            said = f"no effect here: {', '.join(changed)}; docs/coming-from-green-love.md says what to do instead"
             warnings.warn(said, stacklevel=2)
         self._echoed: dict[str, Any] = {
             "total_epochs": total_epochs,
@@ -199,7 +195,7 @@ class GreenLoveEstimator:
         page = self._report_dir / f"green_love_report_{estimation.run_dir.name}.html"
         shutil.copyfile(estimation.page, page)
         if not self._is_silent:
-            say(f"  report  {page}\n")
+            say("\n".join((*fill.choices_text(self.results.crusoe_estimates), f"  report      {page}\n")))
         if self._auto_open_report and can_ask():  # a batch job may have inherited a display with nobody before it
             open_page(page.absolute().as_uri())
         answer = confirm("Continue training locally?", default=False)
@@ -257,8 +253,9 @@ def sample_dataset(dataset: Dataset[Any], sample_pct: float = 10.0, seed: int = 
     if not 0 < sample_pct <= 100:
         raise UsageError(f"sample_pct is a percentage above 0 and at most 100, not {sample_pct!r}")
     whole = len(dataset)
-    order = torch.randperm(whole, generator=torch.Generator().manual_seed(seed)).tolist()
-    return Subset(dataset, sorted(order[: math.ceil(whole * sample_pct / 100)]))
+    n_drawn = math.ceil(whole * sample_pct / 100)
+    order = torch.randperm(whole, generator=torch.Generator().manual_seed(seed))
+    return Subset(dataset, sorted(order[:n_drawn].tolist()))
 
 
 def sample_dataloader(
@@ -276,8 +273,9 @@ def sample_dataloader(
         "persistent_workers",
         "multiprocessing_context",
     )
+    sample = sample_dataset(dataloader.dataset, sample_pct, seed)
     return DataLoader(
-        sample_dataset(dataloader.dataset, sample_pct, seed),
+        sample,
         batch_size=batch_size or dataloader.batch_size or 1,
         shuffle=isinstance(dataloader.sampler, RandomSampler),
         **{name: getattr(dataloader, name) for name in names},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +16,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.decision import without_spot
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.tables.equivalents import equivalents
+from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, Trial
 from greenlove_tracker.vocabulary.units import h_from_s, w_from_kwh_s
 
@@ -45,6 +46,7 @@ class CrusoeGPUEstimate(SimpleNamespace):
         speedup: local time / time there: that of one GPU × ``scale_factor``, unless launching its kernels takes longer.
         est_time_lower_s: the lower end of a 90% range that includes the error of the speedup.
         on_demand_cost: what one pays; for a machine that is only reserved, at least its minimum term.
+        access: ``on demand`` or ``reserved``; not in the original.
         on_demand_rate: in USD/h for all GPUs that are paid for.
         est_co2_kg: location-based, for the site's grid.
         cloud_power_w: the power of the whole machine, PUE included.
@@ -199,11 +201,8 @@ def comparison_fields(rows: Sequence[Projection], local_s: float) -> dict[str, A
     every = [_estimate(row, local_s) for row in rows]
     estimates = [estimate for estimate in every if estimate is not None]
     _flag(estimates)
-    key = None
-    if here.gpu:
-        key = here.gpu.name
     return {
-        "gpu_benchmark_key": key,
+        "gpu_benchmark_key": getattr(here.gpu, "name", None),
         "crusoe_estimates": estimates,
         "co2_savings_kg": saved_kg,
         "co2_equivalences": _equivalences(saved_kg),
@@ -241,6 +240,7 @@ def _estimate(row: Projection, local_s: float) -> CrusoeGPUEstimate | None:
         on_demand_cost=cost.point,
         on_demand_cost_lower=cost.lower,
         on_demand_cost_upper=cost.upper,
+        access=row.obtained,
         on_demand_rate=usd_per_hour,
         est_co2_kg=_point(row.emissions_kgco2e),
         est_energy_kwh=energy_kwh,
@@ -259,6 +259,17 @@ def _flag(estimates: Sequence[CrusoeGPUEstimate]) -> None:
     for e in estimates:
         e.is_best_value = e is best
         e.is_fastest = e is fastest
+
+
+def choices_text(estimates: Sequence[CrusoeGPUEstimate]) -> Iterator[str]:
+    """Yield a line about the estimate with the best value, and one about the fastest."""
+    for what, flag in (("best value", "is_best_value"), ("fastest", "is_fastest")):
+        for e in estimates:
+            if getattr(e, flag):
+                time = fmt.duration(e.est_time_s)
+                cost = fmt.money(e.on_demand_cost)
+                emissions = fmt.mass(e.est_co2_kg)
+                yield f"  {what:10}  {e.name}, {time}, {cost} {e.access}, {emissions} CO2e"
 
 
 def _equivalences(saved_kg: float | None) -> list[CO2Equivalence]:
