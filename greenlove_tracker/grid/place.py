@@ -23,7 +23,7 @@ from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
 ZONES_TABLE = "grid_zones.csv"
 REGIONS_TABLE = "cloud_regions.csv"
 
-Row = dict[str, str]  # of a table, by column
+Cells = dict[str, str]  # of a table, by column
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +101,11 @@ PROVINCES = {  # ISO 3166-2:CA
 
 
 @cache
-def _countries() -> list[Row]:
+def _countries() -> list[Cells]:
     # pycountry's own table; importing pycountry takes 50 ms, which is all that a Tracker's construction may take
     path = package_file("pycountry", "databases", "iso3166-1.json")
     table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    countries: list[Row] = table["3166-1"]
+    countries: list[Cells] = table["3166-1"]
     return [*countries, _KOSOVO]
 
 
@@ -159,23 +159,23 @@ def alpha2(iso3: str) -> str:
 
 
 @cache
-def zones() -> dict[str, Row]:
+def zones() -> dict[str, Cells]:
     """Return the zones of grids, by name, as the table has them."""
     return {row["zone"]: row for row in rows(ZONES_TABLE)}
 
 
-def _place(country: Row, region: str = "") -> Place:
+def _place(country: Cells, region: str = "") -> Place:
     return Place(country["alpha_3"], country.get("common_name", country["name"]), region)
 
 
-def _find_country(text: str) -> Row | None:
+def _find_country(text: str) -> Cells | None:
     folded = _ALSO_CALLED.get(text.casefold(), text).casefold()
     keys = ("alpha_2", "alpha_3", "name", "common_name", "official_name")
     return next((c for c in _countries() if folded in {c.get(k, "").casefold() for k in keys}), None)
 
 
 @cache
-def cloud_regions() -> tuple[Row, ...]:
+def cloud_regions() -> tuple[Cells, ...]:
     """Return the regions of clouds with provider, region, place and grid zone.
 
     Those of the projection's sites are among them.
@@ -191,7 +191,7 @@ def cloud_regions() -> tuple[Row, ...]:
     return tuple(named)
 
 
-def _cloud_region(text: str) -> Row | None:
+def _cloud_region(text: str) -> Cells | None:
     """Return the row of a cloud's region, by its name or that of a zone in it.
 
     Raises:
@@ -205,7 +205,7 @@ def _cloud_region(text: str) -> Row | None:
     return found[0] if found else None
 
 
-def _is_called(row: Row, name: str) -> bool:
+def _is_called(row: Cells, name: str) -> bool:
     """Return whether a region has a name: as it is, as people write it, or with the letter of a zone in it."""
     hyphen = "-" if row["provider"] == "gcp" else ""  # us-east1-b of Google, us-east-1a of AWS
     return re.fullmatch(f"{row['region']}({hyphen}[a-z])?", name.replace(" ", "")) is not None  # "East US 2" of Azure
