@@ -252,7 +252,6 @@ class ExplorationScheduler:
 
     @property
     def _trial_results(self) -> list[TrialResult]:
-        """All but those of the calibration."""
         return [r for r in self.results if r.request.purpose == "trial"]
 
     @property

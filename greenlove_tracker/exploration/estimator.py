@@ -228,7 +228,10 @@ class Estimator:
             try:
                 self._run_trials(run)
             finally:
-                self._note_kind(run)
+                with suppress(Exception):  # modules that are not as torch's are; a guess is worth no training
+                    run.workload = workload_of(self._model)
+                    is_under_autocast = is_mostly_under_autocast(self._autocast_calls)
+                    run.precision = precision_of(self._model, is_under_autocast=is_under_autocast)
             per_step = round(self._n_batches / (n_updates() or self._n_batches or 1))
         if not run.record.trials:
             raise UsageError(
@@ -255,7 +258,6 @@ class Estimator:
         return Snapshot(models, self._training.optimizers, loaders=[data], others=others, watched=self._watched)
 
     def _run_trials(self, run: ExplorationRun) -> None:
-        """Run what the scheduler requests, until it requests no more."""
         batch_size = self._source.batch_size
         reserved_share = _EVAL_SHARE if self._eval_fn is not None else 0.0
         if self._training.device.type == "cpu":
@@ -293,12 +295,6 @@ class Estimator:
             return self._training.step(batch)
         with autocast_logged(self._model) as self._autocast_calls:  # the first step is not timed as the others are
             return self._training.step(batch)
-
-    def _note_kind(self, run: ExplorationRun) -> None:
-        with suppress(Exception):  # modules that are not as torch's are; a guess for a comparison is worth no training
-            run.workload = workload_of(self._model)
-            is_under_autocast = is_mostly_under_autocast(self._autocast_calls)
-            run.precision = precision_of(self._model, is_under_autocast=is_under_autocast)
 
     def _gpu_memory_estimate_gb(self, run: ExplorationRun) -> float | None:
         """Estimate the peak that a training on a CPU would have on a GPU; None where it is not soon found."""
@@ -386,7 +382,6 @@ def check_single_process() -> None:
 
 
 def _gpus_of(models: Sequence[nn.Module]) -> int:
-    """Count the GPUs that parameters are on, or that a ``DataParallel`` copies them to."""
     copies = [len(m.device_ids) for model in models for m in model.modules() if isinstance(m, nn.DataParallel)]
     return max([len({p.device for m in models for p in m.parameters() if p.device.type == "cuda"}), *copies])
 

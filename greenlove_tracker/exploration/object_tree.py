@@ -130,7 +130,6 @@ def _is_users(module: str) -> bool:
 
 
 def _names(code: CodeType) -> set[str]:
-    """Return what code names, with that of the functions inside."""
     inner = [_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
     return set(code.co_names).union(*inner)
 

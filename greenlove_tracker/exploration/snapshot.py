@@ -50,6 +50,7 @@ from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 
 _HOST_SHARE = 0.8  # of the host's free memory, that copies may take
 _MOST_NAMES = 5  # that are said
+Undo = Callable[[], object]
 _REFILLED = (OrderedDict, dict, list, deque, set)
 
 
@@ -93,7 +94,7 @@ class Snapshot:
         self.left_changed: list[str] = []
         self._watched = watched or {}
         self._kept: dict[int, Any] = {}  # held, so that no other object gets the id meanwhile
-        self._undos: list[tuple[str, Callable[[], object]]] = []
+        self._undos: list[tuple[str, Undo]] = []
         named = [(f"also_restore[{index}]", thing) for index, thing in enumerate(others)]
         named += [("a model", m) for m in each_of(models)] + [("an optimizer", o) for o in each_of(optimizers)]
         for name, thing in walk(named, lambda thing: parts_of(thing) if id(thing) in self._kept else ()):
@@ -171,7 +172,7 @@ class Snapshot:
             ) from failures[0][1]
 
 
-def _undo_of(name: str, thing: Any) -> Callable[[], object] | None:
+def _undo_of(name: str, thing: Any) -> Undo | None:
     """Return what puts a thing back; None of one that is only compared.
 
     Raises:
@@ -232,7 +233,7 @@ def _is_value(thing: Any) -> bool:
     return is_its_content or is_code or is_of_torch or has_attributes(thing)
 
 
-def _storage_undo(storage: torch.UntypedStorage) -> Callable[[], None]:
+def _storage_undo(storage: torch.UntypedStorage) -> Undo:
     copied = torch.UntypedStorage(storage.nbytes()).copy_(storage)
 
     def undo() -> None:
@@ -243,7 +244,7 @@ def _storage_undo(storage: torch.UntypedStorage) -> Callable[[], None]:
     return undo
 
 
-def _object_undo(thing: Any) -> Callable[[], object]:
+def _object_undo(thing: Any) -> Undo:
     """Return what lets an object have its class again, which parametrizations change, its attributes and its items."""
     kind = type(thing)
     slots = slots_of(thing)
@@ -263,7 +264,7 @@ def _object_undo(thing: Any) -> Callable[[], object]:
     return undo
 
 
-def _content_undo(container: Any) -> Callable[[], object]:
+def _content_undo(container: Any) -> Undo:
     """Return what puts the items of a container back, by no method of a class of the user's."""
     base: Any = next(kind for kind in _REFILLED if isinstance(container, kind))
     if issubclass(base, dict):

@@ -125,7 +125,6 @@ def parse_tariff(text_or_path: str | Path, time_zone: str | tzinfo | None = None
 
 
 def _set_prices(prices: list[float | None], words: Sequence[str]) -> None:
-    """Set the prices of a week, by the minute, that an entry names."""
     price: float | None = None
     days: list[int] = []
     hours: list[tuple[int, int]] = []

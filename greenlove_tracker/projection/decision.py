@@ -149,12 +149,6 @@ def machine_here(rows: Rows) -> Projection | None:
     return next((row for row in rows if row.is_local), None)
 
 
-def shortlist_of(chances: Sequence[Chance]) -> tuple[Chance, ...]:
-    """Return the fewest machines that contain the best one with 90% probability; at most four."""
-    totals = list(accumulate(one.probability for one in chances[:_MOST_LISTED]))
-    return tuple(chances[: min(_MOST_LISTED, bisect_left(totals, WINNER) + 1)])
-
-
 # -- The decision --
 
 
@@ -253,7 +247,8 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
     faster = None
     if_it_fits = None
     if chosen and verdict == "cheapest":
-        shortlist = shortlist_of(chances)
+        totals = list(accumulate(one.probability for one in shortlist))
+        shortlist = shortlist[: bisect_left(totals, WINNER) + 1]  # the fewest that contain the best one with 90%
         faster = _faster(chosen, as_large, drawn)
         if chosen in as_large:
             if_it_fits = _cheaper([row for row in smaller if row.is_for_rent_now], chosen, drawn)

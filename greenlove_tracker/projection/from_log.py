@@ -77,7 +77,6 @@ def decided(
 
 
 def _is_settled(decision: Decision) -> bool:
-    """Return True if a machine that is available at once keeps the limits."""
     row = decision.recommended
     return decision.verdict != "best chance" and row is not None and (row.is_local or row.is_for_rent_now)
 
@@ -186,17 +185,11 @@ def compare_run(run: Run, options: ProjectionOptions, *, forecast: Forecast | No
 
 def _compared(about: tuple[str, ...], forecast: Forecast, options: ProjectionOptions) -> MachineComparison:
     rows = project_forecast(forecast, options)
-    return MachineComparison((*about, *_memory_text(options)), tuple(rows), options, forecast)
-
-
-def _memory_text(options: ProjectionOptions) -> tuple[str, ...]:
-    """Return the peak memory in words; nothing if it is unknown."""
-    if options.peak_memory_gb is not None:
-        return (f"peak {options.peak_memory_gb:.3g} GiB",)
-    estimate_gb = options.memory_estimate_gb
-    if estimate_gb is None:
-        return ()
-    return (f"estimated peak {fmt.memory(estimate_gb * BYTES_PER_GB)}",)
+    if options.peak_memory_gb:
+        about = (*about, f"peak {options.peak_memory_gb:.3g} GiB")
+    elif options.memory_estimate_gb:
+        about = (*about, f"estimated peak {fmt.memory(options.memory_estimate_gb * BYTES_PER_GB)}")
+    return MachineComparison(about, tuple(rows), options, forecast)
 
 
 def _with_place_of(run: Run, options: ProjectionOptions) -> ProjectionOptions:
@@ -236,7 +229,6 @@ def _with_kind_of(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptio
 
 
 def _completed(options: ProjectionOptions, **known: Any) -> ProjectionOptions:
-    """Return the options with known values for those that are left open."""
     return replace(options, **{name: value for name, value in known.items() if getattr(options, name) is None})
 
 

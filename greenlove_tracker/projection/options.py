@@ -37,11 +37,6 @@ def option_names(kind: type) -> dict[str, str]:
     return {one.name: one.metadata["flag"] for one in dataclasses.fields(kind) if one.metadata.get("flag")}
 
 
-def today_utc() -> date:
-    """Return the date in UTC."""
-    return datetime.now(UTC).date()
-
-
 @dataclass(frozen=True, slots=True)
 class ProjectionOptions:
     """The options of a projection: the keywords of ``project``.
@@ -178,7 +173,7 @@ class ProjectionOptions:
     include_all: bool = option(
         False, flag="--all", is_flag=True, help="show and compare all, without a public price or by another maker too"
     )
-    today: date = field(default_factory=today_utc)
+    today: date = field(default_factory=lambda: datetime.now(UTC).date())
 
     def __post_init__(self) -> None:
         check_options(self)

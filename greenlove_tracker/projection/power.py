@@ -73,7 +73,6 @@ class PowerTable:
 
 
 def _named(quantity: Uncertain, error: str) -> Uncertain:
-    """Return the quantity with its one error renamed."""
     (sides,) = quantity.errors.values()
     return Uncertain(quantity.point, {error: sides})
 

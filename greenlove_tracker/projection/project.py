@@ -99,7 +99,6 @@ def local_gpu(options: ProjectionOptions) -> GpuSpec | None:
 
 
 def _targets(local: Machine, options: ProjectionOptions) -> list[Target]:
-    """Return the GPUs that are offered, and those that are named."""
     wanted = options.target_gpus or local.n_gpus
     named = dict[str, set[int]]()
     for number, name in map(counted, options.gpus):
@@ -179,7 +178,6 @@ def _target_rows(
 
 
 def _only_custom(forecast: Forecast, local: Machine) -> UsageError | None:
-    """Return the error if only a speedup of the user's leads to another GPU; else None."""
     if local.gpu is None and local.has_gpu:
         message = "the local GPU is in no table, and nothing leads from it to another without a {argument}"
     elif not local.has_gpu and forecast.method == "power":

@@ -85,7 +85,6 @@ def local_row(
 
 
 def _caveats_of_draw(machine: Machine, *, has_energy: bool) -> tuple[Caveat, ...]:
-    """Return the caveats about an unknown or assumed draw of the GPUs."""
     if not machine.draw:
         message = "the power limit of the GPUs here is not known, so no energy or CO2e elsewhere: give {argument}, in W"
         return (Caveat(message, ("manual_tdp_watts",)),)
@@ -152,8 +151,10 @@ def target_row(
         time_s = uncertain(at_level(forecast.duration_s), TIME_HERE).over(faster.ratio.times(gain))
         duration = time_s.estimate("s")
         if least_s and duration.lower < least_s:
-            duration = _at_least(duration, least_s)
-            time_s = time_s.scaled_to(duration.point)
+            point = max(duration.point, least_s)
+            longer = duration.upper / duration.point
+            duration = replace(duration, point=point, lower=least_s, upper=point * longer)
+            time_s = time_s.scaled_to(point)
         joint["duration_s"] = time_s
     return _row(
         machine,
@@ -266,13 +267,6 @@ def _least_s(forecast: Forecast, local: Machine, faster: speedups.Speedup) -> fl
     if local.has_gpu or faster.method != "specifications" or not plan:
         return 0.0
     return speedups.LAUNCH_S * plan.n_epochs * plan.batches_per_epoch
-
-
-def _at_least(duration_s: Estimate, least_s: float) -> Estimate:
-    """Return the estimate raised to at least ``least_s``; the upper end rises in proportion to the point."""
-    point = max(duration_s.point, least_s)
-    longer = duration_s.upper / duration_s.point
-    return replace(duration_s, point=point, lower=max(duration_s.lower, least_s), upper=point * longer)
 
 
 def _fits(gpu: GpuSpec, local: GpuSpec | None, options: ProjectionOptions) -> bool | None:

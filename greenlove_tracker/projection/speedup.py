@@ -163,7 +163,6 @@ def _modelled(local: GpuSpec, others: Sequence[GpuSpec], workload: str | None, p
 
 
 def _told(ratio: Uncertain, compared: Sequence[GpuSpec], known: LogSpeeds, i: int, precision: str) -> Speedup:
-    """Return the speedup of the i-th GPU over the first, with how it is known."""
     n_measured = bool(known.measured_as[0]) + bool(known.measured_as[i])
     notes = []
     for k in (0, i):

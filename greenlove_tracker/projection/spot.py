@@ -293,14 +293,12 @@ def simulate(
 
 
 def _interval(values: Draws, point: float, unit: str) -> Estimate:
-    """Return an expected figure with the interval of its draws."""
     lower = float(np.quantile(values, (1 - PROJECTION_LEVEL) / 2, method="lower"))
     upper = float(np.quantile(values, (1 + PROJECTION_LEVEL) / 2, method="higher"))
     return Estimate(point, min(lower, point), max(upper, point), PROJECTION_LEVEL, unit, Kind.ASSUMPTION)
 
 
 def _parts(terms: SpotTerms, training_s: float, interval_s: float) -> TimeParts:
-    """Return where the time goes at the stated rate."""
     running_s = expected_running_s(terms, training_s, interval_s)
     restarting_s = running_s * -math.expm1(-terms.per_s * terms.restart_s)  # one begins after each preemption
     saving_s = (n_segments(training_s, interval_s) - 1) * terms.checkpoint_s
@@ -310,7 +308,6 @@ def _parts(terms: SpotTerms, training_s: float, interval_s: float) -> TimeParts:
 
 
 def _known(training: Forecast | Projection | float) -> tuple[Estimate, Estimate | None]:
-    """Return the time of a training, and its energy if known."""
     if not isinstance(training, int | float):
         if training.duration_s is None:
             raise UsageError("the training does not fit this machine")

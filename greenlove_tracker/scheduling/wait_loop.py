@@ -210,7 +210,6 @@ class Wait:
         return self.clocks.steady_s() - self._asked_s
 
     def _ask(self, now: datetime) -> None:
-        """Ask on a thread, each five minutes."""
         if self._asked or self._since_asked_s < _ASKED_EVERY_S:
             return
         self._asked_s = self.clocks.steady_s()
@@ -273,7 +272,6 @@ class Wait:
             say(f"greenlove: {text}")
 
     def _state_text(self, outlook: Outlook, now_utc_s: float) -> str:
-        """Return where the wait stands."""
         parts = [f"waiting {self.goal}"]
         point = outlook.point
         if outlook.start_utc_s is not None:

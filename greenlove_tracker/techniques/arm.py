@@ -131,7 +131,6 @@ def check_is_new(parts: Parts, first: Parts) -> None:
 
 
 def _changing(parts: Parts) -> list[Any]:
-    """Return what training changes: models, their parameters, and optimizers."""
     modules = [m for m in (parts["model"], parts["criterion"]) if isinstance(m, nn.Module)]
     parameters = [parameter for module in modules for parameter in module.parameters()]
     return [parts["model"], *each_of(parts["optimizer"]), *parameters]

@@ -190,7 +190,6 @@ class ArmTraining:
         self.arm.source.close()
 
     def _rested_s(self) -> float:
-        """Return the time once the device is at rest."""
         devices.synchronise()
         return self._perf_s()
 

@@ -152,8 +152,6 @@ def techniques_of(given: str | Sequence[str | Technique]) -> list[Technique]:
 
 
 class _ComparisonRun(TrialSession):
-    """The run of a comparison; its trials are those of all arms."""
-
     def train(
         self,
         task: Task,

@@ -101,7 +101,6 @@ def _with_tf32(parts: Parts) -> Parts:
 
 @contextmanager
 def _tf32_switched_on() -> Iterator[None]:
-    """Let CUDA use TF32 for products of matrices and convolutions in the block."""
     # one of them sets others
     undos = [s.undo() for s in switches() if "precision" in s.name or "tf32" in s.name]
     torch.set_float32_matmul_precision("high")

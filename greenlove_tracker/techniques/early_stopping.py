@@ -254,7 +254,6 @@ def _state_of(thing: Any) -> Any:
 
 
 def _copied(state: Any) -> Any:
-    """Return a copy of a state, with the tensors of torch on the host."""
     if "torch" not in sys.modules:
         return copy.deepcopy(state)
     from greenlove_tracker.checkpointing.training_state import copied

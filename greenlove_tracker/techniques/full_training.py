@@ -322,7 +322,6 @@ class ArmLoop:
         return self.progress.is_over
 
     def _end_epoch_of_schedulers(self) -> None:
-        """Step the schedulers that nobody stepped in the epoch."""
         with warnings.catch_warnings():  # of the optimizer's steps torch knows only those of this one since a resume
             warnings.simplefilter("ignore", UserWarning)
             for scheduler, position in self._schedulers.items():
@@ -363,7 +362,6 @@ class ArmLoop:
         self._tracker.step(n_samples=n_samples, n_steps=n_steps)
 
     def _log_loss(self) -> None:
-        """Log the mean loss since it was last logged, and the learning rate of now."""
         progress = self.progress
         progress.loss = float(progress.loss_sum) / progress.n_losses if progress.n_losses else None
         progress.loss_sum = 0.0

@@ -143,7 +143,8 @@ class OwnStep:
             raise UsageError(
                 "the loss has no gradient, so nothing would be learnt: is a detach() or a no_grad() in it?"
             )
-        if self._n_steps == 1 and self._settings.compile_mode is not None and not _has_compiled():
+        is_first_compiled = self._n_steps == 1 and self._settings.compile_mode is not None
+        if is_first_compiled and not torch._dynamo.utils.counters["stats"].get("unique_graphs"):
             raise NotApplicableError("torch.compile compiled nothing of what the loss calls")
         return total
 
@@ -186,7 +187,6 @@ class OwnStep:
             yield map_tensors(batch, partial(_rows, begin, end)), share
 
     def _update(self) -> None:
-        """Clip the gradients, and step the optimizer and the schedulers."""
         self._n_steps += 1
         scaler = self._scaler
         if self._max_grad_norm is not None:
@@ -219,11 +219,6 @@ def _checked_loss(loss: Any) -> torch.Tensor:
             return loss
         kind = f"tensor of {loss.numel():,} numbers"
     raise UsageError(f"the loss is a {kind}: let the criterion, or loss(model, batch), return a tensor of one number")
-
-
-def _has_compiled() -> bool:
-    """Return True where torch.compile has made a graph in this process since it was last reset."""
-    return bool(torch._dynamo.utils.counters["stats"].get("unique_graphs"))
 
 
 def _rows(begin: int, end: int, tensor: torch.Tensor) -> torch.Tensor:

@@ -51,7 +51,7 @@ def parse_all_logs(log_dir: PathText) -> list[Entry]:
 
 def parse_logs(
     log_dir: PathText, std_log_file: PathText | None = None, output_log_file: PathText | None = None
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Entry]:
     """Return the components of one run, as ``parse_all_logs`` has them.
 
     Args:
@@ -186,7 +186,6 @@ def is_stopped_early(run: Run) -> bool:
 
 
 def _logged(run: Run) -> ForeignLog | None:
-    """Return what carbontracker logged; None of any other run."""
     if isinstance(run, ForeignRun) and run.log.components:
         return run.log
     return None
@@ -210,7 +209,6 @@ def _amounts(epochs: int | None, duration_s: float, energy_kwh: float | None, gr
 
 
 def _car_km(kilograms: float) -> float:
-    """Return how far a car goes for so much CO2e."""
     car = next(e for e in equivalents() if e.key == "car_eu_new_2024_km")
     return kilograms / car.kgco2e_per_unit
 

@@ -222,7 +222,6 @@ def _counted(run: Run) -> str:
 
 
 def _predicted(forecast: Forecast) -> str:
-    """Write the time, energy and CO2e of the whole training."""
     parts = []
     for quantity in ("duration_s", "energy_kwh", "emissions_kgco2e"):
         estimate = getattr(forecast, quantity)

@@ -38,7 +38,8 @@ _DAY = timedelta(days=1)
 _SETTLED_AGE_S = 86400.0  # for how long an answer on a past day stands
 
 Slot = tuple[datetime, datetime, float, PointKind]  # start, end, gCO2e/kWh
-Told = tuple[Sequence[Slot], Scope]  # and the emissions that they count
+Slots = list[Slot]
+Told = tuple[Slots, Scope]  # and the emissions that they count
 
 
 def _slot(start: datetime, length: timedelta, value: Any, kind: PointKind) -> Slot:
@@ -139,7 +140,7 @@ class Neso(Service):
     def _slots(self, zone: str, since: datetime, until: datetime) -> Told:
         start = floor_time(since, _HALF_HOUR)
         until = floor_time(until, _HALF_HOUR) + _HALF_HOUR
-        slots: list[Slot] = []
+        slots: Slots = []
         while start < until:
             end = min(start + self._LONGEST, until)
             path = f"intensity/{start:%Y-%m-%dT%H:%MZ}/{end:%Y-%m-%dT%H:%MZ}"
@@ -148,7 +149,7 @@ class Neso(Service):
         return slots, Scope.DIRECT
 
 
-def _neso_slots(found: Any) -> list[Slot]:
+def _neso_slots(found: Any) -> Slots:
     slots = []
     for row in found["data"]:
         said = row["intensity"]
@@ -279,11 +280,11 @@ class EnergyCharts(Service):
         start = floor_time(since, _HOUR)
         end = floor_time(until, _HOUR) + _HOUR
         span = ("start", f"{start:%Y-%m-%dT%H:%MZ}"), ("end", f"{end:%Y-%m-%dT%H:%MZ}")
-        slots: list[Slot] = self._get("co2eq", ("country", zone.lower()), *span, until=until, parse=_charts_slots)
+        slots: Slots = self._get("co2eq", ("country", zone.lower()), *span, until=until, parse=_charts_slots)
         return slots, Scope.NOT_STATED
 
 
-def _charts_slots(found: Any) -> list[Slot]:
+def _charts_slots(found: Any) -> Slots:
     starts = [datetime.fromtimestamp(second, UTC) for second in found["unix_seconds"]]
     step = min((b - a for a, b in pairwise(starts)), default=_HOUR)
     slots = []
@@ -318,7 +319,7 @@ class ElectricityMaps(Service):
     def _slots(self, zone: str, since: datetime, until: datetime) -> Told:
         what = "latest" if until - since <= MOST_AGE else "history"
 
-        def parse(found: Any) -> tuple[str, list[Slot]]:
+        def parse(found: Any) -> tuple[str, Slots]:
             if found["zone"] != zone:
                 raise ValueError(f"of another zone: {found['zone']!r}")
             if what == "latest":
@@ -339,7 +340,7 @@ class ElectricityMaps(Service):
         return slots, Scope(scope) if scope in (Scope.DIRECT, Scope.LIFECYCLE) else Scope.NOT_STATED
 
 
-def _maps_slots(rows: Iterable[Any]) -> list[Slot]:
+def _maps_slots(rows: Iterable[Any]) -> Slots:
     slots = []
     for row in rows:
         if row["carbonIntensity"] is not None:
