@@ -224,9 +224,7 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
         projections: the machines, this machine first, as ``project`` returns them.
         options: the options of the projection, with its limits (``within_s``, ``max_cost_usd``).
     """
-    limits = Limits()
-    if options:
-        limits = Limits(options.within_s, options.max_cost_usd)
+    limits = Limits(options.within_s, options.max_cost_usd) if options else Limits()
     rows = [row for row in projections if row.is_compared]
     drawn = JointDraws(rows, limits)
     known = [row for row in rows if row.duration_s is not None]

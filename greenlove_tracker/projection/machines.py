@@ -181,7 +181,7 @@ def price_caveat(electricity_price: Factor | None, country: str | None, gpu: Gpu
         problem = f"the electricity here is at a household's price, {electricity_price.value:.3g} USD/kWh"
     else:
         return None
-    return Caveat(f"{problem}: give {{argument}} in USD/kWh", ("electricity_price",))
+    return Caveat(f"{problem}: give {{argument}} in USD/kWh", argument="electricity_price")
 
 
 def machine_elsewhere(
@@ -202,9 +202,7 @@ def machine_elsewhere(
     Raises:
         UsageError: if the country of the offer is unknown.
     """
-    draw = None
-    if local.draw:
-        draw = draw_elsewhere(local.draw, local.gpu, gpu)
+    draw = draw_elsewhere(local.draw, local.gpu, gpu) if local.draw else None
     machine = replace(local, gpu=gpu, has_gpu=True, n_gpus=n_gpus, tdp_w=gpu.tdp_w, draw=draw)
     if not offer:
         return replace(machine, price_usd_per_gpu_hour=None, notes=("nobody offers it: counted as if it stood here",))

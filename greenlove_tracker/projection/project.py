@@ -161,7 +161,7 @@ def _target_rows(
     if reason and unknown:
         if not known:
             raise reason
-        caveat = Caveat(f"left out: {', '.join(unknown)}: {reason.args[0]}", reason.arguments)
+        caveat = Caveat(f"left out: {', '.join(unknown)}: {reason.args[0]}", argument=reason.arguments)
     else:
         precision = options.precision or usual_precision(local.gpu)
         to_model = [gpus()[name] for name in unknown]
@@ -198,4 +198,4 @@ def _kind_caveat(rows: Sequence[Projection], here: GpuSpec | None, options: Proj
     if not (assumed and is_modelled):
         return None
     names = " or ".join(["{argument}"] * len(assumed))
-    return Caveat(f"assuming {' and '.join(assumed.values())}: {names} narrows the ranges", tuple(assumed))
+    return Caveat(f"assuming {' and '.join(assumed.values())}: {names} narrows the ranges", argument=tuple(assumed))

@@ -87,7 +87,7 @@ def local_row(
 def _caveats_of_draw(machine: Machine, *, has_energy: bool) -> tuple[Caveat, ...]:
     if not machine.draw:
         message = "the power limit of the GPUs here is not known, so no energy or CO2e elsewhere: give {argument}, in W"
-        return (Caveat(message, ("manual_tdp_watts",)),)
+        return (Caveat(message, argument="manual_tdp_watts"),)
     if not machine.draw.is_assumed:
         return ()
     share = machine.draw.share.estimate("")
@@ -99,7 +99,7 @@ def _caveats_of_draw(machine: Machine, *, has_energy: bool) -> tuple[Caveat, ...
             what = "the energy here is not known, as there is no GPU; elsewhere it"
         what += " is that of the GPUs there"
     of_limit = f"{share.point:.0%} of their power limit is assumed [{share.lower:.0%}–{min(1.0, share.upper):.0%}]"
-    return (Caveat(f"{what}: {of_limit}, beside the rest of the node; give {{argument}}", ("utilization",)),)
+    return (Caveat(f"{what}: {of_limit}, beside the rest of the node; give {{argument}}", argument="utilization"),)
 
 
 def _energy_here(duration_s: Uncertain, energy: Estimate) -> Uncertain:
@@ -139,9 +139,7 @@ def target_row(
     offer = target.offer
     n_gpus = target.billed_gpus
     machine = machine_elsewhere(gpu, n_gpus, offer, local, standing)
-    most_in_one = GPUS_OF_A_NODE
-    if offer:
-        most_in_one = max(offer.gpus_per_instance)
+    most_in_one = max(offer.gpus_per_instance) if offer else GPUS_OF_A_NODE
     gain = gain_of_number(options, local.gpu, gpu, n_gpus, most_in_one)
     fits = _fits(gpu, local.gpu, options)
     least_s = _least_s(forecast, local, faster)
@@ -248,9 +246,7 @@ def gain_of_number(
     if n_gpus > 1 and most_in_one == 1:
         usual = BETWEEN_NODES
     there = options.interconnect or usual
-    here = there
-    if local:
-        here = interconnect_of(local)
+    here = interconnect_of(local) if local else there
     in_node = min(most_in_one, GPUS_OF_A_NODE)
     if (n_here, here) == (n_gpus, there) and n_here <= in_node:
         return Uncertain(1.0)

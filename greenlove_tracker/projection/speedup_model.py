@@ -136,9 +136,7 @@ class SpeedModel:
         import numpy as np
 
         known_as = tuple("" if data_sheets_only else self.measured_name(gpu) for gpu in of)
-        shares = self._shares
-        if workload is not None:
-            shares = {workload: 1.0}
+        shares = {workload: 1.0} if workload is not None else self._shares
         weights = np.array(list(shares.values())) / math.fsum(shares.values())
         by_class = [self._of_class(of, known_as, name, precision) for name in shares]
         each, covariances = (np.array(part) for part in zip(*by_class, strict=True))

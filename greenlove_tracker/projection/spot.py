@@ -360,16 +360,12 @@ def spot_advice_of(row: Projection, terms: Mapping[str, Any], price_here: float 
     Raises:
         UsageError: if a figure is missing or impossible.
     """
-    on_demand = price_here
-    if row.offer:
-        on_demand = row.offer.usd_per_gpu_hour
+    on_demand = row.offer.usd_per_gpu_hour if row.offer else price_here
     if row.obtained == "spot":
         on_demand = None
     for name, why in _NEEDED.items():
         if name not in terms:
             raise UsageError(f"{{argument}} is needed: {why}", argument=name)
-    intensity = None
-    if row.intensity:
-        intensity = row.intensity.value
+    intensity = row.intensity.value if row.intensity else None
     known = {"on_demand_price": on_demand, **terms}
     return spot_advice(row, n_gpus=row.billed_gpus, carbon_intensity=intensity, **known)

@@ -22,26 +22,8 @@ if TYPE_CHECKING:
 MINIMUM_TERM_DAYS = 7
 
 
-@dataclass(frozen=True, slots=True)
-class Caveat:
-    """A reason to trust a row less, often with an argument that would help.
-
-    Attributes:
-        message: a sentence; ``{argument}`` in it stands for the name of an argument, as in ``UsageError``.
-        arguments: their names in Python, in the order of the sentence.
-    """
-
-    message: str
-    arguments: tuple[str, ...] = ()
-
-    def in_options(self, options: Mapping[str, str]) -> str:
-        """Return the sentence with options of the command line for the names of arguments."""
-        if not self.arguments:
-            return self.message
-        return UsageError(self.message, argument=self.arguments).in_options(options)
-
-    def __str__(self) -> str:
-        return self.in_options({})
+class Caveat(UsageError):  # noqa: N818  # it is said as one, and never raised
+    """A reason to trust a row less, often with an argument that would help."""
 
 
 @dataclass(frozen=True, slots=True)

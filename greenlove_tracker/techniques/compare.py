@@ -40,7 +40,7 @@ from greenlove_tracker.vocabulary.comparisons import (
     is_modelled,
 )
 from greenlove_tracker.vocabulary.errors import UsageError
-from greenlove_tracker.vocabulary.forecasting import LEAST_ENERGY_S, LEVEL, Estimate, Kind, TrainingPlan
+from greenlove_tracker.vocabulary.forecasting import LEAST_ENERGY_S, LEVEL, Estimate, Kind
 from greenlove_tracker.vocabulary.records import (
     COMPONENTS,
     Clock,
@@ -165,7 +165,8 @@ class _ComparisonRun(TrialSession):
         self._arms: dict[str, ArmTraining] = {}
         self._costs: list[ArmCost] = []
         self._trials: list[ArmTrial] = []
-        self._plan: TrainingPlan | None = None
+        has_length = any(first.get(name) for name in ("total_epochs", "total_steps", "phases"))
+        self._plan = plan_of_parts(first) if has_length else None
         self._method = ""
         self._prepared_s = 0.0
         self._n_positions = 0
@@ -260,9 +261,6 @@ class _ComparisonRun(TrialSession):
                 raise NotApplicableError(_OF_WHOLE)
             parts = self._made.pop(0) if self._made else self._make()
             arm = arm_of(parts, technique)
-            has_length = any(parts.get(name) for name in ("total_epochs", "total_steps", "phases"))
-            if not technique and has_length:
-                self._plan = plan_of_parts(parts)
             training = ArmTraining(arm, self.perf_s, record)
             self._arms[name] = training
             end_s = self.perf_s() + self.budget_s - self.spent_s
@@ -348,9 +346,7 @@ class _ComparisonRun(TrialSession):
         energy_ratio = _ratio(self._energy, name)
         # Of energy where hardware counted any of it.
         fit = self._time if energy_ratio is None or is_modelled(self._method) else self._energy
-        verdict = Verdict.NO_DIFFERENCE
-        if name != BASELINE:
-            verdict = verdict_of(_ratio(fit, name))
+        verdict = verdict_of(_ratio(fit, name)) if name != BASELINE else Verdict.NO_DIFFERENCE
         _, basis = rates.cost(1.0, 1.0, self._session.state.gpu_count)
         cost_ratio = None
         if basis == "machine":

@@ -16,6 +16,7 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint import checkpoint_wrapper as wrapping
 
 from greenlove_tracker.exploration.estimator import device_of
+from greenlove_tracker.exploration.peak_memory import is_compiled
 from greenlove_tracker.exploration.random_state import switches
 from greenlove_tracker.exploration.trials import map_tensors
 from greenlove_tracker.techniques.step import check_own_step, with_step
@@ -83,7 +84,7 @@ def _compiled(parts: Parts, mode: str) -> Parts:
     Raises:
         NotApplicableError: where the step is the task's own, or compiles already.
     """
-    if any(getattr(m, "_compiled_call_impl", None) or hasattr(m, "_orig_mod") for m in parts["model"].modules()):
+    if is_compiled(parts["model"]):
         raise NotApplicableError("the training compiles its model already")
     return with_step(parts, compile_mode=mode)
 

@@ -124,9 +124,7 @@ def _readable(path: PathText) -> Sequence[Run]:
 
 def _entry(run: Run) -> Entry:
     log = _logged(run)
-    output = run.place
-    if log:
-        output = log.output
+    output = log.output if log else run.place
     return {
         "output_filename": output,
         "standard_filename": run.place,
@@ -168,9 +166,7 @@ def _forecast(run: Run) -> Entry | None:
     for issued in run.forecasts:
         if n_before and issued.epochs_done >= n_before and "energy_kwh" in issued.estimates:
             energy_kwh = issued.estimates["energy_kwh"].point
-            grams = None
-            if math.isfinite(intensity):
-                grams = energy_kwh * intensity
+            grams = energy_kwh * intensity if math.isfinite(intensity) else None
             return _amounts(issued.planned, issued.estimates["duration_s"].point, energy_kwh, grams)
     return None
 

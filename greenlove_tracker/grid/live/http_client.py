@@ -22,7 +22,6 @@ from greenlove_tracker.machine.forks import forks_wait, start_thread
 from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
 
 _STATUS_WORDS = {401: ", the token is refused", 403: ", not allowed", 404: ", not found", 429: ", too many requests"}
-_OTHER_SHAPE = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _ADDRESS = re.compile(r"(?P<scheme>https?)://(?P<host>[\w.-]+|\[[0-9a-f:]+\])(:\d{1,5})?(/[^\s?#@]*)?", re.ASCII)
 _HEADERS = {"Accept": "application/json", "User-Agent": "greenlove_tracker"}
@@ -98,7 +97,7 @@ class HttpClient:
             raise RequestFailed(f"HTTP {status}{_STATUS_WORDS.get(status, '')} from {host}")
         try:
             return parse(json.loads(text))
-        except (*_OTHER_SHAPE, RecursionError):
+        except Exception:  # whatever the parser stumbles over
             raise RequestFailed(f"the answer of {host} has another shape than expected") from None
 
     def _sent(self, url: str, query: Query, headers: Mapping[str, str]) -> tuple[int, str]:
