@@ -29,7 +29,7 @@ from greenlove_tracker.techniques.arm import Task, arm_of, check_is_new, parts_o
 from greenlove_tracker.techniques.arm_training import ArmRecord, ArmTraining, CutOffError
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Technique, technique_named
 from greenlove_tracker.techniques.trial_schedule import LEAST_BLOCKS, ArmCost, BlockPlan, TrialSchedule, budget_for
-from greenlove_tracker.text.format import duration, plural
+from greenlove_tracker.text.format import duration, plural, shortened
 from greenlove_tracker.vocabulary.comparisons import (
     BASELINE,
     ArmTrial,
@@ -434,13 +434,9 @@ def free_memory() -> None:
 
 def reason_of(error: BaseException) -> str:
     """Return why an arm did not run, in a sentence without a full stop."""
-    if isinstance(error, NotApplicableError):
-        return str(error)
     if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
         return "out of memory"
-    text = " ".join(str(error).split()).rstrip(".")
-    if len(text) > _MOST_REASON:
-        text = f"{text[:_MOST_REASON]}…"
+    text = shortened(str(error), _MOST_REASON).rstrip(".")
     if isinstance(error, UsageError):
         return text
     return f"{type(error).__name__}: {text}"

@@ -162,8 +162,7 @@ def _checkpointer(directory: Path, arm: Arm, training: ArmLoop, clock: Clock | N
     models = {"model": parts["model"]}
     if isinstance(criterion, nn.Module) and criterion.state_dict():
         models["criterion"] = criterion
-    named = list(parts.get("also_restore", ()))
-    others = {f"also-{n}": _with_state(thing) for n, thing in enumerate(named, 1)}
+    others = {f"also-{n}": _with_state(thing) for n, thing in enumerate(parts.get("also_restore", ()), 1)}
     if "early_stopping" in parts:
         others["early-stopping"] = parts["early_stopping"]
     if isinstance(arm.step, OwnStep):
