@@ -1,8 +1,10 @@
-"""``plan``: when and where a training emits or costs least; a file for Slurm; a command on a clean grid."""
+"""``plan``: when and where a training emits or costs least; a job file; a command on a clean grid."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -26,7 +28,7 @@ from greenlove_tracker.vocabulary.forecasting import P99, Forecast
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
-    from greenlove_tracker.scheduling.start_windows import Price
+    from greenlove_tracker.scheduling.start_windows import Price, StartAdvice
 
 _OPTIONS = {
     "regions": "--country",
@@ -38,6 +40,7 @@ _OPTIONS = {
 
 @cli.command(cls=CommandVerb, options=_OPTIONS, short_help="Find when and where a training emits or costs least.")
 @click.argument("log_dir", required=False)
+@option("--jobs FILE", "several trainings: a CSV file with name,hours,kwh and, where they have their own, within")
 @option("--hours", "hours the training takes, instead of a log", type=HOURS)
 @option("--kwh", "its energy; default: the log's", type=HOURS)
 @within_option
@@ -48,7 +51,8 @@ _OPTIONS = {
 )
 @option("--by", "what to minimise", type=Choice(["co2e", "cost"]), default="co2e", show_default=True)
 @option("--tariff TABLE|FILE", "price of electricity by the hour: 'base 0.20; peak 0.32 17-21'")
-@option("--emit", "print a job file for Slurm that starts COMMAND then", type=Choice(["slurm"]))
+@option("--emit", "print a job file that starts COMMAND then", type=Choice(["slurm", "cronjob"]))
+@option("--image NAME", "with --emit cronjob: the container that COMMAND runs in")
 @page_option
 @option("--electricity-price", "USD per kWh, the same at all hours", type=float)
 @option("--threshold G", "start COMMAND when the grid is at or below G gCO2e/kWh", type=float)
@@ -57,11 +61,13 @@ _OPTIONS = {
 @verbose_option
 def plan(
     log_dir: str | None,
+    jobs: str | None,
     hours: float | None,
     kwh: float | None,
     within: str | None,
     by: Literal["co2e", "cost"],
     emit: str | None,
+    image: str | None,
     page: str | None,
     threshold: float | None,
     max_wait: str,
@@ -80,11 +86,13 @@ def plan(
     \b
     greenlove plan --hours 4 --kwh 3 --within "tomorrow 08:00" --country DE,GB --intensity live
     greenlove plan greenlove_logs --within 24h --intensity grid.csv -o plan.html
+    greenlove plan --jobs jobs.csv --within 24h --country DE,GB --intensity live
     greenlove plan --hours 4 --within "monday 08:00" --by cost --tariff "base 0.20; peak 0.32 17-21"
     greenlove plan --within 24h --intensity live --emit slurm -- python train.py
+    greenlove plan --within 24h --intensity live --emit cronjob --image me/train -- python train.py
     greenlove plan --threshold 200 --max-wait 6h --country GB -- python train.py
     """  # noqa: D301  # click wants the backspace itself
-    from greenlove_tracker.report.plan_report import headline, plan_document, plan_record
+    from greenlove_tracker.report import plan_report
     from greenlove_tracker.scheduling.start_windows import best_start
 
     command = click.get_current_context().meta["command"]
@@ -97,41 +105,63 @@ def plan(
         if command:
             become(command)
         return
-    if emit is None and command is not None:
-        raise UsageError("a command is for a job file: say --emit slurm")
-    if emit is not None and as_json:
-        raise UsageError("--emit and --json: choose one")
-    if emit is not None and not command:
-        raise UsageError(f"--emit {emit} needs the command after two dashes: greenlove plan … -- python train.py")
+    if (emit is None) != (not command) or (emit and as_json):
+        raise UsageError(
+            "a command goes with --emit, and without --json: greenlove plan … --emit slurm -- python train.py"
+        )
+    if (emit == "cronjob") != (image is not None):
+        raise UsageError("--emit cronjob and --image, what its command runs in, go together")
     now = _utc_now()
     settings = load_settings()
-    duration, about, run = _job(log_dir, hours, kwh, settings)
+    run = None
+    if jobs is None:
+        duration, about, run = _job(log_dir, hours, kwh, settings)
+    elif log_dir or hours or kwh or emit:
+        raise UsageError("--jobs is for trainings of its own: leave out the log, --hours, --kwh and --emit")
     intensity = intensity or settings.intensity or ("table" if by == "cost" else "")
     if not intensity:
         raise UsageError(
             "give --intensity: live asks the network, as do neso, eia and the other services; a CSV file holds "
             "utc,gco2e_per_kwh; mock is invented, to try it out"
         )
-    advice = best_start(
-        duration,
+    start_of = partial(
+        best_start,
         intensity=intensity,
-        deadline=_deadline(within, settings, now),
         now=now,
-        energy_kwh=kwh,
         regions=_regions(country, settings, run),
         by=by,
         price_usd_per_kwh=_price(tariff, electricity_price, by, settings, run),
     )
-    document = plan_document(advice, about)
+    if jobs is not None:
+        from greenlove_tracker.grid.time_series import read_rows
+
+        def start_of_job(row: Mapping[str, str]) -> tuple[str, StartAdvice]:
+            deadline = _deadline(row.get("within") or within, settings, now)
+            kwh = float(row["kwh"] or "")
+            return row["name"], start_of(float(row["hours"] or ""), energy_kwh=kwh, deadline=deadline)
+
+        found = list(read_rows(jobs, ("name", "hours", "kwh"), start_of_job))
+        if not found:
+            raise UsageError(f"{jobs} holds no job")
+        answer(plan_report.jobs_document(found), plan_report.jobs_record(found))
+        return
+    advice = start_of(duration, energy_kwh=kwh, deadline=_deadline(within, settings, now))
+    document = plan_report.plan_document(advice, about)
     if emit is None:
-        answer(document, plan_record(advice, about))
+        answer(document, plan_report.plan_record(advice, about))
         return
     from greenlove_tracker.rendering import terminal
     from greenlove_tracker.report.build import write_document
-    from greenlove_tracker.scheduling.job_files import slurm_file
+    from greenlove_tracker.scheduling.job_files import job_file
 
-    start = advice.start_utc if advice.is_worth_waiting else now
-    file = slurm_file(command or (), start, now=now, duration_s=_longest_s(duration), reason=headline(advice))
+    file = job_file(
+        command or (),
+        advice.start_utc if advice.is_worth_waiting else now,
+        now=now,
+        image=image,
+        duration_s=_longest_s(duration),
+        reason=plan_report.headline(advice),
+    )
     if page is not None:
         wrote(write_document(document, page))
     console.say(terminal.render(document, brief=not is_verbose))
@@ -191,10 +221,8 @@ def _deadline(text: str | None, settings: Settings, now: datetime) -> datetime:
 
 def _regions(asked: str | None, settings: Settings, run: Run | None) -> list[str] | None:
     """Return the places of the command line, else of the settings or the log; None where none is known."""
-    if asked is not None:
-        names = names_in(asked)
-        if not names:
-            raise UsageError('--country names none: such as "DE" or "DE,GB"')
+    names = names_in(asked)
+    if names:
         return names
     here = settings.country or (run.text("country") if run is not None else "")
     return [here] if here else None

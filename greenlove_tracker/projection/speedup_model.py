@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from greenlove_tracker.tables.gpus import GpuSpec, gpus
-from greenlove_tracker.tables.reading import Row, record, rows
+from greenlove_tracker.tables.reading import TableRow, record, rows
 from greenlove_tracker.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
@@ -298,6 +298,6 @@ def shipped_model() -> SpeedModel:
     return SpeedModel(effects, covariance)
 
 
-def parse_effect(row: Row) -> Effect:
+def parse_effect(row: TableRow) -> Effect:
     """Return one row of the effects."""
     return record(Effect, row, is_joint=row["in_covariance"] == "yes")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker.grid.place import grid_place
@@ -26,13 +26,13 @@ from greenlove_tracker.report.plain_values import same, values_at
 from greenlove_tracker.report.wording import footer
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.records import sum_known
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from greenlove_tracker.scheduling.intensity_series import IntensityBasis
     from greenlove_tracker.scheduling.start_windows import IntensityHour, StartAdvice
 
-Zone = tzinfo | None  # None: that of the machine
 _MOCK = "The intensities are invented, of no grid: for trying things out alone."
 _OFFLINE = ("csv", "table", "mock")  # providers that ask no network
 _MOST_LINES = 5  # regions of a chart; the table holds them all
@@ -41,29 +41,22 @@ _REGION_NUMBERS = ("intensity", "CO2e", "cost", "saved against now")
 _MOST_TICKS = 9  # of its hours
 
 
-def plan_document(advice: StartAdvice, about: str = "", zone: Zone = None) -> Document:
+def plan_document(advice: StartAdvice, about: str = "") -> Document:
     """Return when and where to start, and what that saves.
 
     Args:
         advice: of ``best_start``.
         about: the run in words.
-        zone: of the clock; default: the machine's.
     """
-    now = _now(advice)
-    subtitle = [about]
-    if advice.deadline_utc is not None:
-        subtitle.append(f"by {_dated(advice.deadline_utc, zone)}")
-    subtitle.append(f"given {_dated(now, zone)}")
-    start = start_title(advice, zone)
-    heads = columns({"": 1}, filter(None, (f"now, {when_text(now, now, zone)}", start)))
-    now_and_then = Table(heads, [row[: len(heads)] for row in figures(advice, zone)])
-    is_choice = len(advice.alternatives) > 1
+    now = advice.now_utc
+    subtitle = (about, f"by {_dated(advice.deadline_utc)}", f"given {_dated(now)}")
+    now_and_then = _now_and_then(advice)
     blocks: Blocks = [now_and_then]
-    if is_choice:
-        regions = [region_cells(row, advice, zone) for row in advice.alternatives]
+    if advice.alternatives:
+        regions = list(map(region_cells, advice.alternatives))
         blocks = [Table(columns({"region": 1, "best start": 1}, _REGION_NUMBERS), regions)]
     if advice.hours:
-        blocks += _curve(advice, zone)
+        blocks += _curve(advice)
     stamp = ""
     if advice.is_mock:
         stamp = "MOCK"
@@ -74,27 +67,27 @@ def plan_document(advice: StartAdvice, about: str = "", zone: Zone = None) -> Do
             blocks.append(Paragraph(f"{source.source}: the newest figure is {age} old."))
     if about:
         blocks.append(Paragraph(f"The run: {about}."))
-    if advice.wait_s > 0 and advice.duration_s is not None:
-        blocks.append(Paragraph(_waiting_text(advice, now, zone)))
-    if is_choice:
+    if advice.wait_s > 0:
+        blocks.append(Paragraph(_waiting_text(advice)))
+    if advice.alternatives:
         blocks += [Heading("Now and then"), now_and_then]
     sources = [(one.region or "here", source_text(one, is_left_out=bool(advice.hours))) for one in advice.sources]
     blocks += [Heading("How we know"), Table(columns({"region": 1, "source": 5}), sources)]
     chance = advice.probability_of_saving
-    if start and chance is not None:
+    if len(now_and_then.columns) > 2 and chance is not None:
         blocks.append(Paragraph(f"Any saving at all is {fmt.chance(chance)} likely."))
     blocks += [Note(f"{note}.") for note in advice.notes]
     return Document(
         title="When to start",
         subtitle=" · ".join(filter(None, subtitle)),
         footer=footer(),
-        verdict=f"{headline(advice, zone)}.",
+        verdict=f"{headline(advice)}.",
         stamp=stamp,
         blocks=blocks,
     )
 
 
-def headline(advice: StartAdvice, zone: Zone = None) -> str:
+def headline(advice: StartAdvice) -> str:
     """Return the advice in one sentence: when and where to start, and what that saves; or why not to wait."""
     reason = advice.reason.removesuffix(".")
     if advice.saving is None:
@@ -103,8 +96,8 @@ def headline(advice: StartAdvice, zone: Zone = None) -> str:
         return reason
     start = "Start now"
     if advice.wait_s > 0:
-        start = f"Start at {when_text(advice.start_utc, _now(advice), zone)} (in {fmt.brief_duration(advice.wait_s)})"
-    if len(advice.alternatives) > 1 and advice.region is not None:
+        start = f"Start at {when_text(advice.start_utc, advice.now_utc)} (in {fmt.brief_duration(advice.wait_s)})"
+    if advice.alternatives and advice.region is not None:
         start += f" in {_place(advice.region)}"
     return f"{start}: {saving_text(advice)}"
 
@@ -120,17 +113,16 @@ def _place(region: str) -> str:
     return f"{name.name} ({region})"
 
 
-def when_text(when: datetime, now: datetime, zone: Zone = None) -> str:
+def when_text(when: datetime, now: datetime) -> str:
     """Write a time by the local clock: ``21:00``, ``03:00 tomorrow``, ``Wed 06:00``, or with its date.
 
     Args:
         when: aware.
         now: aware.
-        zone: of the clock; default: the machine's.
     """
-    local = when.astimezone(zone)
+    local = when.astimezone()
     clock = f"{local:%H:%M}"
-    days = (local.date() - now.astimezone(zone).date()).days
+    days = (local.date() - now.astimezone().date()).days
     if days == 0:
         return clock
     if days == 1:
@@ -151,49 +143,46 @@ def intensity_text(value: float | None) -> str:
     return fmt.UNKNOWN if value is None else f"{fmt.significant(value)} g/kWh"
 
 
-def figures(advice: StartAdvice, zone: Zone) -> list[tuple[str, str, str]]:
-    """Return what a run emits, costs and meets when started now, and when started as advised: label, now, then."""
-    now = _now(advice)
-    intensity_now = intensity_text(advice.intensity_now_gco2e_per_kwh)
-    rows = [
+def _now_and_then(advice: StartAdvice) -> Table:
+    """Return what a run emits, costs and meets when started now, and when and where it is advised, if that differs."""
+    now = advice.now_utc
+    duration = timedelta(seconds=advice.duration_s)
+    rows = (
         ("CO2e", fmt.mass(advice.emissions_now_kgco2e), fmt.mass(advice.emissions_kgco2e)),
         ("cost", fmt.money(advice.cost_now_usd), fmt.money(advice.cost_usd)),
-        ("intensity", intensity_now, intensity_text(advice.intensity_gco2e_per_kwh)),
-    ]
-    if advice.duration_s is not None:
-        duration = timedelta(seconds=advice.duration_s)
-        rows.append(("ends", when_text(now + duration, now, zone), when_text(advice.start_utc + duration, now, zone)))
-    return [row for row in rows if row[1:] != (fmt.UNKNOWN, fmt.UNKNOWN)]
+        (
+            "intensity",
+            intensity_text(advice.intensity_now_gco2e_per_kwh),
+            intensity_text(advice.intensity_gco2e_per_kwh),
+        ),
+        ("ends", when_text(now + duration, now), when_text(advice.start_utc + duration, now)),
+    )
+    starts = [f"now, {when_text(now, now)}"]
+    here = next((source.region for source in advice.sources if not source.problem), advice.region)
+    start = f"at {when_text(advice.start_utc, now)}" if advice.wait_s else "now"
+    if advice.region != here:
+        starts.append(f"{start}, {advice.region}")
+    elif advice.wait_s:
+        starts.append(start)
+    heads = columns({"": 1}, starts)
+    known = [row[: len(heads)] for row in rows if row[1:] != (fmt.UNKNOWN, fmt.UNKNOWN)]
+    return Table(heads, known)
 
 
-def start_title(advice: StartAdvice, zone: Zone) -> str:
-    """Return the title of the figures of the start: ``at 03:00 tomorrow``; empty where it is now and here."""
-    title = ""
-    if advice.wait_s > 0:
-        title = f"at {when_text(advice.start_utc, _now(advice), zone)}"
-    if _is_elsewhere(advice):
-        return f"{title or 'now'}, {advice.region}"
-    return title
-
-
-def _waiting_text(advice: StartAdvice, now: datetime, zone: Zone) -> str:
-    duration = timedelta(seconds=advice.duration_s or 0.0)
+def _waiting_text(advice: StartAdvice) -> str:
+    now = advice.now_utc
+    duration = timedelta(seconds=advice.duration_s)
     end = advice.start_utc + duration
-    text = f"It ends at {when_text(end, now, zone)} instead of {when_text(now + duration, now, zone)}"
-    if advice.deadline_utc is not None:
-        left_s = (advice.deadline_utc - end).total_seconds()
-        spare = "at" if left_s < 60 else f"{fmt.brief_duration(left_s)} before"
-        text += f", {spare} the deadline"
-    return f"{text}."
+    left_s = (advice.deadline_utc - end).total_seconds()
+    spare = "at" if left_s < 60 else f"{fmt.brief_duration(left_s)} before"
+    return f"It ends at {when_text(end, now)} instead of {when_text(now + duration, now)}, {spare} the deadline."
 
 
-def region_cells(row: StartAdvice, advice: StartAdvice, zone: Zone) -> Texts:
+def region_cells(row: StartAdvice) -> Texts:
     """Return a region's row: its name, start, intensity, CO2e, cost and saving."""
-    start = when_text(row.start_utc, _now(advice), zone)
-    if row.problem:
+    start = when_text(row.start_utc, row.now_utc) if row.wait_s else "now"
+    if row.saving is None:
         start = fmt.UNKNOWN
-    elif row.start_utc <= _now(advice):
-        start = "now"
     return (
         row.region or "",
         start,
@@ -227,45 +216,37 @@ def source_text(source: IntensityBasis, *, is_left_out: bool) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _now(advice: StartAdvice) -> datetime:
-    return advice.now_utc or advice.start_utc - timedelta(seconds=advice.wait_s)
-
-
-def _is_elsewhere(advice: StartAdvice) -> bool:
-    """Return True where the run starts in another region than it would now."""
-    here = next((s.region for s in advice.sources if not s.problem), advice.region)
-    return advice.region != here
-
-
-def _dated(when: datetime, zone: Zone) -> str:
+def _dated(when: datetime) -> str:
     """Write a time with its date and zone: a page is read on another day."""
-    return f"{when.astimezone(zone):%Y-%m-%d %H:%M %Z}"
+    return f"{when.astimezone():%Y-%m-%d %H:%M %Z}"
 
 
-def _curve(advice: StartAdvice, zone: Zone) -> Blocks:
+def _curve(advice: StartAdvice) -> Blocks:
     """Return the chart of the hours: what is expected with its interval, the run's window, and the other regions."""
-    first = advice.hours[0].utc
-    known = _points(advice.hours, first)
+    known = _points(advice.hours)
     if not known:
         return [Paragraph("No hour is known.")]
-    begin = (advice.start_utc - first) / timedelta(hours=1)
-    end = begin + (advice.duration_s or 0.0) / SECONDS_PER_HOUR
+    begin = (advice.start_utc - advice.hours[0].utc) / timedelta(hours=1)
+    end = begin + advice.duration_s / SECONDS_PER_HOUR
     saved = ""
     if advice.saving is not None:
         saved = f", {saving_text(advice).partition(' (')[0]}"
     window = ShadedSpan(begin, end, f"the run{saved}")
-    others = [Line(row.region or "", _points(row.hours, first)) for row in advice.alternatives]
+    others = [Line(row.region or "", _points(row.hours)) for row in advice.alternatives]
     others = [line for line in others if line.points and line.name != advice.region][: _MOST_LINES - 1]
-    bounds = ((x, hour.lower, hour.upper) for x, hour in enumerate(advice.hours))
     step_h = next((step for step in (3, 6, 12, 24) if len(advice.hours) / step <= _MOST_TICKS), 48)
-    clocks = ((float(x), hour.utc.astimezone(zone)) for x, hour in enumerate(advice.hours))
+    clocks = ((float(x), hour.utc.astimezone()) for x, hour in enumerate(advice.hours))
     chart = LineChart(
         title="Carbon intensity as expected, with its 90% interval",
         x_label="local time",
         y_label="gCO2e/kWh",
         lines=[Line(advice.region or "expected", known), *others],
-        band=[(x, low, high) for x, low, high in bounds if low is not None and high is not None],
-        spans=[window] if end > begin else [],
+        band=[
+            (x, hour.lower, hour.upper)
+            for x, hour in enumerate(advice.hours)
+            if hour.lower is not None and hour.upper is not None
+        ],
+        spans=[window],
         x_names=[
             (x, f"{at:%a %H:%M}" if at.hour < step_h else f"{at:%H:%M}") for x, at in clocks if at.hour % step_h == 0
         ],
@@ -278,8 +259,50 @@ def _curve(advice: StartAdvice, zone: Zone) -> Blocks:
     return blocks
 
 
-def _points(hours: Sequence[IntensityHour], first: datetime) -> Points:
-    return [((hour.utc - first) / timedelta(hours=1), hour.expected) for hour in hours if hour.expected is not None]
+def _points(hours: Sequence[IntensityHour]) -> Points:
+    return [(x, hour.expected) for x, hour in enumerate(hours) if hour.expected is not None]
+
+
+# -- Of several jobs --
+
+Named = Sequence[tuple[str, "StartAdvice"]]
+
+
+def jobs_document(found: Named) -> Document:
+    """Return where and when each of several jobs starts, and what that saves together.
+
+    Args:
+        found: the advice of each job, with its name.
+    """
+    rows = [(name, *region_cells(advice)) for name, advice in found]
+    without = [Paragraph(f"{name}: {advice.reason}") for name, advice in found if advice.saving is None]
+    is_mock = any(advice.is_mock for _, advice in found)
+    return Document(
+        title="When to start",
+        footer=footer(),
+        verdict=f"{_jobs_headline(found)}.",
+        stamp="MOCK" if is_mock else "",
+        blocks=[
+            Table(columns({"job": 1, "region": 1, "best start": 1}, _REGION_NUMBERS), rows, is_whole=True),
+            *without,
+        ],
+    )
+
+
+def _jobs_headline(found: Named) -> str:
+    parts = []
+    for now_name, name in (("emissions_now_kgco2e", "emissions_kgco2e"), ("cost_now_usd", "cost_usd")):
+        now, then = (sum_known(getattr(advice, amount) for _, advice in found) for amount in (now_name, name))
+        what, text = fmt.QUANTITIES[name]
+        if then is not None:
+            parts.append(f"{text(then)} of {what} instead of {text(now)}")
+    said = ", ".join(parts) or fmt.UNKNOWN
+    return f"{fmt.plural(len(found), 'job')}, each at its best start, against all now: {said}"
+
+
+def jobs_record(found: Named) -> dict[str, Any]:
+    """Return the advices of several jobs as one object for JSON."""
+    return {"says": _jobs_headline(found), "jobs": [{"name": name, **plan_record(advice)} for name, advice in found]}
 
 
 # -- Plain values --

@@ -35,14 +35,19 @@ from greenlove_tracker.rendering.document import (
 )
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.checkpoint_report import checkpoint_blocks, checkpoints_sentence
-from greenlove_tracker.report.forecast_report import forecast_blocks, outcome_sentence, time_limit_sentence
+from greenlove_tracker.report.forecast_report import (
+    forecast_blocks,
+    issued_after,
+    outcome_sentence,
+    time_limit_sentence,
+)
 from greenlove_tracker.report.method import method_blocks
 from greenlove_tracker.report.metric_report import final_value, learning_blocks, metric_blocks, number_text
 from greenlove_tracker.report.spans import span_blocks
 from greenlove_tracker.report.wording import sentence
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.text.format import power_scale, time_scale
-from greenlove_tracker.vocabulary.records import EpochRecord, Row, RunStatus, sum_energies
+from greenlove_tracker.vocabulary.records import EpochRecord, Row, RunStatus, sum_energies, sum_known
 from greenlove_tracker.vocabulary.units import w_from_kwh_s
 
 _ELSEWHERE = "greenlove project compares this training with rented machines."
@@ -65,7 +70,7 @@ def run_document(run: Run) -> Document:
     else:
         parts = [
             figures,
-            *_charts(run),
+            *power_chart(run),
             *notes,
             *forecast_blocks(run),
             *learning_blocks(run),
@@ -281,7 +286,7 @@ def _epochs_text(run: Run) -> str:
 # -- Its power --
 
 
-def _charts(run: Run) -> Blocks:
+def power_chart(run: Run) -> Blocks:
     """Return the power over time with epochs as bands."""
     powers = list[Point]()
     elapsed_s = 0.0
@@ -314,6 +319,20 @@ def _charts(run: Run) -> Blocks:
     return blocks
 
 
+def power_now(run: Run) -> str:
+    """Write the mean power of all nodes over their latest rows with a meter, before PUE."""
+    power_w = sum_known(map(_latest_power_w, run.timed_streams))
+    return fmt.UNKNOWN if power_w is None else f"{wording.energy_mark(run)}{fmt.power(power_w)}"
+
+
+def _latest_power_w(rows: Sequence[Row]) -> float | None:
+    for row in reversed(rows):
+        stretch = _metered_stretch(row, 0.0)
+        if stretch:
+            return stretch[-1][1]
+    return None
+
+
 def _metered_stretch(row: Row, begin_s: float) -> Points:
     """Return the power of what was metered of a row and its gap, at its begin and its end; nothing where none was."""
     middle_s = begin_s + row.gap_before_s
@@ -327,6 +346,33 @@ def _metered_stretch(row: Row, begin_s: float) -> Points:
     if metered_kwh is not None and not is_uncounted:
         power_w = w_from_kwh_s(metered_kwh, to_s - from_s)
     return () if power_w is None else ((from_s, power_w), (to_s, power_w))
+
+
+# -- As long as it goes on --
+
+
+def live_blocks(run: Run) -> Blocks:
+    """Return what a run draws now, what it used so far, and what it is expected to have used at its end."""
+    factor = run.carbon_intensity
+    intensity = fmt.UNKNOWN
+    if run.knows_carbon_intensity:
+        intensity = f"{fmt.significant(factor.value)} g/kWh"
+    source = factor.source
+    for row in run.metered_rows:
+        if row.carbon_intensity_gco2e_per_kwh is not None:  # the latest stays
+            intensity = f"{fmt.significant(row.carbon_intensity_gco2e_per_kwh)} g/kWh"
+            source = row.carbon_intensity_source
+    now = (
+        KeyFigure("power now", power_now(run), "mean of its latest row"),
+        KeyFigure("carbon intensity now", intensity, fmt.shortened(source.partition(" (")[0], 60)),
+    )
+    title = Heading(wording.run_label(run.run_id, run.label))
+    blocks: Blocks = [title, KeyFigures(now), Paragraph("So far:"), KeyFigures(key_figures(run))]
+    if run.forecasts:
+        latest = run.forecasts[-1]
+        tiles = [wording.forecast_tile(quantity, total, "") for quantity, total in latest.estimates.items()]
+        blocks += [Paragraph(f"Forecast of the whole run, {issued_after(latest)}:"), KeyFigures(tiles)]
+    return [*blocks, *power_chart(run)]
 
 
 # -- Its settings --

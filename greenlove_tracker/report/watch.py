@@ -6,6 +6,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from greenlove_tracker.logs.csvio import Problem
 from greenlove_tracker.logs.directory import is_readable
@@ -13,7 +14,7 @@ from greenlove_tracker.logs.run import SILENT_AFTER_S, Run
 from greenlove_tracker.logs.storage import LogPath, forget_listings
 from greenlove_tracker.rendering.document import Blocks, Column, Document, Paragraph, Table, Texts, columns
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.run_report import ranks_sentence
+from greenlove_tracker.report.run_report import live_blocks, power_now, ranks_sentence
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.records import RunStatus
@@ -136,37 +137,27 @@ def _row(run: Run, progress: RunProgress, now_utc_s: float) -> Texts:
         if left.has_interval:
             text = fmt.interval(left, fmt.brief_duration)
         ends = fmt.clock_time(now_utc_s + left.point, now_utc_s)
-    return (wording.run_label(run.run_id, run.label), done, text, ends, _energy(run))
+    return (wording.run_label(run.run_id, run.label), done, text, ends, power_now(run), _energy(run))
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class _Sighting(NamedTuple):
     """The content of a log directory at one moment.
 
     Attributes:
-        path: the directory.
-        is_there: whether there is such a directory.
         running: runs that go on, the newest first.
-        ended: all others, the newest first; those without an end of their own are dead.
+        ended: all others, the newest first; those without an end of their own are dead. Of runs that wrote one, only
+            the latest are read; the others are counted.
         problems: what cannot be read.
     """
 
-    path: LogPath
-    is_there: bool
     running: Sequence[Run]
     ended: Sequence[Run]
     problems: Sequence[Problem]
 
 
-def look(path: LogPath, n_read: int) -> Sighting:
-    """Return what a log directory, or the directory of one run, holds now.
-
-    Args:
-        path: the directory; it may be there only later.
-        n_read: of runs that wrote their end so many are read, those begun last; the others are only counted.
-    """
+def _look(path: LogPath) -> _Sighting:
+    """Return what a log directory, or the directory of one run, holds now."""
     forget_listings(path)
-    is_there = path.is_dir()
     directory = Run(path)
     found = [directory]
     if not directory.is_run:
@@ -174,26 +165,27 @@ def look(path: LogPath, n_read: int) -> Sighting:
     running: list[Run] = []
     ended: list[Run] = []
     problems: list[Problem] = []
-    for run in found if is_there else ():
+    for run in found if path.is_dir() else ():
         if not run.is_run:
             continue
-        if run.has_summary and len(ended) >= n_read:
+        if run.has_summary and len(ended) >= MOST_ENDED:
             ended.append(run)
         elif not is_readable(run):
             problems += run.problems[-1:]
         else:
             (running if run.summary.status == RunStatus.RUNNING else ended).append(run)
-    return Sighting(path, is_there, running, ended, problems)
+    return _Sighting(running, ended, problems)
 
 
-def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None) -> Document:
-    """Return what is shown of a log directory: the runs that go on, and those that ended last.
+def watch_document(path: LogPath, now_utc_s: float, *, most: int | None = None) -> Document:
+    """Return what is shown of a log directory, or of the directory of one run: what goes on, and what ended last.
 
     Args:
-        seen: the directory as it is now.
+        path: the directory; it may be there only later.
         now_utc_s: seconds since the Unix epoch.
         most: runs that go on; None: all.
     """
+    seen = _look(path)
     running = [(run, progress_of(run, now_utc_s)) for run in seen.running[:most]]
     ended = [(run, progress_of(run, now_utc_s)) for run in seen.ended[:MOST_ENDED]]
     n_dead = sum(not run.has_summary for run in seen.ended)
@@ -205,39 +197,34 @@ def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None)
     if n_ended:
         counts.append(f"{n_ended:,} ended")
     counts.append(f"{datetime.fromtimestamp(now_utc_s).astimezone():%H:%M:%S}")
-    blocks: Blocks = [Paragraph(_why_empty(seen))]
+    blocks: Blocks = [Paragraph(_why_empty(path, seen))]
     if running:
-        blocks = _running_blocks(seen, running, now_utc_s)
+        heads = columns({"running": 1, "done": 1}, ("left", "ends", "power", "so far"))
+        blocks = [Table(heads, [_row(run, progress, now_utc_s) for run, progress in running], is_whole=True)]
+    if len(running) < len(seen.running):
+        blocks.append(Paragraph(f"and {len(seen.running) - len(running):,} more that run"))
     if ended:
         blocks.append(_ended_table(ended))
     if n_more:
         blocks.append(Paragraph(f"and {n_more:,} more that ended"))
+    details = [block for run, _ in running for block in live_blocks(run)]
     notes = list(filter(None, (ranks_sentence(run) for run, _ in running)))
     notes += [f"! {run.title(34)}: {progress.doubt}" for run, progress in (*running, *ended) if progress.doubt]
     notes += [f"! {fmt.shortened(str(problem), 90)}" for problem in seen.problems[:_MOST_PROBLEMS]]
     return Document(
         title="Runs",
-        verdict=f"greenlove watch  {fmt.shortened(str(seen.path), 34)}  {' · '.join(counts)}",
-        blocks=[*blocks, *map(Paragraph, notes)],
+        verdict=f"greenlove watch  {fmt.shortened(str(path), 34)}  {' · '.join(counts)}",
+        footer=wording.footer(),
+        blocks=[*blocks, *map(Paragraph, notes), *details],
     )
 
 
-def _why_empty(seen: Sighting) -> str:
-    if not seen.is_there:
-        return f"There is no directory {seen.path} yet. It is shown as soon as a run writes to it."
+def _why_empty(path: LogPath, seen: _Sighting) -> str:
+    if not path.is_dir():
+        return f"There is no directory {path} yet. It is shown as soon as a run writes to it."
     if seen.ended:
         return "nothing is running"
     return "There is no run in it yet. One is shown as soon as it begins."
-
-
-def _running_blocks(seen: Sighting, running: _Seen, now_utc_s: float) -> Blocks:
-    n_more = len(seen.running) - len(running)
-    rows = [_row(run, progress, now_utc_s) for run, progress in running]
-    heads = columns({"running": 1, "done": 1}, ("left", "ends", "so far"))
-    blocks: Blocks = [Table(heads, rows, is_whole=True)]
-    if n_more:
-        blocks.append(Paragraph(f"and {n_more:,} more that run"))
-    return blocks
 
 
 def _ended_table(ended: _Seen) -> Table:

@@ -48,6 +48,7 @@ _NEAR_PROMISE = 0.5  # standard deviations of the past promises: those as far fr
 _LEAST_NOW = 0.1  # of what is usual: a share of less, such as of 0 g in a windy hour, has no bounds
 _LEAST_CHOICES = 40  # of the past that waited; with fewer, each is made to wait as long as today's
 _MOST_SHOWN_H = 14 * 24  # of the hours until a deadline
+_TAILS = ((1 - PROJECTION_LEVEL) / 2, (1 + PROJECTION_LEVEL) / 2)  # below and above the interval
 
 Price = float | Tariff
 
@@ -77,11 +78,11 @@ class StartAdvice:
         saving: the share of CO2e, or cost, saved against running now; None if it cannot be forecast.
         is_worth_waiting: True if the expected saving is large enough, and any saving probable enough; else start now.
         reason: the reason, in a sentence.
-        probability_of_saving: the probability of any saving at all; None if it cannot be forecast.
-        by: what is minimised: ``co2e`` or ``cost``.
         now_utc: when the advice was given.
         deadline_utc: when the run must end.
         duration_s: the expected duration of the run.
+        probability_of_saving: the probability of any saving at all; None if it cannot be forecast.
+        by: what is minimised: ``co2e`` or ``cost``.
         energy_kwh: of the run; None if unknown.
         cost_now_usd: of the electricity if started now.
         price_usd_per_kwh: the mean over the run if started then; None if unknown.
@@ -103,11 +104,11 @@ class StartAdvice:
     saving: Estimate | None
     is_worth_waiting: bool
     reason: str
+    now_utc: datetime
+    deadline_utc: datetime
+    duration_s: float
     probability_of_saving: float | None = None
     by: str = "co2e"
-    now_utc: datetime | None = None
-    deadline_utc: datetime | None = None
-    duration_s: float | None = None
     energy_kwh: float | None = None
     cost_now_usd: float | None = None
     price_usd_per_kwh: float | None = None
@@ -179,7 +180,7 @@ class PastChoices:
     saved: Array
     weights: Array
 
-    def saving(self, promised: float, scale: float = 1.0, level: float = PROJECTION_LEVEL) -> tuple[Estimate, float]:
+    def saving(self, promised: float, scale: float = 1.0) -> tuple[Estimate, float]:
         """Return what today's promise is worth, and the probability of any saving.
 
         Past choices count more the nearer their promise was to today's: large promises err more than small ones.
@@ -187,11 +188,10 @@ class PastChoices:
         Args:
             promised: the share that the forecast saves.
             scale: the intensity now, relative to what the saving is measured against; for another region.
-            level: the level of the interval.
         """
         if promised == 0.0 or not self.saved.size:  # nothing is chosen, or all hours are as given
             point = 1.0 - scale * (1.0 - promised)
-            return Estimate(point, point, point, level, "share"), float(point > 0)
+            return Estimate(point, point, point, PROJECTION_LEVEL, "share"), float(point > 0)
         width = _NEAR_PROMISE * float(np.std(self.promised)) or 1.0
         near = np.exp(-0.5 * ((self.promised - promised) / width) ** 2) + 1e-6
         excess = (self.saved - self.promised[:, None]).ravel()
@@ -199,9 +199,9 @@ class PastChoices:
         weights = weights / weights.sum()
         saved = 1.0 - scale * (1.0 - promised - excess)
         point = min(1.0, float(weights @ saved))
-        lower, upper = weighted_quantiles(saved, weights, ((1 - level) / 2, (1 + level) / 2))
+        lower, upper = weighted_quantiles(saved, weights, _TAILS)
         probability = float(weights[saved > 0].sum())
-        return Estimate(point, min(point, lower), min(1.0, max(point, upper)), level, "share"), probability
+        return Estimate(point, min(point, lower), min(1.0, max(point, upper)), PROJECTION_LEVEL, "share"), probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,13 +527,12 @@ class _Search:
     def _hours(self, forecast: IntensityForecast) -> tuple[IntensityHour, ...]:
         """Return each hour from now to the deadline; it is unknown beyond the forecast."""
         errors = forecast.past_actual - forecast.past_expected
-        tails = (1 - PROJECTION_LEVEL) / 2, (1 + PROJECTION_LEVEL) / 2
         n_hours = math.ceil(hours_since_epoch(self.deadline) - forecast.first_hour)
         n_shown = min(_MOST_SHOWN_H, max(1, n_hours))
         found = [IntensityHour(time_of(forecast.first_hour + hour)) for hour in range(n_shown)]
         for hour, point in enumerate(forecast.expected[:n_shown].tolist()):
             if math.isfinite(point):
-                lower, upper = weighted_quantiles(errors[:, hour], forecast.weights, tails)
+                lower, upper = weighted_quantiles(errors[:, hour], forecast.weights, _TAILS)
                 found[hour] = IntensityHour(
                     found[hour].utc, point, max(0.0, point + min(0.0, lower)), point + max(0.0, upper)
                 )

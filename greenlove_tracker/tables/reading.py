@@ -22,7 +22,7 @@ def _bytes(name: str) -> bytes:
     return (Path(__file__).parents[1] / "data" / name).read_bytes()
 
 
-class Row(dict[str, str]):
+class TableRow(dict[str, str]):
     """A row of a table, by column.
 
     Attributes:
@@ -32,18 +32,18 @@ class Row(dict[str, str]):
     place = ""
 
 
-def rows(name: str) -> list[Row]:
+def rows(name: str) -> list[TableRow]:
     """Return the rows of a table, in its order, each a mapping of column to text."""
     reader = csv.DictReader(_bytes(name).decode("utf-8").splitlines())
     found = []
     for cells in reader:
-        row = Row(cells)
+        row = TableRow(cells)
         row.place = f"{name}, line {reader.line_num}"
         found.append(row)
     return found
 
 
-def record(kind: type[Record], row: Row, **made: Any) -> Record:
+def record(kind: type[Record], row: TableRow, **made: Any) -> Record:
     """Return a row as a dataclass whose fields have the names of its columns and the types of its cells.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import subprocess
@@ -92,10 +93,13 @@ def test_live_answers_and_where_it_fails_the_table_is_no_reason_to_wait(monkeypa
         ),
         (["--hours", "4", "--within", "9h", "--intensity", "eia", "--country", "DE"], "eia knows no zone for DE"),
         (["--hours", "4", "--within", "9h", "--by", "cost"], "--by cost needs --tariff"),
-        (["--hours", "4", "--within", "9h", "--intensity", "mock", "--emit", "slurm"], "needs the command after"),
-        (["--hours", "4", "--within", "9h", "--intensity", "mock", "--", "x"], "say --emit slurm"),
+        (["--hours", "4", "--within", "9h", "--intensity", "mock", "--emit", "slurm"], "a command goes with --emit"),
+        (["--hours", "4", "--within", "9h", "--intensity", "mock", "--emit", "cronjob", "--", "x"], "and --image"),
+        (["--hours", "4", "--within", "9h", "--intensity", "mock", "--", "x"], "a command goes with --emit"),
         (["--hours", "4", "--within", "9h", "--intensity", "mock", "-o", "plan.txt"], "can be written"),
         (["logs", "--hours", "4", "--within", "9h"], "leave it out"),
+        (["--jobs", "jobs.csv", "--hours", "4", "--within", "9h", "--intensity", "mock"], "leave out the log"),
+        (["--jobs", "nowhere.csv", "--within", "9h", "--intensity", "mock"], "cannot read nowhere.csv"),
     ],
 )
 def test_what_cannot_be_meant_is_said_in_one_line(arguments: list[str], said: str) -> None:
@@ -125,6 +129,9 @@ def test_a_schedulers_file_is_all_of_stdout(tmp_path: Path) -> None:
     assert slurm.stdout.startswith("#!/bin/sh") and "sbatch --begin=" in slurm.stdout
     assert "2026-11-23 04:00:00 UTC" in slurm.stdout and "it's $HOME" not in slurm.stdout.replace("'\"'\"'", "'")[:40]
     assert slurm.stderr.startswith("Start at 04:00 tomorrow")
+    kubernetes = call(*arguments, "cronjob", "--image", "me/train", "--", *words)
+    assert "kind: CronJob" in kubernetes.stdout and 'schedule: "0 4 23 11 *"' in kubernetes.stdout
+    assert kubernetes.stderr == slurm.stderr and "it's $$HOME" in kubernetes.stdout
     now = call("--hours", "4", "--within", "5h", "--intensity", str(path), "--emit", "slurm", "--", "x")
     assert "2026-11-22 15:03:20 UTC" in now.stdout  # not worth waiting: it starts now
 
@@ -166,6 +173,66 @@ def test_the_age_of_an_old_history_is_on_the_screen(tmp_path: Path) -> None:
     assert result.stdout.startswith(
         "Start at "
     ) and "old.csv, given by the user: the newest figure is 1 d 12 h old." in (result.stdout)
+
+
+# -- Several jobs --
+
+JOBS = "name,hours,kwh,within\nbert,2,3,\nresnet,1,0.8,+5h\nllm,4,60,13h\n"
+
+
+def test_jobs_together_emit_as_little_as_any_choice_of_starts(tmp_path: Path) -> None:
+    """Against each combination of starts, on a grid whose hours to come are given."""
+    level = [410, 300, 330, 120, 380, 210, 90, 260, 150, 340, 70, 230, 180, 400]
+    rows = [f"{NOW.replace(minute=0, second=0) + n * HOUR:%Y-%m-%dT%H:%MZ},{v}\n" for n, v in enumerate(level)]
+    (tmp_path / "grid.csv").write_text("utc,gco2e_per_kwh\n" + "".join(rows))
+    (tmp_path / "jobs.csv").write_text(JOBS)
+    into = (NOW.minute * 60 + NOW.second) / 3600
+
+    def gco2e(kwh: float, hours: int, start: float) -> float:
+        shares = [max(0.0, min(start + hours, n + 1) - max(start, n)) for n in range(len(level))]
+        return kwh / hours * sum(share * v for share, v in zip(shares, level, strict=True))
+
+    choices = []
+    for kwh, hours, within_h in ((3, 2, 12), (0.8, 1, 5), (60, 4, 13)):
+        starts = [into, *range(1, len(level))]
+        choices.append([gco2e(kwh, hours, start) for start in starts if start + hours <= into + within_h])
+    least = min(map(sum, itertools.product(*choices)))
+    result = call("--jobs", "jobs.csv", "--within", "12h", "--intensity", "grid.csv", "--json")
+    record = json.loads(result.stdout)
+    assert [job["name"] for job in record["jobs"]] == ["bert", "resnet", "llm"]
+    assert 1000 * sum(job["emissions_kgco2e"] for job in record["jobs"]) == pytest.approx(least)
+    assert 1000 * sum(job["emissions_now_kgco2e"] for job in record["jobs"]) == pytest.approx(
+        sum(c[0] for c in choices)
+    )
+
+
+def test_jobs_are_given_regions_and_starts_in_a_table(tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text(JOBS)
+    arguments = ("--jobs", "jobs.csv", "--within", "24h", "--country", "DE,FR", "--by", "cost")
+    shown = call(*arguments, "--tariff", "base 0.20; low 0.10 20-24", "-o", "jobs.html")
+    first = "3 jobs, each at its best start, against all now: 2.82 kg of CO2e instead of 21.8 kg, $6.46 of cost"
+    assert shown.stdout.replace("\n", " ").replace("   ", " ").startswith(first), shown.output
+    assert "instead of $12.76." in shown.stdout
+    line = next(line for line in shown.stdout.splitlines() if "resnet" in line)
+    assert line.split()[1:3] == ["FR", "now"] and line.endswith(" 0%")  # over before the price falls
+    assert "20:00" in next(line for line in shown.stdout.splitlines() if "llm" in line)
+    assert "When to start" in (tmp_path / "jobs.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("name,hours\nbert,4\n", "jobs.csv needs the columns name,hours,kwh; it has name, hours"),
+        ("name,hours,kwh\nbert,4\n", "jobs.csv, line 2: could not convert"),
+        ("name,hours,kwh\nbert,4,3\nresnet,-1,3\n", "jobs.csv, line 3: duration is"),
+        ("name,hours,kwh,within\nbert,4,3,soon\n", "jobs.csv, line 2: --within is a length of time"),
+        ("name,hours,kwh\n", "jobs.csv holds no job"),
+    ],
+)
+def test_a_job_that_cannot_be_meant_is_named_by_its_line(tmp_path: Path, rows: str, said: str) -> None:
+    (tmp_path / "jobs.csv").write_text(rows)
+    result = call("--jobs", "jobs.csv", "--within", "24h", "--intensity", "mock")
+    assert result.exit_code == 1 and said in result.stderr and result.stderr.count("\n") == 1
 
 
 def test_help_loads_no_numpy() -> None:

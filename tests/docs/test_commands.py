@@ -111,6 +111,8 @@ def given(tmp_path_factory) -> Path:
     guide = ROOT / "docs" / "guides"
     (prices,) = [block for block in blocks(guide / "where-to-train.md", "") if block.startswith("provider,gpu")]
     (place / "offers.csv").write_text(prices)
+    (jobs,) = [block for block in blocks(guide / "when-to-train.md", "") if block.startswith("name,hours")]
+    (place / "jobs.csv").write_text(jobs)
     (settings,) = [block for block in blocks(guide / "slurm-and-containers.md", "toml") if "site.toml" in block]
     (place / "site.toml").write_text(settings.replace("/shared/greenlove/logs", "shared"))
     (place / "bin").mkdir()

@@ -6,7 +6,7 @@ import pytest
 from report_samples import STARTED_S, demo_rows, demo_run, issued, running, write_run
 
 from greenlove_tracker.rendering import terminal
-from greenlove_tracker.report.watch import look, progress_of, watch_document
+from greenlove_tracker.report.watch import progress_of, watch_document
 from greenlove_tracker.vocabulary.records import Counts, RowKind
 
 
@@ -67,8 +67,8 @@ def test_the_share_of_a_resumed_run_counts_the_steps_of_its_open_epoch(tmp_path)
     assert progress_of(run, STARTED_S + 25.0).share == pytest.approx((12 + 6.5) / 24)
 
 
-def screen(logs, n_ended=5, now_s=STARTED_S + 25.0, width=100, **more):
-    return terminal.render(watch_document(look(logs, n_ended), now_s, **more), width=width)
+def screen(logs, now_s=STARTED_S + 25.0, width=100, **more):
+    return terminal.render(watch_document(logs, now_s, **more), width=width)
 
 
 def test_a_run_is_shown_with_all_that_is_known_of_it(tmp_path):

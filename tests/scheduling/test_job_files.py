@@ -1,6 +1,7 @@
-"""Files for Slurm: when they start what, and that each word of the command arrives unchanged.
+"""Files for Slurm and Kubernetes: when they start what, and that each word of the command arrives unchanged.
 
-No Slurm runs here. A stand-in on PATH records what it is given and starts it as the manual of the real one says.
+No Slurm and no Kubernetes runs here. A stand-in for sbatch on PATH records what it is given and starts it as the manual
+of the real one says.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 
-from greenlove_tracker.scheduling.job_files import slurm_file
+from greenlove_tracker.scheduling.job_files import job_file
 from greenlove_tracker.vocabulary.errors import UsageError
 
 NOW = datetime(2026, 11, 22, 15, 3, 12, tzinfo=UTC)  # a Sunday
@@ -100,7 +102,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def text_of(command=COMMAND, start=START, **options):
-    return slurm_file(command, start, **({"now": NOW} | options))
+    return job_file(command, start, **({"now": NOW} | options))
 
 
 WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12) | st.lists(
@@ -139,3 +141,57 @@ def test_what_is_past_starts_at_once(place: Path, start: datetime) -> None:
 def test_what_is_no_command_is_refused(command: list[str]) -> None:
     with pytest.raises(UsageError, match="words of a command line"):
         text_of(command)
+
+
+# -- Kubernetes --
+
+
+def manifest_of(words=COMMAND, start=START, yaml_version=None, **options):
+    """Read a manifest, by the rules of YAML 1.1 as Kubernetes does, or of 1.2."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.version = yaml_version
+    return yaml.load(text_of(words, start, image="ghcr.io/me/train:1", **options))
+
+
+def expanded(word: str) -> str:
+    """What Kubernetes starts: "$$" is "$", and "$(NAME)" the value of a variable that is set."""
+    result = ""
+    rest = word
+    while rest:
+        name, closed, after = rest[2:].partition(")")
+        if rest.startswith("$$"):
+            result += "$"
+            rest = rest[2:]
+        elif rest.startswith("$(") and closed:
+            result += f"<value of {name}>"
+            rest = after
+        else:
+            result += rest[0]
+            rest = rest[1:]
+    return result
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_each_word_arrives_unchanged_in_a_container(version: str) -> None:
+    words = ["python", *AWKWARD]
+    job = manifest_of(words, yaml_version=version)["spec"]["jobTemplate"]["spec"]
+    (container,) = job["template"]["spec"]["containers"]
+    assert list(map(expanded, container["command"])) == words
+    assert expanded("$(HOME) $$(HOME)") == "<value of HOME> $(HOME)"
+
+
+def test_a_cronjob_starts_at_the_next_full_minute() -> None:
+    manifest = manifest_of(duration_s=3601, reason="saves 23%\nkind: Secret")
+    assert (manifest["apiVersion"], manifest["kind"]) == ("batch/v1", "CronJob")
+    spec = manifest["spec"]
+    assert (spec["schedule"], spec["timeZone"]) == ("1 3 23 11 *", "Etc/UTC")
+    job = spec["jobTemplate"]["spec"]
+    assert (job["backoffLimit"], job["activeDeadlineSeconds"]) == (0, 61 * 60)
+    assert job["template"]["spec"]["restartPolicy"] == "Never"
+    assert job["template"]["spec"]["containers"][0]["image"] == "ghcr.io/me/train:1"
+
+
+def test_a_start_that_is_past_is_a_job() -> None:
+    manifest = manifest_of(start=NOW)
+    assert manifest["kind"] == "Job" and "schedule" not in manifest["spec"]
+    assert manifest["spec"]["template"]["spec"]["containers"][0]["command"] == list(COMMAND)

@@ -19,7 +19,9 @@ def advice(start: datetime, now: datetime, *, is_worth: bool = True, saving: flo
     share = None if saving is None else Estimate(saving, saving - 0.1, saving + 0.1, 0.9, "share")
     hours = (IntensityHour(now.replace(minute=0), 300.0, 280.0, 320.0),)
     wait_s = (start - now).total_seconds()
-    return StartAdvice(start, wait_s, None, None, None, None, None, share, is_worth, "Worth it.", hours=hours)
+    return StartAdvice(
+        start, wait_s, None, None, None, None, None, share, is_worth, "Worth it.", now, LATEST, 3600.0, hours=hours
+    )
 
 
 def held(machine, plan, latest=LATEST, start_utc_s=None):
