@@ -135,7 +135,6 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _variables(function: FunctionType) -> dict[str, Any]:
-    """Return the variables that a user's function holds, and those of its module that it names."""
     if not _is_users(str(function.__module__)):
         return {}
     code = function.__code__

@@ -138,8 +138,7 @@ class Snapshot:
             RestoreError: something could not be put back; all else was.
         """
         self.restore()
-        now = values_within(self._watched.items(), self._kept)
-        self.left_changed = changed_names(self._before, now)
+        self.left_changed = changed_names(self._before, values_within(self._watched.items(), self._kept))
         if self.left_changed:
             names = self.left_changed[:_MOST_NAMES]
             if len(self.left_changed) > _MOST_NAMES:

@@ -154,7 +154,6 @@ def _is_price(value: float) -> bool:
 
 
 def _minutes(hours: str) -> tuple[int, int]:
-    """Return the minutes since midnight of ``17-21`` or ``7:30-9``."""
     match = _HOURS.fullmatch(hours)
     if match:
         start, end = (int(match[n]) * 60 + int(match[n + 1] or 0) for n in (1, 3))

@@ -264,8 +264,7 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
         if chosen:
             keeps = drawn.meets(chosen)
         listed = [chosen, *(c.machine for c in others)]
-        found = [_left_out(row, drawn) for row in compared if row not in listed]
-        left_out = [one for one in found if one]
+        left_out = [one for one in (_left_out(row, drawn) for row in compared if row not in listed) if one]
     return Decision(verdict, limits, chosen, probability, keeps, others, faster, if_it_fits, spot, tuple(left_out))
 
 

@@ -125,7 +125,6 @@ def _targets(local: Machine, options: ProjectionOptions) -> list[Target]:
 
 
 def _aside(target: Target, local: GpuSpec | None, *, is_asked_for: bool) -> str:
-    """Return why an offer is not compared; empty if it is."""
     offer = target.offer
     if offer and offer.access == "withdrawn":
         return WITHDRAWN

@@ -224,7 +224,6 @@ def _row(
 
 
 def _no_less(estimate: Estimate, least: float) -> Estimate:
-    """Return the estimate with its point and ends raised to at least ``least``."""
     point, lower, upper = (max(value, least) for value in (estimate.point, estimate.lower, estimate.upper))
     return replace(estimate, point=point, lower=lower, upper=upper)
 

@@ -131,8 +131,7 @@ def given_speedup(custom: object, gpu: str = "") -> Speedup:
             f"{{argument}} must be positive, with lower ≤ figure ≤ upper, not {custom!r}", argument="custom_speedup"
         )
     figure = Estimate(point, lower, upper, PROJECTION_LEVEL, UNIT, Kind.ASSUMPTION)
-    ratio = uncertain(figure, f"given speedup of {gpu}")
-    return Speedup(ratio, "given", ("given by the user",))
+    return Speedup(uncertain(figure, f"given speedup of {gpu}"), "given", ("given by the user",))
 
 
 def _modelled(local: GpuSpec, others: Sequence[GpuSpec], workload: str | None, precision: str) -> list[Speedup]:

@@ -185,7 +185,6 @@ class TimedStart:
 
 
 def _deadline(settings: Settings) -> datetime | None:
-    """Return the earlier of the deadline and the end of the Slurm job; None without either."""
     now = datetime.now(UTC)
     limit = time_limit(replace(settings, max_hours=None), now.timestamp(), os.environ)
     if not limit:

@@ -239,7 +239,6 @@ class Wait:
             self._outlook = Outlook(now="no provider", explanation=f"{self.unanswered}: {problem}")
 
     def _ending(self) -> tuple[WaitReason, str] | None:
-        """Return the reason to begin now, if there is one, and its explanation."""
         outlook = self._outlook
         start_utc_s = self._next_utc_s
         if outlook and outlook.now:

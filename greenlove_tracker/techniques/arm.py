@@ -109,7 +109,6 @@ def arm_of(parts: Parts, technique: Technique | None = None) -> Arm:
 
 
 def _step_of(parts: Parts, device: torch.device) -> Step:
-    """Return what makes a step on a batch: the task's own ``train_step`` where there is one."""
     own = parts.get("train_step")
     if own is None:
         return OwnStep(parts, device)

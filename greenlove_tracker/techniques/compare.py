@@ -246,7 +246,6 @@ class _ComparisonRun(TrialSession):
             pass
 
     def _add_arm(self, technique: Technique | None, until_s: float) -> None:
-        """Build an arm and warm it up; one that cannot be is noted, with its reason."""
         name = technique.name if technique else BASELINE
         record = self._records[name]
         is_of_whole = technique is not None and technique.is_of_whole

@@ -162,8 +162,7 @@ class EarlyStopping:
         if self._is_best(number):
             self.best_value = number
             self.best_at = len(self._values)
-        end = self.rule.first_stop(self._values)
-        return end is not None
+        return self.rule.first_stop(self._values) is not None
 
     def _is_best(self, number: float) -> bool:
         return math.isfinite(number) and (self.best_value is None or self.rule.gain(number, self.best_value) > 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import os
 import shutil
 import warnings
@@ -45,7 +44,6 @@ _METER_S = 30.0  # that the meter is waited for, before the first epoch
 _SIGNALS = ("SIGTERM", "SIGUSR1", "SIGINT")  # Python's own SIGINT ends the training all the same, and saves nothing
 LEARNING_RATE = "learning_rate"  # of the first optimizer, and of its groups the largest
 _LOSSES_OF_STEPS = 100  # logged over a training that counts in steps, at most
-_log = logging.getLogger("greenlove_tracker")
 
 
 def train_one(
@@ -140,7 +138,6 @@ def train_one(
 
 
 def _keep_weights(model: nn.Module, file: Path) -> None:
-    """Write weights, whole or not at all."""
     content = io.BytesIO()
     torch.save(model.state_dict(), content)
     try:

@@ -54,8 +54,7 @@ def _pinned(parts: Parts) -> Parts:
     device = device_of(parts["model"], parts.get("device"))
     if device.type != "cuda":
         raise NotApplicableError(f"the model is on the {device.type}: only copies to a CUDA GPU gain by pinned memory")
-    loader = loader_of(parts)
-    return {**parts, "train_dataset": copied_loader(loader, pin_memory=True)}
+    return {**parts, "train_dataset": copied_loader(loader_of(parts), pin_memory=True)}
 
 
 def loader_of(parts: Parts) -> DataLoader[Any]:

@@ -205,8 +205,7 @@ def _amounts(epochs: int | None, duration_s: float, energy_kwh: float | None, gr
 
 
 def _car_km(kilograms: float) -> float:
-    car = next(e for e in equivalents() if e.key == "car_eu_new_2024_km")
-    return kilograms / car.kgco2e_per_unit
+    return kilograms / next(e.kgco2e_per_unit for e in equivalents() if e.key == "car_eu_new_2024_km")
 
 
 def _components(run: Run) -> dict[str, Entry]:
