@@ -31,6 +31,7 @@ _REPORTERS = {"greenlove_tracker", "mlflow", "rich", "tensorboard", "tensorboard
 _NO_TRAINING = sys.stdlib_module_names | _REPORTERS
 
 Named = Iterable[tuple[str, Any]]
+Values = Mapping[str, Any]
 
 
 def walk(roots: Named, parts: Callable[[Any], Named]) -> Named:
@@ -97,7 +98,7 @@ def _items(container: Any) -> list[Any]:
     return list(container)
 
 
-def _attributes(values: Mapping[str, Any]) -> Named:
+def _attributes(values: Values) -> Named:
     return ((f".{name}", value) for name, value in values.items() if not name.startswith("__"))
 
 
@@ -185,6 +186,6 @@ def _digest(array: Any) -> Any:
     return form
 
 
-def changed_names(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def changed_names(before: Values, now: Values) -> list[str]:
     """Return the names of what has changed, the nearest first."""
     return [name for name in {**before, **now} if before.get(name) != now.get(name)]

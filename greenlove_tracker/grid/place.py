@@ -183,10 +183,7 @@ def cloud_regions() -> tuple[Cells, ...]:
     keys = ("provider", "region", "place", "grid_zone")
     named = [{key: row[key] for key in keys} for row in rows(REGIONS_TABLE)]
     for row in rows(SITES_TABLE):
-        if row["us_state"]:
-            place = f"US-{row['us_state']}"
-        else:
-            place = alpha2(row["country_iso3"])
+        place = f"US-{row['us_state']}" if row["us_state"] else alpha2(row["country_iso3"])
         named.append({**{key: row[key] for key in keys if key in row}, "place": place})
     return tuple(named)
 

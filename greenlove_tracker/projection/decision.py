@@ -51,6 +51,9 @@ class Chance:
     probability: float
 
 
+Chances = tuple[Chance, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The limits that a training must keep.
@@ -100,7 +103,7 @@ class JointDraws:
             return energy * _DEAREST_USD_PER_KWH
         return self.of(row, quantity)
 
-    def cheapest(self, rows: Rows) -> tuple[Chance, ...]:
+    def cheapest(self, rows: Rows) -> Chances:
         """Return how likely each machine with a known cost is to be the cheapest, the likeliest first."""
         import numpy as np
 
@@ -210,7 +213,7 @@ class Decision:
     recommended: Projection | None
     probability: float | None
     meets: float | None
-    alternatives: tuple[Chance, ...]
+    alternatives: Chances
     faster: Faster | None
     if_it_fits: Projection | None
     spot: Projection | None
@@ -268,7 +271,7 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
     return Decision(verdict, limits, chosen, probability, keeps, others, faster, if_it_fits, spot, tuple(left_out))
 
 
-_Choice = tuple[Literal["cheapest", "too short", "best chance", "nothing"], Projection | None, tuple[Chance, ...]]
+_Choice = tuple[Literal["cheapest", "too short", "best chance", "nothing"], Projection | None, Chances]
 
 
 def _chosen(to_have: Rows, drawn: JointDraws) -> _Choice:
@@ -366,9 +369,7 @@ def _left_out(row: Projection, drawn: JointDraws) -> LeftOut | None:
         return LeftOut(row, "term")
     for quantity, limit in limits.each():
         values = drawn.at_most(row, quantity)
-        over = 1.0
-        if values is not None:
-            over = float((values > limit).mean())
+        over = float((values > limit).mean()) if values is not None else 1.0
         if over > 1 - WINNER:
             if drawn.of(row, quantity) is None:
                 return LeftOut(row, "unknown cost")

@@ -236,9 +236,7 @@ def _forecast_of_tracked(run: Run) -> tuple[Forecast, str]:
     """Return what a finished run took, else its last forecast."""
     summary = run.summary
     if run.is_complete and summary.duration_s > 0:
-        energy = None
-        if summary.energy_kwh is not None:
-            energy = _exact(summary.energy_kwh, "kWh")
+        energy = _exact(summary.energy_kwh, "kWh") if summary.energy_kwh is not None else None
         duration_s = _exact(summary.duration_s, "s")
         basis = "as this run took"
     elif run.forecasts:

@@ -133,9 +133,7 @@ def local_machine(forecast: Forecast, gpu: GpuSpec | None, options: ProjectionOp
     tdp_w = options.manual_tdp_watts
     if not tdp_w and gpu:
         tdp_w = gpu.tdp_w
-    local_pue = pue("workstation").value
-    if options.pue is not None:
-        local_pue = options.pue
+    local_pue = options.pue if options.pue is not None else pue("workstation").value
     return Machine(
         gpu=gpu,
         has_gpu=has_gpu,

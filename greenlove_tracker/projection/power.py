@@ -39,6 +39,9 @@ class PowerDraw:
     is_assumed: bool = False
 
 
+Levels = Mapping[str, Uncertain]
+
+
 @dataclass(frozen=True, slots=True)
 class PowerTable:
     """The coefficients.
@@ -51,9 +54,9 @@ class PowerTable:
         rest: what the rest of a node draws, as a share of the power limit of its GPUs.
     """
 
-    idle: Mapping[str, Uncertain]
-    full: Mapping[str, Uncertain]
-    activity: Mapping[str, Uncertain]
+    idle: Levels
+    full: Levels
+    activity: Levels
     transfer: Uncertain
     rest: Uncertain
 

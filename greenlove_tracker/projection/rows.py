@@ -45,9 +45,7 @@ def local_row(
         energy = at_level(forecast.energy_kwh)
         joint["energy_kwh"] = _energy_here(time_s, energy)
     gpu = machine.gpu
-    name = options.local_gpu or "this machine"
-    if gpu:
-        name = gpu.name
+    name = gpu.name if gpu else options.local_gpu or "this machine"
     fits = None
     if options.peak_memory_gb is not None:
         fits = not gpu or _fits(gpu, gpu, options)
@@ -241,9 +239,7 @@ def gain_of_number(
         most_in_one: the most GPUs of one machine there.
     """
     n_here = options.n_gpus or 1
-    usual = interconnect_of(gpu)
-    if n_gpus > 1 and most_in_one == 1:
-        usual = BETWEEN_NODES
+    usual = BETWEEN_NODES if n_gpus > 1 and most_in_one == 1 else interconnect_of(gpu)
     there = options.interconnect or usual
     here = interconnect_of(local) if local else there
     in_node = min(most_in_one, GPUS_OF_A_NODE)

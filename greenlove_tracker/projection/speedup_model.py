@@ -64,6 +64,9 @@ class Effect:
         return f"{self.kind}:{self.level}"
 
 
+Names = tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class LogSpeeds:
     """The joint normal distribution of the log speeds of some GPUs in one training.
@@ -79,9 +82,9 @@ class LogSpeeds:
 
     means: Array
     covariance: Array
-    measured_as: tuple[str, ...]
-    computes_in: tuple[str, ...]
-    sources: tuple[tuple[str, ...], ...]
+    measured_as: Names
+    computes_in: Names
+    sources: tuple[Names, ...]
 
 
 class _Part(NamedTuple):
@@ -154,7 +157,7 @@ class SpeedModel:
             return gpu.name
         return next((name for name, other in self._measured.items() if _is_same_chip(other, gpu)), "")
 
-    def _sources(self, gpu: GpuSpec, known_as: str) -> tuple[str, ...]:
+    def _sources(self, gpu: GpuSpec, known_as: str) -> Names:
         if known_as:
             return tuple(_BETWEEN_SOURCES.split(self._effects[f"gpu:{known_as}"].source))
         return (gpu.source, *_BETWEEN_SOURCES.split(self._effects["compute:"].source))

@@ -86,9 +86,7 @@ def print_aggregate(log_dir: PathText) -> None:
     total_kg = math.fsum(known_kg)
     kwh = f"{math.fsum(known_kwh):.6g} kWh" if known_kwh or not found else _UNKNOWN
     kg = f"{total_kg:.6g} kg" if known_kg or not found else _UNKNOWN
-    as_much = ""
-    if total_kg:
-        as_much = f", as much as {_car_km(total_kg):.6g} {_CAR}"
+    as_much = f", as much as {_car_km(total_kg):.6g} {_CAR}" if total_kg else ""
     n_lacking = max((n_runs - len(known) for known in (known_kwh, known_kg) if known), default=0)
     without = ""
     if n_lacking:
@@ -192,9 +190,7 @@ def _totals(summary: RunSummary, epochs: int | None) -> Entry:
 
 
 def _amounts(epochs: int | None, duration_s: float, energy_kwh: float | None, grams: float | None) -> Entry:
-    as_much = None
-    if grams is not None:
-        as_much = {_CAR: _car_km(grams / GRAMS_PER_KG)}
+    as_much = {_CAR: _car_km(grams / GRAMS_PER_KG)} if grams is not None else None
     return {
         "epochs": epochs,
         "duration (s)": duration_s,

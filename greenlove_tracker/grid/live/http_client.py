@@ -28,6 +28,7 @@ _HEADERS = {"Accept": "application/json", "User-Agent": "greenlove_tracker"}
 
 
 Query = Sequence[tuple[str, str]]
+Headers = Mapping[str, str]
 
 
 class RequestFailed(GreenloveError):  # noqa: N818  # one of several that are tried
@@ -62,7 +63,7 @@ class HttpClient:
         *,
         parse: Callable[[Any], Any],
         max_age_s: float,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers | None = None,
     ) -> Any:
         """Return what is parsed of the JSON at an address, or what is kept of it where that is young enough.
 
@@ -83,7 +84,7 @@ class HttpClient:
             _KEPT[question] = self.utc_s(), data
         return data
 
-    def _asked(self, url: str, query: Query, headers: Mapping[str, str], parse: Callable[[Any], Any]) -> Any:
+    def _asked(self, url: str, query: Query, headers: Headers, parse: Callable[[Any], Any]) -> Any:
         """Ask on a thread: the library bounds neither the look-up of a name nor an answer that comes byte by byte."""
         host = urlsplit(url).hostname
         sent = ask_on_thread("greenlove-http", partial(self._sent, url, query, headers))
@@ -100,7 +101,7 @@ class HttpClient:
         except Exception:  # whatever the parser stumbles over
             raise RequestFailed(f"the answer of {host} has another shape than expected") from None
 
-    def _sent(self, url: str, query: Query, headers: Mapping[str, str]) -> tuple[int, str]:
+    def _sent(self, url: str, query: Query, headers: Headers) -> tuple[int, str]:
         """Return the status and the text of an answer; no redirect is followed."""
         with forks_wait:  # requests takes 60 ms to load, and only a request needs it
             import requests

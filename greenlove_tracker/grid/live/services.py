@@ -344,9 +344,6 @@ def _maps_slots(rows: Iterable[Any]) -> Slots:
     slots = []
     for row in rows:
         if row["carbonIntensity"] is not None:
-            if row.get("isEstimated") is True:
-                kind = PointKind.ESTIMATED
-            else:
-                kind = PointKind.MEASURED
+            kind = PointKind.ESTIMATED if row.get("isEstimated") is True else PointKind.MEASURED
             slots.append(_slot(utc_time(row["datetime"]), _HOUR, row["carbonIntensity"], kind))
     return slots
