@@ -107,11 +107,8 @@ class Estimation:
 
     def __repr__(self) -> str:
         """Return it in a line: all of its fields would fill screens."""
-        known = []
-        for quantity, (_, text) in fmt.QUANTITIES.items():
-            estimate = getattr(self.forecast, quantity)
-            if estimate:
-                known.append(fmt.interval(estimate, text))
+        estimates = ((getattr(self.forecast, name), text) for name, (_, text) in fmt.QUANTITIES.items())
+        known = [fmt.interval(estimate, text) for estimate, text in estimates if estimate]
         doubt = "" if self.forecast.is_reliable else ", not reliable"
         return f"Estimation({', '.join(known)}{doubt}; {fmt.plural(len(self.trials), 'trial')}; {self.run_dir})"
 

@@ -128,6 +128,11 @@ def _is_finite(loss: Any) -> bool:
     return not is_number or bool(torch.as_tensor(loss).isfinite().all())
 
 
+def clip_gradients(optimizer: Any, max_norm: float) -> None:
+    """Clip the gradients of all that an optimizer trains to a norm."""
+    torch.nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], max_norm)
+
+
 def step_of(loss: Callable[[Any, Any], Any], max_grad_norm: float | None = None) -> Callable[..., Any]:
     """Return a training step that makes a ``loss(model, batch)`` smaller, by gradients that are clipped to a norm."""
 
@@ -137,7 +142,7 @@ def step_of(loss: Callable[[Any, Any], Any], max_grad_norm: float | None = None)
         found = loss(model, batch)
         found.backward()
         if max_grad_norm is not None:
-            torch.nn.utils.clip_grad_norm_([p for g in optimizer.param_groups for p in g["params"]], max_grad_norm)
+            clip_gradients(optimizer, max_grad_norm)
         optimizer.step()
         return found
 
@@ -299,12 +304,10 @@ class LoaderSource(BatchSource):
             self.samples_per_epoch = samples
 
     def first(self, batches: int) -> Iterator[Any]:
-        """Begin a new epoch that ends after so many batches."""
         self._sampler.limit = batches
         return iter(self._loader)
 
     def close(self) -> None:
-        """Let go of persistent workers."""
         self._loader._iterator = None
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Array = NDArray[np.float64]
+
 WINNER = 0.9  # the probability from which one machine is named
 _MOST_LISTED = 4  # machines left to choose from
 _DRAWS = 20_000  # a probability of 90% is then known within 0.4 points
@@ -86,17 +88,17 @@ class JointDraws:
         self.limits = limits
         named = [(id(row), quantity) for row in rows for quantity in row.joint]
         drawn = draws([row.joint[quantity] for row in rows for quantity in row.joint], _DRAWS)
-        self._drawn: dict[tuple[int, str], NDArray[np.float64]] = dict(zip(named, drawn, strict=True))
+        self._drawn: dict[tuple[int, str], Array] = dict(zip(named, drawn, strict=True))
         for row in rows:
             cost = (id(row), "cost_usd")
             if cost in self._drawn and row.minimum_term_usd is not None:
                 self._drawn[cost] = np.maximum(self._drawn[cost], row.minimum_term_usd)
 
-    def of(self, row: Projection, quantity: str) -> NDArray[np.float64] | None:
+    def of(self, row: Projection, quantity: str) -> Array | None:
         """Return the draws of a quantity, by its name in ``Projection``; None if it is unknown."""
         return self._drawn.get((id(row), quantity))
 
-    def at_most(self, row: Projection, quantity: str) -> NDArray[np.float64] | None:
+    def at_most(self, row: Projection, quantity: str) -> Array | None:
         """Return the same; the electricity here, where only its price is unknown, at more than anybody pays."""
         energy = self._drawn.get((id(row), "energy_kwh"))
         if quantity == "cost_usd" and row.is_local and row.cost_usd is None and energy is not None:

@@ -291,9 +291,7 @@ def logged_gpus(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions
     n_logged = int(text) if text.isdecimal() else n_metered
     # The GPUs of a simulated meter are the user's word for those of the training.
     is_simulated = bool(text) and run.text("meter") == "simulated"
-    n_used = n_logged
-    if is_simulated and not n_logged:
-        n_used = n_metered
+    n_used = n_metered if is_simulated and not n_logged else n_logged
     if given and not n_used and not is_simulated and (text or run.text("gpu_count")):
         raise UsageError(
             f"{run.path} was made on a CPU, and its time is not that of {given}: give --hours without a log, or leave "

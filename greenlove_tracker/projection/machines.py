@@ -130,9 +130,7 @@ def local_machine(forecast: Forecast, gpu: GpuSpec | None, options: ProjectionOp
         price = grid.electricity_price(place, price)
     n_gpus = options.n_gpus or 1
     has_gpu = options.local_gpu is not None
-    tdp_w = options.manual_tdp_watts
-    if not tdp_w and gpu:
-        tdp_w = gpu.tdp_w
+    tdp_w = options.manual_tdp_watts or (gpu.tdp_w if gpu else None)
     local_pue = options.pue if options.pue is not None else pue("workstation").value
     return Machine(
         gpu=gpu,

@@ -78,7 +78,7 @@ def project_forecast(forecast: Forecast, options: ProjectionOptions) -> Projecti
     if options.price_usd_per_gpu_hour is None:
         price = price_caveat(local.electricity_price, options.country, local.gpu)
     caveats = (price, _kind_caveat(rows, local.gpu, options), left_out)
-    first = local_row(forecast, local, options, tuple(caveat for caveat in caveats if caveat))
+    first = local_row(forecast, local, options, caveats)
     return Projections([first, *sorted(rows, key=_order)])
 
 

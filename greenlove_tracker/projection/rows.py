@@ -7,7 +7,7 @@ from their number); energy = GPUs × power limit × draw × overhead × PUE × t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ TIME_HERE = "time here"  # the error of the forecast, which every row has
 
 
 def local_row(
-    forecast: Forecast, machine: Machine, options: ProjectionOptions, caveats: tuple[Caveat, ...]
+    forecast: Forecast, machine: Machine, options: ProjectionOptions, caveats: Iterable[Caveat | None]
 ) -> Projection:
     """Return the row of the local machine.
 
@@ -35,7 +35,7 @@ def local_row(
         forecast: the forecast of the training on it.
         machine: the local machine.
         options: the options of the projection.
-        caveats: the caveats about the whole table.
+        caveats: the caveats about the whole table; None for none.
     """
     duration = at_level(forecast.duration_s)
     time_s = uncertain(duration, TIME_HERE)
@@ -64,7 +64,7 @@ def local_row(
         fits=fits,
         sources=(),
         assumptions=(),
-        caveats=(*caveats, *_caveats_of_draw(machine, has_energy=energy is not None)),
+        caveats=tuple(filter(None, (*caveats, _caveat_of_draw(machine, has_energy=energy is not None)))),
     )
     if not row.cost_usd and forecast.cost_usd:
         cost = at_level(forecast.cost_usd)
@@ -82,12 +82,12 @@ def local_row(
     return replace(row, sources=tuple(filter(None, sources)))
 
 
-def _caveats_of_draw(machine: Machine, *, has_energy: bool) -> tuple[Caveat, ...]:
+def _caveat_of_draw(machine: Machine, *, has_energy: bool) -> Caveat | None:
     if not machine.draw:
         message = "the power limit of the GPUs here is not known, so no energy or CO2e elsewhere: give {argument}, in W"
-        return (Caveat(message, argument="manual_tdp_watts"),)
+        return Caveat(message, argument="manual_tdp_watts")
     if not machine.draw.is_assumed:
-        return ()
+        return None
     share = machine.draw.share.estimate("")
     what = "the GPUs' draw is unknown"
     if not machine.has_gpu:
@@ -97,7 +97,7 @@ def _caveats_of_draw(machine: Machine, *, has_energy: bool) -> tuple[Caveat, ...
             what = "the energy here is not known, as there is no GPU; elsewhere it"
         what += " is that of the GPUs there"
     of_limit = f"{share.point:.0%} of their power limit is assumed [{share.lower:.0%}–{min(1.0, share.upper):.0%}]"
-    return (Caveat(f"{what}: {of_limit}, beside the rest of the node; give {{argument}}", argument="utilization"),)
+    return Caveat(f"{what}: {of_limit}, beside the rest of the node; give {{argument}}", argument="utilization")
 
 
 def _energy_here(duration_s: Uncertain, energy: Estimate) -> Uncertain:

@@ -186,10 +186,8 @@ def _dated(basis: IntensityBasis, hourly: HourlyIntensity, now: datetime) -> Int
     """Return a basis with the number of known hours before now, and the end of the newest."""
     past = hourly.before(int(now.timestamp() // 3600))
     known = np.flatnonzero(np.isfinite(past.values))
-    newest = None
-    age_s = None
-    if known.size:
-        newest = time_of(past.first_hour + int(known[-1]) + 1)
-        if not basis.is_mock:
-            age_s = (now - newest).total_seconds()
+    if not known.size:
+        return basis
+    newest = time_of(past.first_hour + int(known[-1]) + 1)
+    age_s = None if basis.is_mock else (now - newest).total_seconds()
     return replace(basis, n_hours=int(known.size), newest_utc=newest, age_s=age_s)

@@ -296,9 +296,6 @@ def _end_text(result: WaitResult, now: datetime) -> str:
     return text
 
 
-UNKNOWN_INTENSITY = "the carbon intensity is not known"
-
-
 def below_threshold(threshold_gco2e_per_kwh: float, opened: Callable[[], IntensityFallbacks]) -> NextStart:
     """Begin when the intensity is at or below a threshold.
 
@@ -392,7 +389,7 @@ def wait_for_low_carbon(
         next_start,
         f"until the grid is at or below {threshold_gco2e_per_kwh:g} gCO2e/kWh",
         ("start time", "the time has come"),
-        unanswered=UNKNOWN_INTENSITY,
+        unanswered="the carbon intensity is not known",
         max_wait_s=max_wait_s,
         clocks=clocks or WaitClocks(),
         quiet=quiet,

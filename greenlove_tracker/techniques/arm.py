@@ -101,7 +101,7 @@ def arm_of(parts: Parts, technique: Technique | None = None) -> Arm:
     if not isinstance(parts["model"], nn.Module):
         raise UsageError(f"the model is a {type(parts['model']).__name__}, and must be a torch.nn.Module")
     source = batches_of(parts)
-    device = device_of(parts["model"], parts.get("device"))
+    device = device_of_parts(parts)
     step = _step_of(parts, device)
     if not technique:
         return Arm(BASELINE, parts, source, device, step)
@@ -143,6 +143,10 @@ def plan_of_parts(parts: Parts) -> TrainingPlan:
     """
     phases = phases_from(parts.get("phases"))
     return plan_of(batches_of(parts), parts.get("total_epochs"), parts.get("total_steps"), None, phases)
+
+
+def device_of_parts(parts: Parts) -> torch.device:
+    return device_of(parts["model"], parts.get("device"))
 
 
 def batches_of(parts: Parts) -> BatchSource:

@@ -138,7 +138,7 @@ def techniques_of(given: str | Sequence[str | Technique]) -> list[Technique]:
     Raises:
         UsageError: where there is none, one of them twice, or one that there is none of.
     """
-    several = given.split(",") if isinstance(given, str) else list(given)
+    several = given.split(",") if isinstance(given, str) else given
     named = [t if isinstance(t, Technique) else technique_named(t.strip()) for t in several]
     if not named:
         raise UsageError("no technique is named: there is nothing to compare the baseline with")

@@ -15,10 +15,10 @@ import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint import checkpoint_wrapper as wrapping
 
-from greenlove_tracker.exploration.estimator import device_of
 from greenlove_tracker.exploration.peak_memory import is_compiled
 from greenlove_tracker.exploration.random_state import switches
 from greenlove_tracker.exploration.trials import map_tensors
+from greenlove_tracker.techniques.arm import device_of_parts
 from greenlove_tracker.techniques.step import check_own_step, with_step
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, whole_value, with_note
 from greenlove_tracker.text.format import plural
@@ -95,7 +95,7 @@ def _with_tf32(parts: Parts) -> Parts:
     Raises:
         NotApplicableError: where it has no TF32.
     """
-    if device_of(parts["model"], parts.get("device")).type != "cuda" or torch.version.hip is not None:
+    if device_of_parts(parts).type != "cuda" or torch.version.hip is not None:
         raise NotApplicableError("TF32 is a number format of NVIDIA's GPUs, and the model is on none")
     return parts
 

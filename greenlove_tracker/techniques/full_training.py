@@ -264,7 +264,6 @@ class ArmLoop:
         return asdict(self.progress)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` returned."""
         self.progress = _Progress(**state)
 
     def run(self, tracker: Tracker, saved: Checkpointer) -> None:

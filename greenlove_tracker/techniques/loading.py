@@ -7,9 +7,8 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from greenlove_tracker.exploration.estimator import device_of
 from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, LoaderSource, copied_loader, source_of
-from greenlove_tracker.techniques.arm import batches_of
+from greenlove_tracker.techniques.arm import batches_of, device_of_parts
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, whole_value
 
 _OTHER_SIZE = "another batch size is another training: other steps an epoch, and a learning rate that is to be set anew"
@@ -51,7 +50,7 @@ def _pinned(parts: Parts) -> Parts:
     Raises:
         NotApplicableError: where the model is on no CUDA device, or the data are a stream.
     """
-    device = device_of(parts["model"], parts.get("device"))
+    device = device_of_parts(parts)
     if device.type != "cuda":
         raise NotApplicableError(f"the model is on the {device.type}: only copies to a CUDA GPU gain by pinned memory")
     return {**parts, "train_dataset": copied_loader(loader_of(parts), pin_memory=True)}

@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 
 from greenlove_tracker.exploration.task import each_of
-from greenlove_tracker.exploration.trials import loss_of, loss_of_pair, map_tensors, samples_of
+from greenlove_tracker.exploration.trials import clip_gradients, loss_of, loss_of_pair, map_tensors, samples_of
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts
 from greenlove_tracker.vocabulary.errors import UsageError
 
@@ -160,7 +160,6 @@ class OwnStep:
         return {"scaler": scaler, "n_steps": self._n_steps, "n_skipped": self.n_skipped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` returned."""
         if self._scaler:
             self._scaler.load_state_dict(state["scaler"])
         self._n_steps = state["n_steps"]
@@ -192,8 +191,7 @@ class OwnStep:
         if self._max_grad_norm is not None:
             if scaler:
                 scaler.unscale_(self._optimizer)
-            groups = self._optimizer.param_groups
-            torch.nn.utils.clip_grad_norm_([p for group in groups for p in group["params"]], self._max_grad_norm)
+            clip_gradients(self._optimizer, self._max_grad_norm)
         if scaler is None:
             self._optimizer.step()
         else:

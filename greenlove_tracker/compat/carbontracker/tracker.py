@@ -222,9 +222,5 @@ def _counted(run: Run) -> str:
 
 
 def _predicted(forecast: Forecast) -> str:
-    parts = []
-    for quantity in ("duration_s", "energy_kwh", "emissions_kgco2e"):
-        estimate = getattr(forecast, quantity)
-        if estimate:
-            parts.append(fmt.interval(estimate, fmt.QUANTITIES[quantity][1]))
-    return " · ".join(parts)
+    named = ((name, getattr(forecast, name)) for name in ("duration_s", "energy_kwh", "emissions_kgco2e"))
+    return " · ".join(fmt.interval(known, fmt.QUANTITIES[name][1]) for name, known in named if known)

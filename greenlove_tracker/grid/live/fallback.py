@@ -180,7 +180,7 @@ def parse_base_urls(text: str) -> dict[str, str]:
         UsageError: where it has another form.
     """
     found = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in filter(None, map(str.strip, text.split(","))):
         name, equals, url = part.partition("=")
         if not equals or name not in SERVICES:
             there = f"{part!r} is not service=address; there are {', '.join(SERVICES)}"

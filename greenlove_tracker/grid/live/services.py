@@ -202,7 +202,6 @@ class Eia(Service):
 
     @staticmethod
     def zone_of(place: GridPlace) -> str:
-        """Return the balancing authority."""
         return place.codes.get("eia", "")
 
     def _slots(self, zone: str, since: datetime, until: datetime) -> Told:
