@@ -21,7 +21,7 @@ from greenlove_tracker import read_logs
 from greenlove_tracker.extrapolation.live import outlook
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.tracker.forecaster import ProgressLog
-from greenlove_tracker.vocabulary.forecasting import LEVEL, Block, Progress
+from greenlove_tracker.vocabulary.forecasting import Block, Progress
 from greenlove_tracker.vocabulary.records import RowKind
 
 RUNS = Path(__file__).parents[1] / "tests" / "recorded" / "cpu-trainings.zip"
@@ -34,7 +34,7 @@ Method = Callable[[Progress], tuple[float, Intervals]]
 
 
 def _ours(progress: Progress) -> tuple[float, Intervals]:
-    total = outlook(progress, None, LEVEL)[0]
+    total = outlook(progress, None)[0]
     ends = {level: tuple(np.quantile(total, [(1 - level) / 2, (1 + level) / 2]).tolist()) for level in LEVELS}
     return float(np.median(total)), ends  # type: ignore[return-value]
 

@@ -85,7 +85,7 @@ def forecasts(items: Sequence[Item], priors: Mapping[str, float]) -> list[Estima
     """Return the forecasts of all items with these priors."""
     with patch.multiple(level, **priors), patch.object(level, "_TRENDS", None):
         level._TRENDS = level._trends()  # of these priors
-        totals = [live.outlook(item.progress, None, LEVEL)[0] for item in items]
+        totals = [live.outlook(item.progress, None)[0] for item in items]
     return [draws.estimate(total, LEVEL, "s") for total in totals]
 
 

@@ -143,7 +143,7 @@ def outcomes(rule: StoppingRule, share: float, curves: Sequence[Curve]) -> Itera
         took_s = time.perf_counter() - began_s
         blocks = tuple(Block(1, s, 0.0, 0.0) for s in curve.epoch_s[:done])
         progress = Progress(EPOCHS, done, blocks, 0.0, sum(curve.epoch_s[:done]), stop=stop)
-        duration, whole_s = forecast_run(progress, level=LEVEL).duration_s, sum(curve.epoch_s[:end])
+        duration, whole_s = forecast_run(progress).duration_s, sum(curve.epoch_s[:end])
         lower, middle, upper = (stop.quantile(p) for p in ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2))
         best = min(range(done), key=curve.val_loss.__getitem__) + 1  # nothing better comes: it ends this much later
         yield Outcome(

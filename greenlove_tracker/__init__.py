@@ -9,13 +9,14 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
+from greenlove_tracker.vocabulary import worded
 from greenlove_tracker.vocabulary.version import __version__
 
 TYPE_CHECKING = False  # typing's own takes longer to import than all of this
 if TYPE_CHECKING:
     from typing import Any
 
-    from greenlove_tracker.checkpointing.checkpointer import Checkpointer, TrainingInterrupted
+    from greenlove_tracker.checkpointing.checkpointer import Checkpointer
     from greenlove_tracker.exploration.callables import explore_callable
     from greenlove_tracker.exploration.estimator import Estimator
     from greenlove_tracker.exploration.exploration_run import Estimation
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.tracker import Tracker
     from greenlove_tracker.tracker.tracker import track
     from greenlove_tracker.vocabulary.comparisons import Comparison
-    from greenlove_tracker.vocabulary.errors import BudgetExceeded
+    from greenlove_tracker.vocabulary.errors import BudgetExceeded, TrainingInterrupted
     from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, TrainingPlan, Trial
     from greenlove_tracker.vocabulary.phases import Phase
     from greenlove_tracker.vocabulary.records import Consumption
@@ -62,7 +63,7 @@ _HOMES = {
     "StartAdvice": "greenlove_tracker.scheduling.start_windows",
     "Technique": "greenlove_tracker.techniques.technique",
     "Tracker": "greenlove_tracker.tracker",
-    "TrainingInterrupted": "greenlove_tracker.checkpointing.checkpointer",
+    "TrainingInterrupted": "greenlove_tracker.vocabulary.errors",
     "TrainingPlan": "greenlove_tracker.vocabulary.forecasting",
     "WaitResult": "greenlove_tracker.scheduling.wait_loop",
     "Trial": "greenlove_tracker.vocabulary.forecasting",
@@ -133,13 +134,20 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
+def _in_words(result: object) -> str:
+    from greenlove_tracker.report.notebook import in_words
+
+    return in_words(result)
+
+
 def _show_in_notebooks() -> None:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    formatter = getattr(getattr(shell, "display_formatter", None), "formatters", {}).get("text/html")
-    if formatter is not None:
+    formatters = getattr(getattr(shell, "display_formatter", None), "formatters", None)
+    if formatters is not None:
         from greenlove_tracker.report.notebook import register
 
-        register(formatter)
+        register(formatters)
 
 
+worded.in_words = _in_words
 _show_in_notebooks()

@@ -26,6 +26,7 @@ TIME_LIMIT_S = 120  # far above what any takes: this is no measurement
 ELSEWHERE = {
     "experiments/carbon_sweep.yaml": "tests/experiments/test_definition_reading.py",
     "experiments/digits.yaml": "tests/experiments/test_definition_reading.py",
+    "notebook.ipynb": "tests/test_notebook.py",
     "spot_notice.sh": "tests/checkpointing/test_termination.py",
 }
 NO_NETWORK = """
@@ -190,7 +191,7 @@ def test_an_example_runs_and_shows_what_it_says(name, before, after, check, no_s
 
 def _names() -> set[str]:
     """Return every example, by its path in ``examples/``, as the directory has it."""
-    files = (path for path in EXAMPLES.rglob("*") if path.suffix in (".py", ".yaml", ".sh"))
+    files = (path for path in EXAMPLES.rglob("*") if path.suffix in (".ipynb", ".py", ".yaml", ".sh"))
     return {path.relative_to(EXAMPLES).as_posix() for path in files}
 
 
@@ -202,7 +203,7 @@ def test_no_example_is_left_out() -> None:
 
 
 def test_every_example_is_in_the_readme() -> None:
-    linked = re.findall(r"\]\(([\w/]+\.(?:py|yaml|sh))\)", (EXAMPLES / "README.md").read_text(encoding="utf-8"))
+    linked = re.findall(r"\]\(([\w/]+\.(?:ipynb|py|yaml|sh))\)", (EXAMPLES / "README.md").read_text(encoding="utf-8"))
     assert len(linked) == len(set(linked)) and set(linked) == _names()
 
 

@@ -77,7 +77,7 @@ def test_stdout_is_the_scripts_own_and_the_screen_goes_to_stderr():
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM, "terminated"),
         ("raise KeyboardInterrupt", -signal.SIGINT, "interrupted"),
         (
-            "from greenlove_tracker.vocabulary.errors import TerminatedExit; raise TerminatedExit(143)",
+            "from greenlove_tracker import TrainingInterrupted; raise TrainingInterrupted(143, '', 'SIGTERM')",
             143,
             "terminated",
         ),

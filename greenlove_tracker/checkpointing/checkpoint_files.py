@@ -15,10 +15,10 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
 from pydantic import TypeAdapter
 
@@ -34,7 +34,6 @@ from greenlove_tracker.vocabulary.checkpoints import (
 )
 from greenlove_tracker.vocabulary.errors import UsageError, whole_number
 
-MARK = ".training"
 _FORMAT = 1  # of the manifest
 REHEARSAL = "rehearsal.json"
 _REHEARSED = TypeAdapter(RehearsedResume)
@@ -211,10 +210,9 @@ class CheckpointStore:
             OSError: where the directory cannot be read; one that is not there holds none.
         """
         forget_listings(self.path)
-        try:
-            paths = [path for path in self.path.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
-        except (FileNotFoundError, NotADirectoryError):  # a store says so of what is not there
+        if not self.path.exists():
             return []
+        paths = [path for path in self.path.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
         return sorted(
             map(_read_checkpoint, paths),
             key=lambda one: (one.manifest.position.steps, one.manifest.position, one.manifest.saved_at, one.name),
@@ -306,39 +304,3 @@ def _read_checkpoint(path: LogPath) -> Checkpoint:
     except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
         damage = f"{MANIFEST} does not hold what was written: {' '.join(str(error).split())[:200]}"
     return Checkpoint(path.name, manifest, path, damage)
-
-
-@contextlib.contextmanager
-def live_mark(directory: LogPath | None) -> Iterator[bool]:
-    """Mark a directory as one that this process writes to: two trainings there would delete each other's files.
-
-    The mark is a file with a lock (``flock``) that the system gives back however the process ends; on a shared
-    directory too, where its file system has locks, as NFS does. Who else opens and closes the file, such as a backup
-    within this process, takes nothing from the lock.
-
-    Args:
-        directory: that one process alone may write in; one in a store, or None, is not marked.
-
-    Yields:
-        False where a process has marked it before, and lives.
-    """
-    file: IO[bytes] | None = None
-    is_alone = True
-    if isinstance(directory, Path):
-        with contextlib.suppress(ImportError, OSError):  # Windows, or a directory without locks: nobody is refused
-            import fcntl
-
-            directory.mkdir(parents=True, exist_ok=True)
-            file = (directory / MARK).open("ab")
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.register_at_fork(after_in_child=file.close)  # a worker that outlives us would keep the lock
-            except BlockingIOError:
-                file = None
-                is_alone = False
-    try:
-        yield is_alone
-    finally:
-        if file is not None and not file.closed:  # as it is in a child
-            with contextlib.suppress(OSError), file:
-                Path(file.name).unlink()

@@ -17,25 +17,15 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from greenlove_tracker.checkpointing.checkpoint_files import (
-    Checkpoint,
-    CheckpointStore,
-    Draft,
-    checkpoint_name,
-    live_mark,
-)
+from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint, CheckpointStore, Draft, checkpoint_name
 from greenlove_tracker.checkpointing.data_position import PositionedBatches
 from greenlove_tracker.checkpointing.distributed import RankAgreement
 from greenlove_tracker.checkpointing.plain_files import check_readable, read_plain
 from greenlove_tracker.checkpointing.rehearsal import Rehearsal, conditions, digest, loop_variables
 from greenlove_tracker.checkpointing.termination import TerminationNotices
-from greenlove_tracker.checkpointing.training_state import (
-    ALL_KINDS,
-    TrainingState,
-    copied,
-    named,
-)
-from greenlove_tracker.exploration.random_state import put_back_random_state_values, random_state_values
+from greenlove_tracker.checkpointing.training_state import ALL_KINDS, TrainingState, named
+from greenlove_tracker.exploration.random_state import Values, copied, put_back_random_state_values, random_state_values
+from greenlove_tracker.files.locks import directory_lock
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.text import console
 from greenlove_tracker.text.warn_once import WarnOnce
@@ -49,7 +39,7 @@ from greenlove_tracker.vocabulary.checkpoints import (
     Manifest,
     TrainingPosition,
 )
-from greenlove_tracker.vocabulary.errors import BudgetExceeded, TerminatedExit, UsageError, whole_number
+from greenlove_tracker.vocabulary.errors import BudgetExceeded, TrainingInterrupted, UsageError, whole_number
 from greenlove_tracker.vocabulary.metrics import direction_of, number_of
 from greenlove_tracker.vocabulary.records import Clock, RunStatus, SystemClock
 
@@ -58,32 +48,10 @@ _RANK_FILE = "rank-{}.pt"  # what is a rank's own: random states, its position i
 # What ranks ask for: the greatest number of all counts. 1 is a checkpoint, and _STOP comes with the number of a signal.
 _BEST = 2
 _STOP = 1000
-_Values = dict[str, Any]  # by name
 _NO_TRACKER = object.__new__(Tracker)  # which does nothing
 
 
-class TrainingInterrupted(TerminatedExit):  # it is no error: the training goes on in another job
-    """The job or the machine is about to end; the training's state is saved, and another job goes on from there.
-
-    Attributes:
-        code: exit code: 128 and the number of the signal.
-        checkpoint: name of the emergency checkpoint; empty where it could not be written.
-        reason: the name of the signal.
-    """
-
-    def __init__(self, code: int, checkpoint: str, reason: str) -> None:
-        super().__init__(code)
-        self.checkpoint = checkpoint
-        self.reason = reason
-
-    def __str__(self) -> str:
-        saved = f"saved as {self.checkpoint}" if self.checkpoint else "its last state could not be saved"
-        return f"the training was interrupted by {self.reason}; {saved}"
-
-
 class _Phase(IntEnum):
-    """Where a loop over the epochs is."""
-
     IDLE = 0  # it has not begun, or has come to its end
     BETWEEN_EPOCHS = 1  # or it was left before its end
     EPOCH_ENDED = 2  # in its body, and the tracker was told so
@@ -166,10 +134,9 @@ class Checkpointer:
         self._clock = clock or SystemClock()
         self._notices = TerminationNotices((signals,) if isinstance(signals, str) else signals)
         self._warn_once = WarnOnce()
-        of_user = named("other", others)
-        beside = {**named("scheduler", scheduler), **named("scaler", scaler), **of_user}
+        beside = named("scheduler", scheduler) | named("scaler", scaler)
         optimizers = named("optimizer", optimizer)
-        self._state = TrainingState(named("model", model), optimizers, beside, has_others=bool(of_user))
+        self._state = TrainingState(named("model", model), optimizers, beside, named("other", others))
         self._ranks = RankAgreement()
         self._is_first = self._ranks.rank == 0
         self._store = CheckpointStore(directory, keep_last=keep_last)
@@ -184,10 +151,10 @@ class Checkpointer:
         place = os.environ.get(REHEARSAL_VARIABLE)
         if place:
             self._store = CheckpointStore(place)
-        self.values = _Values()
+        self.values = Values()
         self.tracker = _NO_TRACKER
         self.position = TrainingPosition()
-        self.resumed = _Values()
+        self.resumed = Values()
         self._phase = _Phase.IDLE
         self._is_stopped = False
         self._finished_after: int | None = -1  # epochs, as the final checkpoint says that was resumed
@@ -196,7 +163,7 @@ class Checkpointer:
         self._pass: PositionedBatches | None = None  # the first one of the epoch, or of the one before
         self._optimizer_steps = 0
         self._batches_of_step = 0
-        self._metrics = _Values()  # values by name and epoch, as a rehearsal compares them
+        self._metrics = Values()  # values by name and epoch, as a rehearsal compares them
         self._types_read = set[type]()  # of what was saved and read back
         self._read()
         self._rehearsal = Rehearsal(Path(place), self.directory, self.position) if place else None
@@ -285,10 +252,10 @@ class Checkpointer:
                 console.say(f"greenlove: the training in {self.directory} has finished: nothing is left to do")
             if self._resume is not None:  # what follows the loop may draw
                 put_back_random_state_values(self._resume.of_rank["at_epoch_start"])
-                self._resume = None
             return
-        mark = live_mark(self._store.path if self._is_first else None)
-        with mark as is_alone, self._notices, contextlib.ExitStack() as own:
+        path = self._store.path
+        lock = directory_lock(path) if self._is_first and isinstance(path, Path) else contextlib.nullcontext(True)
+        with lock as is_alone, self._notices, contextlib.ExitStack() as own:
             if not self._ranks.gathered(is_alone)[0]:
                 raise UsageError(
                     f"another training writes its checkpoints to {self.directory}, and each would delete the other's: "
@@ -338,7 +305,7 @@ class Checkpointer:
         self.position = TrainingPosition(self.position.epoch + 1, 0, self.position.steps)
         self.epoch_end()
         self._phase = _Phase.BETWEEN_EPOCHS
-        self._is_stopped |= self._ranks.decide(int(self._is_stopped), self.position.steps) > 0
+        self._is_stopped |= self._ranks.decide(self._is_stopped, self.position.steps) > 0
         self._saving_point()
 
     def _batches(self, loader: Iterable[Any]) -> Generator[Any]:
@@ -348,13 +315,10 @@ class Checkpointer:
             yield from islice(loader, longest)
             return
         self._phase = _Phase.BEHIND_BATCH
-        self._pass = PositionedBatches(loader)
-        if self._resume is None:
-            self._pass.begin()
-        else:
-            self._resume_pass(self._pass, self._resume)
+        self._pass = batches = PositionedBatches(loader)
+        self._begin_pass(batches)
         try:
-            for batch in self._pass:
+            for batch in batches:
                 self._state.batch_begins()
                 self._phase = _Phase.BATCH
                 yield batch
@@ -369,8 +333,11 @@ class Checkpointer:
                 self._saving_point()
             raise
 
-    def _resume_pass(self, batches: PositionedBatches, resume: _Resume) -> None:
-        """Begin the epoch's first pass, and go to where it was."""
+    def _begin_pass(self, batches: PositionedBatches) -> None:
+        resume = self._resume
+        if resume is None:
+            batches.begin({})
+            return
         self.tracker.pause()
         began_s = self._clock.perf_s()
         batches.begin(resume.of_rank["data"])
@@ -378,7 +345,8 @@ class Checkpointer:
         self.tracker.resume()
         if self.position.batches:  # what the loop did before its batches has changed it
             self._put_back(resume)
-        self._reasons += batches.differs
+        if batches.differ:
+            self._reasons.append("the batches are others")
         self._tell_restored(replay_s)
 
     def _batch_done(self) -> None:
@@ -390,11 +358,10 @@ class Checkpointer:
         self.position = TrainingPosition(position.epoch, position.batches + 1, position.steps + 1)
         self._batches_of_step += 1
         if self._state.has_stepped:
-            n_batches = self._batches_of_step
-            self._batches_of_step = 0
             self._optimizer_steps += 1
             if self._counts_steps:
-                self.tracker.step(n_batches=n_batches)
+                self.tracker.step(n_batches=self._batches_of_step)
+            self._batches_of_step = 0
 
     @property
     def _is_over(self) -> bool:
@@ -404,7 +371,6 @@ class Checkpointer:
 
     @property
     def _is_within_step(self) -> bool:
-        """True where a checkpoint would hold half of an optimizer's step."""
         return self.position.batches > 0 and self._state.has_growing_gradients
 
     def _saving_point(self) -> None:
@@ -414,14 +380,12 @@ class Checkpointer:
             TrainingInterrupted: where the training is to end.
         """
         if self._rehearsal is not None:
-            self._rehearsal.saving_point(
-                self._ranks,
-                self.position,
-                self._n_epochs,
-                self._save_rehearsed,
-                self._held,
-                is_over=self.position.batches == 0 and self._is_over,
-            )
+            if not self._is_within_step:
+                is_over = self.position.batches == 0 and self._is_over
+                self._rehearsal.saving_point(
+                    self._ranks, self.position, self._n_epochs, self._save_rehearsed, self._held, is_over=is_over
+                )
+            return
         code = self._ranks.decide(self._wish(), self.position.steps)
         if code < _STOP:
             if code:
@@ -443,7 +407,7 @@ class Checkpointer:
     def _wish(self) -> int:
         """Return what this rank asks for; within an epoch nothing while gradients are growing."""
         is_between = self.position.batches == 0
-        if self._rehearsal is not None or self._is_within_step:
+        if self._is_within_step:
             return 0
         if self._notices.notice is not None:
             return _STOP + self._notices.notice
@@ -457,34 +421,30 @@ class Checkpointer:
         by_time = self._clock.perf_s() - self._saved_s >= self._every_s
         by_steps = self.position.steps - self._saved_at.steps >= self._every_steps
         by_epochs = self.position.epoch - self._saved_at.epoch >= self._every_epochs
-        return int(self._is_asked or by_time or by_steps or by_epochs)
+        return self._is_asked or by_time or by_steps or by_epochs
 
     # -- a rehearsal ---------------------------------------------------------------------------------------------
 
-    def _save_rehearsed(self, place: Path) -> bool:
-        """Save for a rehearsal; return False within a step of the optimizer.
+    def _save_rehearsed(self, place: Path) -> None:
+        """Save for a rehearsal.
 
         Raises:
             UsageError: where it cannot be written.
         """
-        if self._is_within_step:
-            return False
         self._store = CheckpointStore(place)
         if not self._save(CheckpointKind.REGULAR):
             raise UsageError("the training cannot be rehearsed: its checkpoint could not be written, as was warned")
-        return True
 
-    def _held(self) -> _Values:
+    def _held(self) -> Values:
         """Return what a rehearsal compares: what a checkpoint holds, and what may be the reason of a difference."""
         along = self._state.not_passed(ALL_KINDS)
         return {
             "held": {
-                **self._state.shards(),
                 "values": self.values,
                 "steps": self._optimizer_steps,
                 **self._state.capture_of_rank(),
                 **{name: digest(state) for name, state in random_state_values().items()},
-                **self._state.capture()["parts"],
+                **self._state.held(),
                 "generators of the loader": self._pass and digest(self._pass.random_states()),
             },
             "metrics": self._metrics,
@@ -551,11 +511,14 @@ class Checkpointer:
             OSError: on every rank where one could not write, and says which; the checkpoints before stay.
         """
         ranks = self._ranks
-        draft: Draft = ranks.together(partial(self._store.draft, planned.name))[ranks.rank]
+        draft = ranks.together(partial(self._store.draft, planned.name))[ranks.rank]
         try:
             files = ranks.together(partial(self._write_files, draft))
-            # Ranks wait for each other in these: not for one that could not write the files before.
-            files += ranks.together(partial(self._state.write_shards, draft, ranks))
+            if self._state.is_sharded:
+                from greenlove_tracker.checkpointing.shard_files import write_shards
+
+                # Ranks wait for each other in these: not for one that could not write the files before.
+                files += ranks.together(partial(write_shards, self._state, draft, ranks))
             whole = replace(planned.manifest, files=tuple(chain.from_iterable(files)))
             written: list[Checkpoint] = ranks.together(lambda: None if ranks.rank else draft.commit(whole))
             return written[0]
@@ -588,14 +551,13 @@ class Checkpointer:
             **self._state.capture_of_rank(),
         }
         contents = {_RANK_FILE.format(self._ranks.rank): of_rank}
+        read_back = self.values | of_rank
         if self._is_first:
-            contents[_MODEL_FILE] = self._state.capture()
+            contents[_MODEL_FILE] = state = self._state.capture()
+            read_back |= state["parts"]
         types = set(map(type, tree_leaves(contents)))
         if not types <= self._types_read:
-            for named_values in (self.values, contents.get(_MODEL_FILE, {}).get("parts", {})):
-                check_readable(named_values)  # first, for the names of these
-            for content in contents.values():
-                check_readable(content)
+            check_readable(read_back)
             self._types_read |= types
         return [draft.write(name, partial(torch.save, content)) for name, content in contents.items()]
 
@@ -618,31 +580,17 @@ class Checkpointer:
         if found is None:
             return
         manifest = found.manifest
-        if not found.path.exists():
-            raise OSError(f"rank {self._ranks.rank} does not see {found.name}: do all ranks share the directory?")
         state = read_plain(found.path / _MODEL_FILE)
         of_rank = read_plain(found.path / _RANK_FILE.format(self._ranks.rank % manifest.world_size))
         if state.get("is_sharded"):
-            self._state.load_shards(found.path, self._ranks)
-        was = manifest.conditions
-        others = self._conditions.items() - was.items()
-        self._reasons = sorted(f"{name} {now} instead of {was.get(name)}" for name, now in others)
-        event = CheckpointEvent(
-            CheckpointAction.RESTORED,
-            "",
-            manifest.kind,
-            manifest.position,
-            found.name,
-            size_bytes=found.size_bytes,
-            blocked_s=self._clock.perf_s() - began_s,
-            replayed_batches=manifest.position.batches,
-            from_run=manifest.run_id,
-            saved_at=manifest.saved_at,
-            is_bit_identical=self._is_bit_identical,
-        )
+            from greenlove_tracker.checkpointing.shard_files import load_shards
+
+            load_shards(self._state, found.path, self._ranks)
+        others = self._conditions.items() - manifest.conditions.items()
+        self._reasons = sorted(f"{name} {now} instead of {manifest.conditions.get(name)}" for name, now in others)
         if manifest.world_size != self._ranks.world_size:  # with another's random states the ranks would draw alike
             of_rank |= {"at_epoch_start": {}, "data": {"batches": manifest.position.batches}}
-        self._resume = _Resume(state, of_rank, event)
+        self._resume = _Resume(found, state, of_rank, self._clock.perf_s() - began_s)
         self._put_back(self._resume, is_in_loop=False)
         if manifest.kind is CheckpointKind.FINAL:
             self._finished_after = manifest.epochs
@@ -678,8 +626,24 @@ class Checkpointer:
             reasons = "; ".join(self._reasons)
             self._warn_once.warn("conditions", f"the training goes on under other conditions: {reasons}")
         note = "; ".join([self._rehearsed, *self._reasons])
-        now = timestamp(self._clock.utc_s())
-        self.tracker.log_checkpoint(replace(resume.event, at=now, replay_s=replay_s, note=note))
+        manifest = resume.checkpoint.manifest
+        self.tracker.log_checkpoint(
+            CheckpointEvent(
+                CheckpointAction.RESTORED,
+                timestamp(self._clock.utc_s()),
+                manifest.kind,
+                manifest.position,
+                resume.checkpoint.name,
+                size_bytes=resume.checkpoint.size_bytes,
+                blocked_s=resume.read_s,
+                replay_s=replay_s,
+                replayed_batches=manifest.position.batches,
+                from_run=manifest.run_id,
+                saved_at=manifest.saved_at,
+                is_bit_identical=self._is_bit_identical,
+                note=note,
+            )
+        )
 
 
 @dataclass
@@ -687,14 +651,16 @@ class _Resume:
     """What a training goes on from.
 
     Attributes:
+        checkpoint: that it goes on from.
         state: content of ``model.pt``.
         of_rank: content of the file of this rank; of another's, where this one has none.
-        event: for the log, once the training is where it was.
+        read_s: time that reading and checking took.
     """
 
-    state: _Values
-    of_rank: _Values
-    event: CheckpointEvent
+    checkpoint: Checkpoint
+    state: Values
+    of_rank: Values
+    read_s: float
 
 
 class _Best:

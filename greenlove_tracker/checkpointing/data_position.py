@@ -7,12 +7,13 @@ the random states of the checkpoint. The data must not change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 from greenlove_tracker.checkpointing.rehearsal import digest
 from greenlove_tracker.exploration.random_state import (
+    Values,
     generators_within,
     plain_value,
     put_back_random_state_values,
@@ -29,18 +30,18 @@ class PositionedBatches:
     Attributes:
         n_done: batches that were handed out in this pass, those of the replay with them.
         first: digest of the first batch.
-        differs: what is another than in the pass that is resumed, in words.
+        differ: they are others than in the pass that is resumed.
     """
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
-        self._has_state = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
+        self._has_state = hasattr(loader, "load_state_dict")
         self._generators = generators_within(loader)
         self.first = ""
         self.n_done = 0
-        self.differs = list[str]()
+        self.differ = False
 
-    def state(self, *, is_epoch_end: bool) -> dict[str, Any]:
+    def state(self, *, is_epoch_end: bool) -> Values:
         """Return the position between two batches, in plain values.
 
         Args:
@@ -57,16 +58,15 @@ class PositionedBatches:
             "loader": self._loader.state_dict() if self._has_state else None,
         }
 
-    def begin(self, resume: Mapping[str, Any] | None = None) -> None:
+    def begin(self, resume: Values) -> None:
         """Begin a new pass, or the one that is resumed, and go to where that was.
 
         Args:
-            resume: what ``state`` returned, in this process or another; None: a new pass.
+            resume: what ``state`` returned, in this process or another; empty: a new pass.
         """
-        resume = resume or {"batches": 0}
-        n_before: int = resume["batches"]
+        n_before = resume.get("batches", 0)
         self._put_back(resume.get("before", {}))
-        if self._has_state and resume.get("loader") is not None:
+        if self._has_state and resume.get("loader"):
             self._loader.load_state_dict(resume["loader"])
             self.n_done = n_before
             self.first = resume["first"]
@@ -75,8 +75,7 @@ class PositionedBatches:
         for _ in islice(self, n_before - self.n_done):
             pass
         self._put_back(resume.get("now", {}))
-        if self.n_done < n_before or self.first != resume.get("first", self.first):
-            self.differs.append("the batches are others")
+        self.differ = self.n_done < n_before or self.first != resume.get("first", self.first)
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self._iterator:
@@ -85,12 +84,12 @@ class PositionedBatches:
                 self.first = digest(batch)
             yield batch
 
-    def random_states(self) -> dict[str, Any]:
+    def random_states(self) -> Values:
         """Return all global random states, and those of the loader's own generators, in plain values."""
         own = [plain_value(generator.save()) for generator in self._generators]
         return {"global": random_state_values(), "own": own}
 
-    def _put_back(self, states: Mapping[str, Any]) -> None:
+    def _put_back(self, states: Values) -> None:
         put_back_random_state_values(states.get("global", {}))
         for generator, state in zip(self._generators, states.get("own", ()), strict=False):  # of another loader
             generator.put_back(state)

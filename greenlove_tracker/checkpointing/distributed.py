@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import distributed
 
+from greenlove_tracker.machine.job import torch_group
 from greenlove_tracker.text.warn_once import WarnOnce
 
 
@@ -28,14 +29,10 @@ class RankAgreement:
     """
 
     def __init__(self) -> None:
-        self.group: Any = None
         self.problem = ""
-        self.rank = 0
-        self.world_size = 1
-        if distributed.is_available() and distributed.is_initialized():
-            self.rank = distributed.get_rank()
-            self.world_size = distributed.get_world_size()
-            self.group = distributed.new_group(backend="gloo")
+        self.rank, n_ranks = torch_group()
+        self.world_size = max(1, n_ranks)
+        self.group: Any = distributed.new_group(backend="gloo") if n_ranks else None
 
     def decide(self, code: int, steps: int) -> int:
         """Return the greatest number of all ranks; waits for the ranks.

@@ -8,7 +8,7 @@ import io
 import pickle
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path, PurePath
@@ -19,6 +19,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from greenlove_tracker.checkpointing.distributed import first_line
+from greenlove_tracker.exploration.random_state import Values
 from greenlove_tracker.logs.storage import LogPath, open_binary
 from greenlove_tracker.vocabulary.errors import UsageError
 
@@ -65,7 +66,7 @@ def read_plain(source: LogPath | io.BytesIO, *, more: Iterable[type] = ()) -> An
             raise UsageError(f"{name} of a checkpoint cannot be read: {first_line(error)}") from error
 
 
-def check_readable(content: Mapping[str, Any]) -> None:
+def check_readable(content: Values) -> None:
     """Save and read back each value, but for plain tensors, which can always be read.
 
     Raises:

@@ -14,7 +14,7 @@ import platform
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import torch
 from torch.utils._pytree import tree_flatten_with_path
 
 from greenlove_tracker.checkpointing.distributed import RankAgreement
-from greenlove_tracker.exploration.random_state import plain_value, saved_generator
+from greenlove_tracker.exploration.random_state import Values, plain_value, saved_generator
 from greenlove_tracker.logs.storage import LogPath
 from greenlove_tracker.tracker.loop_length import NOT_OF_SCRIPT
 from greenlove_tracker.vocabulary.checkpoints import RehearsalPoint, TrainingPosition
@@ -52,18 +52,17 @@ class Rehearsal:
         (self._directory / "directory.txt").write_text(str(target), "utf-8")
         self._steps = int((self._directory / "steps.txt").read_text("utf-8"))
         self.longest_epoch = self._steps + _MID_EPOCH
-        is_straight = place.name == "straight"
-        self._kind = "straight" if is_straight else "resumed"
-        self._to_save = set[str](RehearsalPoint if is_straight else ())
-        self._saved = {} if is_straight else {place.name: position}  # by point, until all is written down
+        self._role = place.name
+        self._to_save = set[str](RehearsalPoint if self._role == "straight" else ())
+        self._saved = {} if self._to_save else {self._role: position}  # by point, until all is written down
 
     def saving_point(
         self,
         ranks: RankAgreement,
         position: TrainingPosition,
         epochs: int | None,
-        save: Callable[[Path], bool],
-        held: Callable[[], Mapping[str, Any]],
+        save: Callable[[Path], None],
+        held: Callable[[], Values],
         *,
         is_over: bool,
     ) -> None:
@@ -75,22 +74,21 @@ class Rehearsal:
             ranks: of the training.
             position: of the training.
             epochs: of the whole training; None where that is not known.
-            save: saves it in a directory; returns False where that cannot be done at this place.
+            save: saves it in a directory.
             held: returns what is written down.
             is_over: the training ends here.
         """
         point = _point_at(position, epochs or 3)
-        if point in self._to_save and save(self._directory / point):
+        if point in self._to_save:
+            save(self._directory / point)
             self._to_save.remove(point)
             self._saved[point] = position
-            if epochs == 1:  # whose end is behind all that the script does
-                self._to_save.clear()
         for point, saved in list(self._saved.items()):
             steps = position.steps - saved.steps
             is_last = is_over or steps >= self._steps or (steps == 0 and position.epoch > saved.epoch)
             if is_last or steps == 1:
                 content = {name: fingerprints(part) for name, part in held().items()}
-                file = self._directory / f"{point}-{self._kind}-{steps:06}-{ranks.rank}.json"
+                file = self._directory / f"{point}-{self._role}-{steps:06}-{ranks.rank}.json"
                 file.write_text(json.dumps(content | {"from": saved.steps, "steps": steps}), "utf-8")
             if is_last:
                 del self._saved[point]
@@ -166,7 +164,7 @@ def _text_of(leaf: Any) -> str:
 
 def loop_variables() -> dict[str, str]:
     """Return digests of the plain variables of the functions that lead to this loop, and of their ``self``, by name."""
-    found: dict[str, str] = {}
+    found = dict[str, str]()
     for frame, _ in traceback.walk_stack(sys._getframe()):
         if frame.f_code.co_filename.startswith(NOT_OF_SCRIPT):
             continue

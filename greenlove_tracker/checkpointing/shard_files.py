@@ -8,12 +8,11 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint import _fsspec_filesystem, filesystem, metadata
 from torch.distributed.checkpoint import state_dict as states
@@ -21,6 +20,7 @@ from torch.distributed.checkpoint import state_dict as states
 from greenlove_tracker.checkpointing.checkpoint_files import Draft
 from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line
 from greenlove_tracker.checkpointing.plain_files import read_plain
+from greenlove_tracker.checkpointing.training_state import TrainingState
 from greenlove_tracker.logs.storage import LogPath
 from greenlove_tracker.vocabulary.checkpoints import CheckpointFile, is_file_name
 from greenlove_tracker.vocabulary.errors import UsageError
@@ -39,12 +39,7 @@ _TYPES_OF_INDEX = (
 )
 
 
-def write_shards(
-    models: nn.Module,
-    optimizers: Mapping[str, torch.optim.Optimizer],
-    draft: Draft,
-    ranks: RankAgreement,
-) -> list[CheckpointFile]:
+def write_shards(training: TrainingState, draft: Draft, ranks: RankAgreement) -> list[CheckpointFile]:
     """Write this rank's part of models and optimizers; all ranks call it, between two steps.
 
     Raises:
@@ -55,13 +50,13 @@ def write_shards(
     planner = dcp.DefaultSavePlanner(dedup_save_to_lowest_rank=True)  # what all ranks hold is rank 0's
     held = {}
     with _torch_at_work("shards cannot be written"):
-        for name, optimizer in optimizers.items():
+        for name, optimizer in training.optimizers.items():
             is_begun = bool(optimizer.state)
-            held[name] = states.get_optimizer_state_dict(models, optimizer, options=options)
+            held[name] = states.get_optimizer_state_dict(training.models, optimizer, options=options)
             if not is_begun:  # torch has taken a step to make a state, which would change the next steps
                 optimizer.state.clear()
                 held[name]["state"] = {}
-        state = {"models": states.get_model_state_dict(models, options=options), "optimizers": held}
+        state = {"models": states.get_model_state_dict(training.models, options=options), "optimizers": held}
         index = dcp.save(state, storage_writer=writer, planner=planner, process_group=ranks.group)
     files = list(map(draft.add, draft.directory.glob(f"__{ranks.rank}_*")))  # torch's names; none where it had nothing
     if ranks.rank == 0:
@@ -69,12 +64,7 @@ def write_shards(
     return files
 
 
-def load_shards(
-    models: nn.Module,
-    optimizers: Mapping[str, torch.optim.Optimizer],
-    directory: LogPath,
-    ranks: RankAgreement,
-) -> None:
+def load_shards(training: TrainingState, directory: LogPath, ranks: RankAgreement) -> None:
     """Put back models and optimizers by any number of ranks, sharded in any way or not at all.
 
     Raises:
@@ -82,12 +72,14 @@ def load_shards(
     """
     reader = _Reader(directory)
     saved = reader.read_metadata().state_dict_metadata
+    models = training.models
+    optimizers = training.optimizers.items()
     with _torch_at_work("the checkpoint does not fit"):
         state = states.get_model_state_dict(models)
         missing = {f"models.{key}" for key in state} - saved.keys()
         if missing:
             raise UsageError(f"the checkpoint is not of these models: it lacks {min(missing)}")
-        held = {name: states.get_optimizer_state_dict(models, one) for name, one in optimizers.items()}
+        held = {name: states.get_optimizer_state_dict(models, one) for name, one in optimizers}
         for name, one in held.items():  # torch has made a state of parameters too that were never stepped
             one["state"] = {
                 path: values
@@ -102,7 +94,7 @@ def load_shards(
         )
         states.set_model_state_dict(models, state)
         options = states.StateDictOptions(strict=False)
-        for name, one in optimizers.items():
+        for name, one in optimizers:
             states.set_optimizer_state_dict(models, one, held[name], options=options)
 
 
@@ -118,8 +110,6 @@ def _torch_at_work(problem: str) -> Iterator[None]:
 
 
 class _Reader(_fsspec_filesystem.FsspecReader):  # type: ignore[misc]
-    """Reads files of a checkpoint, and no others."""
-
     def __init__(self, directory: LogPath) -> None:
         super().__init__(str(directory), **getattr(directory, "storage_options", {}))
         self._directory = directory
@@ -132,8 +122,6 @@ class _Reader(_fsspec_filesystem.FsspecReader):  # type: ignore[misc]
 
 
 class _Planner(dcp.DefaultLoadPlanner):  # type: ignore[misc]
-    """Puts shards into a state."""
-
     def load_bytes(self, read_item: Any, value: io.BytesIO) -> None:
         """Put in what is no tensor, such as a learning rate, written anew: the planner unpickles it."""
         as_saved = io.BytesIO()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 from collections.abc import Sequence
 from functools import partial
@@ -30,9 +29,9 @@ class TerminationNotices:
         UsageError: for what is no name of a signal.
     """
 
-    def __init__(self, names: Sequence[str] = ("SIGTERM", "SIGUSR1")) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
         for name in names:
-            if not re.fullmatch("SIG[A-Z0-9]+", name):
+            if not name.startswith("SIG"):
                 raise UsageError(f"signals are named as SIGTERM is, not {name!r}")
         self._numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
         self._put_back = contextlib.ExitStack()

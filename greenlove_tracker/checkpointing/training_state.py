@@ -7,36 +7,31 @@ ranks.
 
 from __future__ import annotations
 
-import copy
-import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import torch
-from torch import distributed, nn
+from torch import nn
 from torch.optim import lr_scheduler
 from torch.optim.swa_utils import AveragedModel
-from torch.utils._pytree import tree_map
 
-from greenlove_tracker.checkpointing.checkpoint_files import Draft
-from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line
-from greenlove_tracker.logs.storage import LogPath
-from greenlove_tracker.vocabulary.checkpoints import CheckpointFile
+from greenlove_tracker.checkpointing.distributed import first_line
+from greenlove_tracker.exploration.object_tree import GRAD_SCALER, objects_of
+from greenlove_tracker.exploration.random_state import SavedState, Values, copied, is_pair, own_state
+from greenlove_tracker.machine.job import torch_group
 from greenlove_tracker.vocabulary.errors import UsageError
 
 _FORMAT = 8  # of the state of a training
 # What a training may have beside what it passed, and the argument that it is passed by.
 _ARGUMENTS = {
     lr_scheduler.LRScheduler: "scheduler",
-    torch.amp.GradScaler: "scaler",
+    GRAD_SCALER: "scaler",
     torch.optim.Optimizer: "optimizer",
     nn.Module: "model",
 }
 ALL_KINDS = tuple(_ARGUMENTS)  # that a rehearsal looks at
-_NAMED_KINDS = (lr_scheduler.LRScheduler, torch.amp.GradScaler, AveragedModel)  # which a checkpoint names
-
-Pair = tuple[Callable[..., Any], Callable[..., object]]  # (save, restore)
+_NAMED_KINDS = (lr_scheduler.LRScheduler, GRAD_SCALER, AveragedModel)  # which a checkpoint names
 
 
 class TrainingState:
@@ -47,10 +42,12 @@ class TrainingState:
         optimizers: by name.
         beside: by name, what else changes: objects with ``state_dict`` and ``load_state_dict``, or pairs of functions
             (save, restore).
-        has_others: some of them are the user's own, and may hold parameters of no model.
+        others: likewise, the user's own, which may hold parameters of no model.
 
     Attributes:
         names: of all that is held.
+        models: as one module.
+        optimizers: by name.
         is_sharded: all ranks write and read models and optimizers together.
         has_stepped: an optimizer took a step in the newest batch, or nobody can see that.
 
@@ -62,31 +59,31 @@ class TrainingState:
         self,
         models: Mapping[str, nn.Module],
         optimizers: Mapping[str, torch.optim.Optimizer],
-        beside: Mapping[str, Any],
-        *,
-        has_others: bool = False,
+        beside: Values,
+        others: Values,
     ) -> None:
+        beside = {**beside, **others}
         self.names = (*models, *optimizers, *beside)
         self.has_stepped = True
-        self._models = nn.ModuleDict({name: _inner(model) for name, model in models.items()})
-        self.is_sharded = is_sharded(self._models)
-        self._optimizers = optimizers
-        self._passed = (self._models, *optimizers.values(), *beside.values())
-        self._beside = {name: _pair(name, thing) for name, thing in beside.items()}
-        self._whole: dict[str, Pair] = {"model": (partial(_state_of, self._models), partial(_put_back, self._models))}
-        known = set(self._models.parameters())
+        self.models = nn.ModuleDict({name: _inner(model) for name, model in models.items()})
+        self.is_sharded = is_sharded(self.models)
+        self.optimizers = optimizers
+        self._passed = (self.models, *optimizers.values(), *beside.values())
+        self._beside = {name: own_state(name, thing) for name, thing in beside.items()}
+        self._whole = {"model": SavedState("model", partial(_state_of, self.models), partial(_put_back, self.models))}
+        known = set(self.models.parameters())
         for name, optimizer in optimizers.items():
-            if not (has_others or known.issuperset(self._trained(optimizer).values())):
+            if not (others or known.issuperset(self._trained(optimizer).values())):
                 raise UsageError(
                     f"{name} trains parameters of none of the models that are given, so they would not be saved: give "
                     "their model too, or others=(save, restore) for them, and make an optimizer after its model is "
                     "sharded"
                 )
             optimizer.register_step_post_hook(self._on_step)
-            restore = partial(self._put_back_optimizer, optimizer)
-            self._whole[name] = (partial(self._state_of_optimizer, optimizer), restore)
+            save = partial(self._state_of_optimizer, optimizer)
+            self._whole[name] = SavedState(name, save, partial(self._put_back_optimizer, optimizer))
         self._whole |= self._beside
-        attributes = _attributes(self._models).items()
+        attributes = _attributes(self.models).items()
         self._unchanged = {(place, value) for place, value in attributes if not place.endswith(".training")}
 
     def _on_step(self, *_: object) -> None:
@@ -94,28 +91,32 @@ class TrainingState:
 
     def batch_begins(self) -> None:
         """Tell that the steps of another batch follow."""
-        self.has_stepped = not self._optimizers
+        self.has_stepped = not self.optimizers
 
     @property
     def has_growing_gradients(self) -> bool:
         """True where gradients wait for the first step of an optimizer."""
-        return not self.has_stepped and any(one.grad is not None for one in self._models.parameters())
+        return not self.has_stepped and any(one.grad is not None for one in self.models.parameters())
 
-    def capture(self) -> dict[str, Any]:
+    def capture(self) -> Values:
         """Return the state in plain values, with the training's own tensors in it."""
         parts = self._beside if self.is_sharded else self._whole
         return {
             "format": _FORMAT,
             "is_sharded": self.is_sharded,
             "names": self.names,
-            "parts": {name: save() for name, (save, _) in parts.items()},
+            "parts": {name: part.save() for name, part in parts.items()},
         }
 
-    def capture_of_rank(self) -> dict[str, Any]:
-        """Return what each rank saves of its own: buffers, modes, and plain numbers of modules that have changed."""
-        return {"modules": dict(_attributes(self._models).items() - self._unchanged)}
+    def held(self) -> Values:
+        """Return the state of all, of sharded models and optimizers what lies on this rank."""
+        return {name: part.save() for name, part in self._whole.items()}
 
-    def load(self, state: Mapping[str, Any], of_rank: Mapping[str, Any], *, is_in_loop: bool) -> None:
+    def capture_of_rank(self) -> Values:
+        """Return what each rank saves of its own: buffers, modes, and plain numbers of modules that have changed."""
+        return {"modules": dict(_attributes(self.models).items() - self._unchanged)}
+
+    def load(self, state: Values, of_rank: Values, *, is_in_loop: bool) -> None:
         """Put back what ``capture`` and ``capture_of_rank`` returned, in place.
 
         Args:
@@ -140,8 +141,7 @@ class TrainingState:
         self._put_back_modules(state["parts"], of_rank["modules"])
         for name, saved in state["parts"].items():
             try:
-                _, restore = self._whole[name]
-                restore(copied(saved))  # it may be put back once more
+                self._whole[name].put_back(copied(saved))  # it may be put back once more
             except Exception as error:  # of the user's objects
                 raise UsageError(
                     f"the state of {name} in the checkpoint does not fit this one ({first_line(error)}). Was the code "
@@ -149,10 +149,10 @@ class TrainingState:
                 ) from error
         self._put_back_modules(state["parts"], of_rank["modules"])  # with models came the buffers of the first rank
 
-    def _put_back_modules(self, parts: Mapping[str, Any], of_rank: Mapping[str, Any]) -> None:
+    def _put_back_modules(self, parts: Values, of_rank: Values) -> None:
         """Put back what is a rank's own; buffers that the first forward makes, or makes in another shape, are made."""
-        modules = dict(self._models.named_modules())
-        here = _attributes(self._models)
+        modules = dict(self.models.named_modules())
+        here = _attributes(self.models)
         persistent = parts["model"]["own"] if "model" in parts else {}
         for place, value in of_rank.items():
             path, _, attribute = place.rpartition(".")
@@ -163,15 +163,15 @@ class TrainingState:
             elif place in here and here[place].shape == value.shape:
                 here[place].copy_(value)
             else:
-                made = value.to(next(self._models.parameters()).device, copy=True)
+                made = value.to(next(self.models.parameters()).device, copy=True)
                 modules[path].register_buffer(attribute, made, persistent=place in persistent)
 
-    def not_passed(self, kinds: tuple[type, ...] = _NAMED_KINDS) -> dict[str, Any]:
+    def not_passed(self, kinds: tuple[type, ...] = _NAMED_KINDS) -> Values:
         """Return what is alive here and was not passed, nor holds what was, by the name of its type: one of each."""
         known = {id(part) for one in self._passed for part in _parts(one)}
-        alive = [thing for thing in gc.get_objects() if issubclass(type(thing), kinds)]
-        found = dict[str, Any]()
-        for thing in sorted(alive, key=lambda one: len(_parts(one)), reverse=True):  # its parts are named with it
+        alive = sorted(objects_of(*kinds), key=lambda one: len(_parts(one)), reverse=True)
+        found = Values()
+        for thing in alive:  # its parts are named with it
             parts = set(map(id, _parts(thing)))
             if known.isdisjoint(parts) and thing.state_dict():
                 known |= parts
@@ -183,21 +183,21 @@ class TrainingState:
 
     def _trained(self, optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
         """Return the parameters of an optimizer by name; those that no model has by number."""
-        names = {parameter: name for name, parameter in self._models.named_parameters()}
+        names = {parameter: name for name, parameter in self.models.named_parameters()}
         numbered = enumerate(parameter for group in optimizer.param_groups for parameter in group["params"])
         return {names.get(parameter, f"parameter {number}"): parameter for number, parameter in numbered}
 
-    def _state_of_optimizer(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    def _state_of_optimizer(self, optimizer: torch.optim.Optimizer) -> Values:
         return {"own": optimizer.state_dict(), "parameters": list(self._trained(optimizer))}
 
-    def _put_back_optimizer(self, optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
+    def _put_back_optimizer(self, optimizer: torch.optim.Optimizer, saved: Values) -> None:
         """Load the state after the optimizer has the groups of the saved, and these their parameters, in its order."""
         names = saved["parameters"]
         here = self._trained(optimizer)
         if not here.keys() <= set(names):
             raise ValueError("it has other parameters")
         if len(here) == len(names) or self._is_in_loop:  # add_param_group() may have been called while it trained
-            parameters = {**dict(self._models.named_parameters()), **here}
+            parameters = {**dict(self.models.named_parameters()), **here}
             groups = saved["own"]["param_groups"]
             del optimizer.param_groups[len(groups) :]
             for number, group in enumerate(groups):
@@ -208,58 +208,15 @@ class TrainingState:
                     optimizer.add_param_group(group | {"params": trained})
             optimizer.load_state_dict(saved["own"])
 
-    # -- shards: all ranks call these, between two steps --
-
-    def shards(self) -> dict[str, Any]:
-        """Return this rank's part of models and optimizers that are sharded."""
-        if not self.is_sharded:
-            return {}
-        states = {name: list(optimizer.state.values()) for name, optimizer in self._optimizers.items()}
-        return {**dict(self._models.named_parameters()), **states}
-
-    def write_shards(self, draft: Draft, ranks: RankAgreement) -> list[CheckpointFile]:
-        """Write this rank's part of models and optimizers; nothing where they are not sharded.
-
-        Raises:
-            UsageError: where one of the ranks cannot write.
-        """
-        if not self.is_sharded:
-            return []
-        from greenlove_tracker.checkpointing.shard_files import write_shards
-
-        return write_shards(self._models, self._optimizers, draft, ranks)
-
-    def load_shards(self, directory: LogPath, ranks: RankAgreement) -> None:
-        """Load models and optimizers from shards, in place, by any number of ranks, sharded in any way or not at all.
-
-        Raises:
-            UsageError: where the checkpoint is of other models or optimizers, or cannot be read.
-        """
-        from greenlove_tracker.checkpointing.shard_files import load_shards
-
-        load_shards(self._models, self._optimizers, directory, ranks)
-
 
 # -- values, and their files --
 
 
-def copied(value: Any) -> Any:
-    """Return a copy of a value, its tensors on the CPU."""
-
-    def copy_of(leaf: Any) -> Any:
-        return leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else copy.deepcopy(leaf)
-
-    return tree_map(copy_of, value)
-
-
-def named(kind: str, things: Any) -> dict[str, Any]:
+def named(kind: str, things: Any) -> Values:
     """Return one thing or several by name: ``model``, or ``model-1``, ``model-2``, or as the user calls them."""
-    if isinstance(things, list | tuple) and not _is_pair(things):
+    if isinstance(things, list | tuple) and not is_pair(things):
         things = dict(enumerate(things, 1))
     if isinstance(things, Mapping):
-        dotted = [name for name in things if "." in f"{name}"]
-        if dotted:
-            raise UsageError(f"{dotted[0]!r} names a {kind} of the Checkpointer: names have no dot")
         return {f"{kind}-{name}": thing for name, thing in things.items()}
     return {} if things is None else {kind: things}
 
@@ -269,13 +226,12 @@ def named(kind: str, things: Any) -> dict[str, Any]:
 
 def _inner(model: nn.Module) -> nn.Module:
     """Return the model inside DDP and ``torch.compile``, so that it may be resumed without either."""
-    if isinstance(model, nn.parallel.DistributedDataParallel):
-        return _inner(model.module)
-    inner: nn.Module | None = getattr(model, "_orig_mod", None)
+    is_ddp = isinstance(model, nn.parallel.DistributedDataParallel)
+    inner = model.module if is_ddp else getattr(model, "_orig_mod", None)
     return model if inner is None else _inner(inner)
 
 
-def _state_of(model: nn.Module) -> dict[str, Any]:
+def _state_of(model: nn.Module) -> Values:
     """Return the state of a model, and what ``state_dict`` leaves out of parameters: flags and gradients.
 
     Gradients at hand are those of a GAN's other loss, or those that a sparse optimizer adds to.
@@ -283,14 +239,14 @@ def _state_of(model: nn.Module) -> dict[str, Any]:
     return {"own": model.state_dict(), "gradients": [(one.requires_grad, one.grad) for one in model.parameters()]}
 
 
-def _put_back(model: nn.Module, saved: Mapping[str, Any]) -> None:
+def _put_back(model: nn.Module, saved: Values) -> None:
     model.load_state_dict(saved["own"])
     for parameter, (is_trained, gradient) in zip(model.parameters(), saved["gradients"], strict=True):
         parameter.requires_grad_(is_trained)
         parameter.grad = None if gradient is None else gradient.to(parameter.device)
 
 
-def _attributes(model: nn.Module) -> dict[str, Any]:
+def _attributes(model: nn.Module) -> Values:
     """Return the buffers of modules that are whole, and plain numbers such as counters, rates and modes, by name."""
     buffers = {place: buffer.detach() for place, buffer in model.named_buffers() if type(buffer) is torch.Tensor}
     numbers = {
@@ -309,25 +265,9 @@ def _parts(thing: Any) -> list[Any]:
     return [thing, *getattr(thing, "_schedulers", ())]  # of a scheduler of several
 
 
-def _is_pair(thing: Any) -> bool:
-    """Return True of two functions (save, restore); a module can be called too, and is none."""
-    return len(thing) == 2 and all(callable(one) and not hasattr(one, "state_dict") for one in thing)
-
-
-def _pair(name: str, thing: Any) -> Pair:
-    if isinstance(thing, tuple) and _is_pair(thing):
-        return thing
-    if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
-        return thing.state_dict, thing.load_state_dict
-    raise UsageError(
-        f"{name} is a {type(thing).__name__}: it must have state_dict() and load_state_dict(), or be a pair of "
-        "functions (save, restore)"
-    )
-
-
 def is_sharded(model: nn.Module) -> bool:
     """Return True where each rank holds only a part of a model: FSDP, FSDP2 (``fully_shard``) and other DTensors."""
-    if not (distributed.is_available() and distributed.is_initialized()):
+    if not torch_group()[1]:
         return False
     from torch.distributed.fsdp import FullyShardedDataParallel
 

@@ -96,7 +96,7 @@ def _resumed(
     command: Sequence[str], directory: Path, point: str, steps: int, straight: Sequence[Mapping[str, Any]]
 ) -> _Compared:
     """Resume a training, and compare it with the straight one; where it differs, with another resume too."""
-    resumed = f"{point}-resumed"
+    resumed = f"{point}-{point}"
     try:
         _run(command, directory, point, steps)
         once = _told(directory, resumed)

@@ -21,7 +21,7 @@ from greenlove_tracker.experiments.definition import Experiment, PlannedRun, exp
 from greenlove_tracker.files.reading import parsed_json, read_text
 from greenlove_tracker.settings.secret_masking import mask_secrets
 from greenlove_tracker.text import format as fmt
-from greenlove_tracker.vocabulary.errors import BudgetExceeded, UsageError
+from greenlove_tracker.vocabulary.errors import BudgetExceeded, TrainingInterrupted, UsageError
 from greenlove_tracker.vocabulary.forecasting import LEVEL, stop_estimate
 from greenlove_tracker.vocabulary.records import Field
 
@@ -61,7 +61,6 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _attempted(given: argparse.Namespace, answer: dict[str, Any]) -> int:
     """Train or explore, note in the answer what became of it, and return the exit code."""
-    from greenlove_tracker.checkpointing.checkpointer import TrainingInterrupted
     from greenlove_tracker.experiments.definition import read_experiment
     from greenlove_tracker.techniques.compare import reason_of
 

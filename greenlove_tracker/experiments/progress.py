@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from greenlove_tracker.checkpointing.checkpoint_files import live_mark
 from greenlove_tracker.experiments.definition import Experiment, PlannedRun
+from greenlove_tracker.files.locks import directory_lock
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.text import format as fmt
@@ -167,7 +167,7 @@ def outputs_lock(outputs: Path) -> Iterator[None]:
         outputs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LogDirError(f"{outputs} cannot be written: {error.strerror}") from error
-    with live_mark(outputs) as is_alone:
+    with directory_lock(outputs) as is_alone:
         if not is_alone:
             raise UsageError(
                 f"another process runs this experiment in {outputs}: wait for it, or give the experiment another "

@@ -64,7 +64,7 @@ _GROWTH = 4.0  # a size is planned up to so many times the longest epoch so far
 _WORTH_MORE = 1.25  # times as large: less is not worth another size
 
 
-Block = list[tuple[int, int]]  # of trials: batches, epochs
+Block = list[tuple[int, int]]  # of trials: batches and epochs of each
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from torch import nn
 
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler, TrialLimits
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
+from greenlove_tracker.exploration.object_tree import Values
 from greenlove_tracker.exploration.peak_memory import TrainingStep, counted_updates, peak_of_steps
 from greenlove_tracker.exploration.snapshot import Snapshot, find_lr_schedulers, find_scalers_and_averages, is_plain
 from greenlove_tracker.exploration.task import each_of, pieces_of
@@ -31,7 +32,7 @@ from greenlove_tracker.exploration.trials import (
 from greenlove_tracker.extrapolation.extrapolate import extrapolate
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.machine import devices
-from greenlove_tracker.machine.job import find_ranks
+from greenlove_tracker.machine.job import ranks_of_process
 from greenlove_tracker.machine.training_kind import (
     autocast_logged,
     is_mostly_under_autocast,
@@ -255,7 +256,7 @@ class Estimator:
         schedulers = find_lr_schedulers(self._training.optimizers)
         others = (*self._also_restore, *schedulers, *find_scalers_and_averages())
         data = self._watched["train_dataset"]
-        return Snapshot(models, self._training.optimizers, loaders=[data], others=others, watched=self._watched)
+        return Snapshot(models, self._training.optimizers, data=data, others=others, watched=self._watched)
 
     def _run_trials(self, run: ExplorationRun) -> None:
         batch_size = self._source.batch_size
@@ -369,11 +370,7 @@ def check_single_process() -> None:
     Raises:
         UsageError: where this process is one of several that train together.
     """
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        n_ranks = distributed.get_world_size()
-    else:
-        n_ranks = find_ranks(os.environ).world_size
+    n_ranks = ranks_of_process(os.environ).world_size
     if n_ranks > 1:
         raise UsageError(
             f"{n_ranks} processes train together, and would wait for each other's steps for ever: explore in a process "
@@ -403,7 +400,7 @@ ARGUMENT_NAMES = {*signature(Estimator).parameters, *setting_names()}  # of an E
 
 def changed_task(
     function: Callable[[], Any], target: str, epochs: int | None = None, batch_size: int | None = None
-) -> Callable[[], dict[str, Any]]:
+) -> Callable[[], Values]:
     """Return a task with another length and another batch size, where they are given.
 
     Args:
@@ -413,7 +410,7 @@ def changed_task(
         batch_size: in samples.
     """
 
-    def task() -> dict[str, Any]:
+    def task() -> Values:
         pieces = pieces_of(function(), target, ARGUMENT_NAMES)
         if epochs is not None:
             pieces |= {"total_epochs": epochs, "total_steps": None, "phases": ()}

@@ -33,7 +33,7 @@ from greenlove_tracker.vocabulary.forecasting import (
     TrainingPlan,
     Trial,
 )
-from greenlove_tracker.vocabulary.records import Clock, Field, RunStatus
+from greenlove_tracker.vocabulary.records import Clock, RunStatus
 from greenlove_tracker.vocabulary.units import w_from_kwh_s
 from greenlove_tracker.vocabulary.workloads import Seen
 
@@ -234,10 +234,7 @@ class ExplorationRun(TrialSession):
 
     def _write_record(self) -> None:
         trials_log.write_trials(self._session.run_dir, self.record.trials)
-        fields = trials_log.record_fields(self.record)
-        if self.plan.batches_per_step is not None:
-            fields = [*fields, Field("plan_batches_per_step", str(self.plan.batches_per_step))]
-        self._session.write_fields(fields)
+        self._session.write_fields(trials_log.plan_fields(self.plan) + trials_log.record_fields(self.record))
         self._session.note_kind(self.precision, self.workload)
 
     def _gpu_power_w(self) -> float | None:

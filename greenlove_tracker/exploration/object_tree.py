@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copyreg
+import gc
 import sys
 import zlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import cache, partial
 from itertools import islice
@@ -31,7 +32,7 @@ _REPORTERS = {"greenlove_tracker", "mlflow", "rich", "tensorboard", "tensorboard
 _NO_TRAINING = sys.stdlib_module_names | _REPORTERS
 
 Named = Iterable[tuple[str, Any]]
-Values = Mapping[str, Any]
+Values = dict[str, Any]  # by name
 
 
 def walk(roots: Named, parts: Callable[[Any], Named]) -> Named:
@@ -52,6 +53,11 @@ def walk(roots: Named, parts: Callable[[Any], Named]) -> Named:
         if not is_atom:
             seen[id(thing)] = thing
             queue.extend((f"{name}{part}", value) for part, value in parts(thing))
+
+
+def objects_of(*kinds: type) -> list[Any]:
+    """Return all objects of these kinds in this process."""
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), kinds)]  # isinstance would wake lazy ones
 
 
 def objects_within(roots: Named) -> Named:
@@ -107,7 +113,7 @@ def has_attributes(thing: Any) -> bool:
     return is_of_training(type(thing)) and (hasattr(thing, "__dict__") or bool(slots_of(thing)))
 
 
-def slots_of(thing: Any) -> dict[str, Any]:
+def slots_of(thing: Any) -> Values:
     """Return the attributes that an object has in slots, by name, and those of a tensor that training changes."""
     names = copyreg._slotnames(type(thing))  # type: ignore[attr-defined]
     if issubclass(type(thing), torch.Tensor):
@@ -135,7 +141,7 @@ def _names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def _variables(function: FunctionType) -> dict[str, Any]:
+def _variables(function: FunctionType) -> Values:
     if not _is_users(str(function.__module__)):
         return {}
     code = function.__code__
@@ -146,7 +152,7 @@ def _variables(function: FunctionType) -> dict[str, Any]:
     return {**found, **vars(function), "defaults": (function.__defaults__, function.__kwdefaults__)}
 
 
-def values_within(roots: Named, kept: Collection[int]) -> dict[str, Any]:
+def values_within(roots: Named, kept: Collection[int]) -> Values:
     """Return what tells whether something that hangs on these has changed, by name; a container has all of its items.
 
     Args:

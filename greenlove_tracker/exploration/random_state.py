@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_map, tree_map_only
 
+from greenlove_tracker.exploration.object_tree import Values as Values
 from greenlove_tracker.exploration.object_tree import objects_within
 from greenlove_tracker.vocabulary.errors import UsageError
 
@@ -49,6 +51,8 @@ _FUNCTIONS = (
     ("backends.cuda.cudnn_sdp_enabled", "backends.cuda.enable_cudnn_sdp"),
 )
 
+Undo = Callable[[], object]
+
 
 class SavedState(NamedTuple):
     """A state that a pair of functions saves and puts back, by name."""
@@ -57,7 +61,7 @@ class SavedState(NamedTuple):
     save: Callable[[], Any]
     put_back: Callable[[Any], object]
 
-    def undo(self) -> Callable[[], object]:
+    def undo(self) -> Undo:
         """Save the state, and return what puts it back, also more than once.
 
         Raises:
@@ -69,7 +73,29 @@ class SavedState(NamedTuple):
             raise UsageError(f"{self.name} cannot be saved, so exploring would change it: {error!r}") from error
 
 
-def saved_process() -> Callable[[], None]:
+def is_pair(thing: Any) -> bool:
+    """Return True of two functions (save, restore); a module can be called too, and is none."""
+    is_two = isinstance(thing, tuple | list) and len(thing) == 2
+    return is_two and all(callable(one) and not hasattr(one, "state_dict") for one in thing)
+
+
+def own_state(name: str, thing: Any) -> SavedState:
+    """Return the state of what the user names, which saves and restores itself.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if is_pair(thing):
+        return SavedState(name, *thing)
+    if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
+        return SavedState(name, thing.state_dict, thing.load_state_dict)
+    raise UsageError(
+        f"{name} is a {type(thing).__name__}: it must have state_dict() and load_state_dict(), or be a pair of "
+        "functions (save, restore), the first of which returns what the second takes"
+    )
+
+
+def saved_process() -> Undo:
     """Save the switches of torch and the global random states, and return what puts them back."""
     undos = [state.undo() for state in (*switches(), *random_states())]
 
@@ -97,7 +123,7 @@ def random_states() -> list[SavedState]:
     return states
 
 
-def random_state_values() -> dict[str, Any]:
+def random_state_values() -> Values:
     """Return the values of all global random states by name, in plain types that a file can hold.
 
     ``torch.load(weights_only=True)`` reads them; what a state of NumPy has as an array is a list here.
@@ -105,7 +131,7 @@ def random_state_values() -> dict[str, Any]:
     return {state.name: plain_value(state.save()) for state in random_states()}
 
 
-def put_back_random_state_values(values: Mapping[str, Any]) -> tuple[str, ...]:
+def put_back_random_state_values(values: Values) -> tuple[str, ...]:
     """Put back what ``random_state_values`` returned, here or in another process.
 
     Returns:
@@ -120,6 +146,15 @@ def put_back_random_state_values(values: Mapping[str, Any]) -> tuple[str, ...]:
         except Exception:  # whatever the library makes of it
             left.append(name)
     return tuple(left)
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of a value, its tensors on the CPU."""
+
+    def copy_of(leaf: Any) -> Any:
+        return leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else copy.deepcopy(leaf)
+
+    return tree_map(copy_of, value)
 
 
 def plain_value(value: Any) -> Any:

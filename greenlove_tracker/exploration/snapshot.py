@@ -10,10 +10,9 @@ compared, and what has changed is said by name.
 from __future__ import annotations
 
 import copy
-import gc
 import os
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from operator import setitem
 from types import FunctionType, ModuleType
@@ -31,8 +30,10 @@ from greenlove_tracker.exploration.object_tree import (
     CONTAINERS,
     GRAD_SCALER,
     TRAINS,
+    Values,
     changed_names,
     has_attributes,
+    objects_of,
     objects_within,
     parts_of,
     slots_of,
@@ -40,7 +41,7 @@ from greenlove_tracker.exploration.object_tree import (
     walk,
 )
 from greenlove_tracker.exploration.peak_memory import storages_of
-from greenlove_tracker.exploration.random_state import SavedState, saved_generator, saved_process
+from greenlove_tracker.exploration.random_state import SavedState, Undo, own_state, saved_generator, saved_process
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.machine.devices import machine_share
 from greenlove_tracker.text.format import significant
@@ -67,7 +68,7 @@ class Snapshot:
     Args:
         models: one module or several; the criterion too, where it is a module or a plain object.
         optimizers: one or several.
-        loaders: one or several sources of batches: a DataLoader, or the data set that it is made from.
+        data: the source of batches: a DataLoader, or the data set that it is made from.
         others: what the user names: modules, schedulers, scalers, random generators, plain objects, objects with
             ``state_dict`` and ``load_state_dict``, or pairs of functions (save, restore).
         watched: by name, whatever may hold what is changed: its random generators are put back, and the attributes of
@@ -86,9 +87,9 @@ class Snapshot:
         models: Any,
         optimizers: Any = (),
         *,
-        loaders: Any = (),
+        data: Any = None,
         others: Sequence[Any] = (),
-        watched: Mapping[str, Any] | None = None,
+        watched: Values | None = None,
     ) -> None:
         put_process_back = saved_process()  # first, and put back last: all else may draw
         self.left_changed: list[str] = []
@@ -105,7 +106,7 @@ class Snapshot:
                 self._kept[id(thing)] = thing
         self._undos.reverse()  # parts before what holds them
         states: list[SavedState | None]
-        states = [_own_state(n, t) for n, t in named if isinstance(t, list | tuple) or id(t) not in self._kept]
+        states = [_copied_state(n, t) for n, t in named if isinstance(t, list | tuple) or id(t) not in self._kept]
         tensors = [thing for thing in self._kept.values() if isinstance(thing, torch.Tensor)]
         copied = {storage._cdata: storage for storage in storages_of(tensors) if storage.device.type != "meta"}
         arrays = [thing for thing in self._kept.values() if _is_array(thing)]
@@ -113,20 +114,18 @@ class Snapshot:
         _check_memory(self.size_bytes)
         self._undos += [("values", partial(setitem, array, ..., array.copy())) for array in arrays]
         self._undos += [("values", _storage_undo(storage)) for storage in copied.values()]
-        loaders = each_of(loaders)
-        parts = [getattr(loader, name, None) for loader in loaders for name in ("dataset", "sampler", "batch_sampler")]
-        of_data = [thing for thing in (*loaders, *parts) if hasattr(thing, "__dict__")]
+        parts = [data, *(getattr(data, name, None) for name in ("dataset", "sampler", "batch_sampler"))]
+        of_data = [thing for thing in parts if hasattr(thing, "__dict__")]
         kinds = (DataLoader, Sampler, Dataset, *map(type, of_data))
-        for name, thing in objects_within({**self._watched, "the data": loaders}.items()):
+        for name, thing in objects_within({**self._watched, "the data": data}.items()):
             if isinstance(thing, kinds):
                 self._undos.append((name, _content_undo(vars(thing))))
             states.append(saved_generator(name, thing))
         self._undos += [(state.name, state.undo()) for state in states if state is not None]
         self._undos.append(("random states", put_process_back))
         self._before = values_within(self._watched.items(), self._kept)
-        for loader in loaders:
-            if getattr(loader, "_iterator", None) is not None:
-                loader._iterator = None  # the user's workers are set aside: the exploration starts others
+        if getattr(data, "_iterator", None) is not None:
+            data._iterator = None  # the user's workers are set aside: the exploration starts others
 
     def __enter__(self) -> Self:
         return self
@@ -192,26 +191,10 @@ def _is_array(thing: Any) -> bool:
     return isinstance(thing, np.ndarray) and thing.flags.writeable
 
 
-def _own_state(name: str, thing: Any) -> SavedState:
-    """Return the state of what the user names, which saves and restores itself.
-
-    Raises:
-        UsageError: it does not.
-    """
-    is_pair = isinstance(thing, tuple | list) and len(thing) == 2
-    if is_pair and all(callable(part) and not isinstance(part, nn.Module) for part in thing):
-        return SavedState(name, *thing)
-    if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
-        return SavedState(
-            name,  # copied in both directions: many a state_dict is the object's own state
-            lambda: copy.deepcopy(thing.state_dict()),
-            lambda state: thing.load_state_dict(copy.deepcopy(state)),
-        )
-    raise UsageError(
-        f"{name} is a {type(thing).__name__}, which cannot be saved and restored: pass an object with "
-        "state_dict() and load_state_dict(), or a pair of functions, the first of which returns what the "
-        "second takes to restore it"
-    )
+def _copied_state(name: str, thing: Any) -> SavedState:
+    """Return the state of what the user names; copied in both directions: many a state is the object's own."""
+    state = own_state(name, thing)
+    return SavedState(name, lambda: copy.deepcopy(state.save()), lambda saved: state.put_back(copy.deepcopy(saved)))
 
 
 def is_plain(thing: Any) -> bool:
@@ -291,17 +274,13 @@ def find_lr_schedulers(optimizers: Any) -> tuple[Any, ...]:
     tens of ms. Not all leave a mark on the optimizer: ``ReduceLROnPlateau`` does not.
     """
     wanted = {id(optimizer) for optimizer in each_of(optimizers)}
-    found = _objects_of(LRScheduler)
+    found = objects_of(LRScheduler)
     return tuple(scheduler for scheduler in found if id(getattr(scheduler, "optimizer", None)) in wanted)
 
 
 def find_scalers_and_averages() -> list[Any]:
     """Find the gradient scalers and averaged models of this process, which a step may hold where nobody sees it."""
-    return _objects_of(GRAD_SCALER, AveragedModel)
-
-
-def _objects_of(*classes: type) -> list[Any]:
-    return [thing for thing in gc.get_objects() if issubclass(type(thing), classes)]  # isinstance wakes lazy objects
+    return objects_of(GRAD_SCALER, AveragedModel)
 
 
 def free_host_bytes() -> float:

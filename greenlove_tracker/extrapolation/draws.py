@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from greenlove_tracker.vocabulary.forecasting import Estimate, Kind
+from greenlove_tracker.vocabulary.forecasting import LEVEL, Estimate, Kind
 
 Array = NDArray[np.float64]
 
@@ -82,9 +82,9 @@ def sum_to_come(count: int, known: Sequence[float], spread_of_one: float, rng: n
     return count * mean * factors(with_point(deviations, 0.0, rng))
 
 
-def estimate(draws: Array, level: float, unit: str, floor: float = 0.0) -> Estimate:
-    """Return the median and the prediction interval of a quantity that is no less than ``floor``."""
-    lower, point, upper = np.maximum(floor, np.quantile(draws, [(1 - level) / 2, 0.5, (1 + level) / 2])).tolist()
+def estimate(draws: Array, unit: str, level: float = LEVEL) -> Estimate:
+    """Return the median and the prediction interval of a quantity that is never negative."""
+    lower, point, upper = np.maximum(0.0, np.quantile(draws, [(1 - level) / 2, 0.5, (1 + level) / 2])).tolist()
     return Estimate(point, lower, upper, level, unit)
 
 

@@ -47,7 +47,7 @@ _UNFORESEEN = 0.05  # probability of a curve unlike the model's; all epochs are 
 
 
 def expected_stop(
-    values: Sequence[float], rule: StoppingRule, most_epochs: int, *, least_epochs: int = 1, seed: int = 0
+    values: Sequence[float], rule: StoppingRule, most_epochs: int, *, least_epochs: int = 1
 ) -> ExpectedStop:
     """Return the distribution of the epoch after which the rule ends a training that is still running.
 
@@ -56,7 +56,6 @@ def expected_stop(
         rule: the rule that ends it.
         most_epochs: the number of epochs without the rule.
         least_epochs: the epochs that are done; the value of the last may still be missing. It ends with none before.
-        seed: the seed of the simulation.
     """
     known = [float(value) for value in values]
     n = len(known)
@@ -75,7 +74,7 @@ def expected_stop(
     curve = np.array([value if abs(value) < _LARGEST else math.nan for value in known[-_MOST_FITTED:]])
     if np.isfinite(curve).sum() < _LEAST_VALUES:
         return prior
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     n_paths = int(np.clip(_MOST_LOOKED_AT / (n + ahead), _FEWEST_PATHS, _MOST_PATHS))
     paths = sign * _continued(sign * curve, ahead, n_paths, rng)
     shares: dict[int, float] = {epochs: _UNFORESEEN * share for epochs, share in prior.probabilities}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from greenlove_tracker.logs.csvio import Line
+from greenlove_tracker.logs.csvio import Lines
 from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run, count_in
 from greenlove_tracker.logs.run_fields import value_of
@@ -18,7 +17,7 @@ from greenlove_tracker.vocabulary.stopping import ExpectedStop
 _DEFAULTS = {"cold_start_s": "0", "method": "wls"}
 
 
-def plan_of(lines: Mapping[str, Line]) -> TrainingPlan | None:
+def plan_of(lines: Lines) -> TrainingPlan | None:
     """Return the training that was explored for; None if the run was no exploration.
 
     Raises:

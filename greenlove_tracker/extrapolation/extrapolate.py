@@ -29,6 +29,7 @@ from greenlove_tracker.extrapolation.future_mean import ASSUMED_SHARE, planned_c
 from greenlove_tracker.extrapolation.pauses import TOLD_SPREAD
 from greenlove_tracker.extrapolation.regression import (
     Observations,
+    Trials,
     backtest,
     fit_line,
     line_warnings,
@@ -55,6 +56,7 @@ from greenlove_tracker.vocabulary.forecasting import (
 )
 from greenlove_tracker.vocabulary.phases import pauses_between, spans
 from greenlove_tracker.vocabulary.pricing import Rates
+from greenlove_tracker.vocabulary.records import times
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG
 
 # An assumption: the relative deviation of one evaluation or checkpoint from the mean of all, if only one was timed.
@@ -124,7 +126,7 @@ def extrapolate(
     return priced(forecast, carbon_intensity, electricity_price, price_usd_per_hour, seed)
 
 
-def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: str, cold_start_s: float) -> None:
+def _check(trials: Trials, plan: TrainingPlan, level: float, method: str, cold_start_s: float) -> None:
     if not trials:
         raise UsageError(
             "no trials: at least one timed trial is needed, six to nine on four sizes give a good forecast"
@@ -167,12 +169,12 @@ def _check_pauses(plan: TrainingPlan, kind: str, durations_s: Sequence[float]) -
 
 
 def _forecast_line(
-    trials: Sequence[Trial], plan: TrainingPlan, level: float, between_s: Array | None, cold_start_s: float
+    trials: Trials, plan: TrainingPlan, level: float, between_s: Array | None, cold_start_s: float
 ) -> Forecast:
     """Forecast by the fitted line."""
     observations = observe(trials, plan)
-    line = fit_line(observations.m, observations.mean_s, observations.mean_variance, observations.run_variance(plan))
-    epochs_s = line.total(plan, observations.epoch_of(plan))
+    line = fit_line(observations.m, observations.mean_s, observations.mean_variance, observations.run_variance)
+    epochs_s = line.total(plan, observations.plan_m)
     work, phases, work_warnings = _phases(trials, plan, epochs_s, level)
     one_off = _one_off(observations, level).plus(cold_start_s)
     overhead_s = np.full(N + 1, one_off.point)
@@ -185,7 +187,7 @@ def _forecast_line(
     error, error_factor = backtested or (None, 1.0)
     duration = _widened(estimate_about(total_s, level, "s"), error_factor)
     energy, energy_warnings = energy_at_mean_power(trials, duration)
-    energy_kwh = _energy_by_line(trials, observations, plan, work)
+    energy_kwh = _energy_by_line(trials, observations, work)
     if energy_kwh is not None:
         energy_warnings = []  # and what is beside the epochs draws their mean power
         total_kwh = energy_kwh + overhead_s * energy_kwh[0] / (epochs_s * work)[0]
@@ -203,7 +205,7 @@ def _forecast_line(
         one_off_s=one_off,
         per_epoch_s=per_epoch,
         per_batch_s=estimate_about(line.per_batch, level, "s", Kind.CONFIDENCE),
-        warnings=(*line_warnings(observations, plan, width, backtested), *energy_warnings, *work_warnings),
+        warnings=(*line_warnings(observations, width, backtested), *energy_warnings, *work_warnings),
         backtest_error=error,
         degrees_of_freedom=line.degrees_of_freedom,
         duration_p99_s=max(p99_s, duration.point * error_factor),
@@ -219,7 +221,7 @@ def _forecast(plan: TrainingPlan, method: str, **known: Any) -> Forecast:
 
 
 def _forecast_green_love(
-    trials: Sequence[Trial], plan: TrainingPlan, level: float, _between_s: Array | None, _cold_start_s: float
+    trials: Trials, plan: TrainingPlan, level: float, _between_s: Array | None, _cold_start_s: float
 ) -> Forecast:
     """Forecast by the formulas that the original green-love publishes; they ignore evaluations and cold starts.
 
@@ -262,11 +264,11 @@ def _forecast_green_love(
 
 
 def _forecast_power_law(
-    trials: Sequence[Trial], plan: TrainingPlan, level: float, between_s: Array | None, cold_start_s: float
+    trials: Trials, plan: TrainingPlan, level: float, between_s: Array | None, cold_start_s: float
 ) -> Forecast:
     """Forecast by a power law; its energy is the trials' mean power times the time."""
     observations = observe(trials, plan)
-    law_s, law_p99_s, freedom, warning = power_law(observations, plan, level)
+    law_s, law_p99_s, freedom, warning = power_law(observations, level)
     one_off = _one_off(observations, level).plus(cold_start_s)
     overhead_s = one_off.point
     between = None
@@ -288,9 +290,7 @@ def _forecast_power_law(
     )
 
 
-def _energy_by_line(
-    trials: Sequence[Trial], observations: Observations, plan: TrainingPlan, work: Array
-) -> Array | None:
+def _energy_by_line(trials: Trials, observations: Observations, work: Array) -> Array | None:
     """Return draws of the energy in kWh of a plan's epochs, by a line like the time's.
 
     The energy of a trial covers all its epochs, the cold ones too: an epoch has the trial's mean power over the mean
@@ -309,11 +309,11 @@ def _energy_by_line(
     if len(m) < _LEAST_ENERGY_TRIALS or len(set(m)) < 2:
         return None
     noise = observations.mean_variance
-    line = fit_line(np.array(m), np.array(each_kwh), noise, observations.run_variance(plan), _ENERGY_SCATTER)
-    return np.asarray(line.total(plan, observations.epoch_of(plan)) * work)
+    line = fit_line(np.array(m), np.array(each_kwh), noise, observations.run_variance, _ENERGY_SCATTER)
+    return np.asarray(line.total(observations.plan, observations.plan_m) * work)
 
 
-def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[Estimate | None, list[ForecastWarning]]:
+def energy_at_mean_power(trials: Trials, duration: Estimate) -> tuple[Estimate | None, list[ForecastWarning]]:
     """Return the energy of the forecast time at the trials' mean power, and warnings about it.
 
     The interval multiplies that of the time with the scatter of power between trials (Student's t for a new run, on a
@@ -348,7 +348,7 @@ def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[E
 
 
 def _phases(
-    trials: Sequence[Trial], plan: TrainingPlan, epochs_s: Array, level: float
+    trials: Trials, plan: TrainingPlan, epochs_s: Array, level: float
 ) -> tuple[Array, tuple[PhaseForecast, ...], list[ForecastWarning]]:
     """Return the mean cost of a unit of the phases relative to a timed one, each phase's part, and warnings."""
     phases = plan.phases
@@ -484,22 +484,17 @@ def forecast_from_log(run: Run, plan: TrainingPlan | None = None) -> Forecast:
     plan = plan or explored_plan(run)
     factors = run.terms
     node_factor = factors.node_factor(run.summary.energy)
-    trials = []
-    for trial in exploration.trials:
-        if trial.energy_kwh is not None:
-            trial = replace(trial, energy_kwh=trial.energy_kwh * (factors.pue * node_factor))
-        trials.append(trial)
-    eval_durations_s: Sequence[float] = ()
-    if plan.has_pauses("eval"):
-        eval_durations_s = exploration.eval_durations_s
+    factor = factors.pue * node_factor
+    trials = [replace(trial, energy_kwh=times(trial.energy_kwh, factor)) for trial in exploration.trials]
     forecast = extrapolate(
         trials,
         plan,
         method=exploration.method,
-        eval_durations_s=eval_durations_s,
+        eval_durations_s=exploration.eval_durations_s if plan.has_pauses("eval") else (),
         cold_start_s=exploration.cold_start_s,
     )
-    return factors.rates.priced(forecast, run.summary.gpu_count)
+    priced_forecast = factors.rates.priced(forecast, run.summary.gpu_count)
+    return replace(priced_forecast, is_energy_modelled=not run.summary.measured_share)
 
 
 _DRAWS = 50_000  # their 95% interval's ends are good to about 1% of its width
@@ -568,5 +563,5 @@ def _product(energy: Estimate, rate: Estimate, rng: np.random.Generator) -> Esti
         z = rng.standard_normal(_DRAWS) / special.ndtri((1 + factor.level) / 2)
         draws = split_normal(z, factor.point, factor.lower, factor.upper)
         products *= np.maximum(0.0, draws)
-    product = estimate(products, energy.level, energy.unit)
+    product = estimate(products, energy.unit, energy.level)
     return replace(product, lower=above_zero(product.lower, product.point, product.upper))

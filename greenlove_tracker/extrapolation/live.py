@@ -72,7 +72,6 @@ _SEED = 0
 def forecast_run(
     progress: Progress,
     *,
-    level: float = LEVEL,
     prior: Forecast | None = None,
     rates: Rates | None = None,
     passed_s: float = 0.0,
@@ -85,7 +84,6 @@ def forecast_run(
 
     Args:
         progress: the progress, with at least one block.
-        level: the level of the intervals.
         prior: the forecast of an exploration; it counts until the run itself says more, and not at all if they
             disagree.
         rates: the rates for CO2e and cost; None for none.
@@ -98,7 +96,7 @@ def forecast_run(
         else:
             phases = phases_until(progress.phases, int(epochs))
         part = replace(progress, total_units=epochs, phases=phases)
-        return _forecast(part, prior, level, max(passed_s, progress.elapsed_s))
+        return _forecast(part, prior, max(passed_s, progress.elapsed_s))
 
     forecast = until(progress.total_units)
     done = math.ceil(progress.done_units)
@@ -107,16 +105,16 @@ def forecast_run(
     return (rates or Rates()).priced(forecast, progress.gpu_count)
 
 
-def _forecast(progress: Progress, prior: Forecast | None, level: float, passed_s: float) -> Forecast:
+def _forecast(progress: Progress, prior: Forecast | None, passed_s: float) -> Forecast:
     """Return the forecast of a run that nothing ends early, before CO2e and cost."""
-    total_s, parts, per_unit_s, warnings = outlook(progress, prior, level)
+    total_s, parts, per_unit_s, warnings = outlook(progress, prior)
     least_s = np.full(N, passed_s)
     if progress.blocks[-1].between_s is None and float(progress.done_units).is_integer():  # between two epochs
         least_s += per_unit_s * (progress.total_units - progress.done_units)
     total_s = np.maximum(total_s, least_s)
     startup_s = progress.startup_s
     outside_s = _OUTSIDE_S + _OUTSIDE_BY_STARTUP * startup_s
-    duration = _no_narrower(estimate(total_s, level, "s"), outside_s, passed_s)
+    duration = _no_narrower(estimate(total_s, "s"), outside_s, passed_s)
     if duration.relative_width > WIDE_RELATIVE_WIDTH:
         width = "unbounded"
         if duration.point > 0:
@@ -124,11 +122,11 @@ def _forecast(progress: Progress, prior: Forecast | None, level: float, passed_s
         warnings.insert(0, WarningCode.WIDE.warning(f"the interval is {width}", "it narrows as the run goes on", True))
     return Forecast(
         duration_s=duration,
-        energy_kwh=_energy(progress, total_s, outside_s, level),
+        energy_kwh=_energy(progress, total_s, outside_s),
         emissions_kgco2e=None,
         cost_usd=None,
-        one_off_s=Estimate(startup_s, startup_s, startup_s, level, "s", Kind.CONFIDENCE),
-        per_epoch_s=estimate(per_unit_s, level, "s"),
+        one_off_s=Estimate(startup_s, startup_s, startup_s, LEVEL, "s", Kind.CONFIDENCE),
+        per_epoch_s=estimate(per_unit_s, "s"),
         per_batch_s=None,
         warnings=tuple(warnings),
         backtest_error=None,
@@ -148,7 +146,7 @@ def _no_narrower(found: Estimate, least: float, floor: float) -> Estimate:
 
 
 def outlook(
-    progress: Progress, prior: Forecast | None, level: float
+    progress: Progress, prior: Forecast | None
 ) -> tuple[Array, tuple[PhaseForecast, ...], Array, list[ForecastWarning]]:
     """Return draws of the whole time, the part of each phase, draws of a unit's time, and warnings."""
     rng = np.random.default_rng(_SEED)
@@ -182,9 +180,9 @@ def outlook(
             beside_s += ends_s
     parts = []
     for i, (phase, seconds) in enumerate(zip(given, phase_s, strict=True)):
-        part = PhaseForecast(phase, estimate(seconds, level, "s"))
+        part = PhaseForecast(phase, estimate(seconds, "s"))
         if pauses is not None and interval is None:
-            eval_s, n_evaluations = pauses.of_phase(i, level)
+            eval_s, n_evaluations = pauses.of_phase(i)
             part = replace(part, eval_s=eval_s, n_evaluations=n_evaluations)
         parts.append(part)
     warnings = [
@@ -378,7 +376,7 @@ def _mean_to_come(known: Sequence[tuple[float, float]], remaining: float, rng: n
     return np.asarray(draws[0])
 
 
-def _energy(progress: Progress, total_s: Array, outside_s: float, level: float) -> Estimate | None:
+def _energy(progress: Progress, total_s: Array, outside_s: float) -> Estimate | None:
     """Return the energy used so far, plus that of the remaining time at the power expected."""
     if not progress.metered or progress.used_kwh is None:
         return None
@@ -387,21 +385,20 @@ def _energy(progress: Progress, total_s: Array, outside_s: float, level: float) 
     expected_s = max(1e-6, float(np.median(left_s)))
     power_w = _mean_to_come(progress.metered, expected_s, rng)
     each_kwh = kwh_from_w_s(1.0, 1.0) * np.maximum(0.0, power_w)
-    found = estimate(progress.used_kwh + each_kwh * left_s, level, "kWh")
+    found = estimate(progress.used_kwh + each_kwh * left_s, "kWh")
     return _no_narrower(found, float(np.median(each_kwh)) * outside_s, progress.used_kwh)
 
 
-def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: float = LEVEL) -> Estimate:
+def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str) -> Estimate:
     """Forecast the total of ``n_runs`` further runs like those that are done.
 
     Args:
         outcomes: the total of each run that is done; at least one.
         n_runs: the number of further runs.
         unit: the unit of the outcomes.
-        level: the level of the interval.
     """
     total = sum_to_come(n_runs, outcomes, _SINGLE_SPREAD, np.random.default_rng(_SEED))
-    return estimate_about(total, level, unit)
+    return estimate_about(total, LEVEL, unit)
 
 
 def sweep_warnings(n_done: int) -> list[ForecastWarning]:

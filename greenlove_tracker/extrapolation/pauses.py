@@ -56,12 +56,12 @@ class PlannedPauses:
     n_future: int
     is_length_known: bool
 
-    def of_phase(self, i: int, level: float) -> tuple[Estimate | None, int]:
+    def of_phase(self, i: int) -> tuple[Estimate | None, int]:
         """Return the time of one evaluation of a phase, if known, and how many it has."""
         n = pauses_between(self.phases, *spans(self.phases)[i], "eval")
         if self.evaluation_s is None or not n:
             return None, n
-        return estimate(self.evaluation_s * eval_ratios(self.phases)[i], level, "s"), n
+        return estimate(self.evaluation_s * eval_ratios(self.phases)[i], "s"), n
 
 
 def eval_ratios(phases: Sequence[Phase]) -> list[float]:

@@ -61,7 +61,6 @@ def fit_ratios(
     value: Callable[[ArmTrial], float | None],
     *,
     baseline: str = BASELINE,
-    level: float = LEVEL,
     build_cv: float = 0.0,
 ) -> RatioFit | None:
     """Fit the ratio of each arm to the baseline.
@@ -71,7 +70,6 @@ def fit_ratios(
         value: a function that returns the value of a trial, above zero, such as its time per sample; a trial without
             one (None) is left out.
         baseline: the name of the arm that the others are divided by.
-        level: the level of the intervals.
         build_cv: the coefficient of variation between ratios of arms that are built anew, which trials of one build do
             not show; it is added to the intervals in quadrature.
 
@@ -94,8 +92,8 @@ def fit_ratios(
     least_cv = _CLOCK_S / min(trial.duration_s for trial in timed) / math.sqrt(6)
     residual_cv = max(math.sqrt(float(residuals @ residuals) / freedom), least_cv)
     errors = residual_cv * np.sqrt(np.diag(np.asarray(result.normalized_cov_params)))
-    t = student_quantile((1 + level) / 2, freedom)
-    between_builds = build_cv * student_quantile((1 + level) / 2, math.inf)
+    t = student_quantile((1 + LEVEL) / 2, freedom)
+    between_builds = build_cv * student_quantile((1 + LEVEL) / 2, math.inf)
     ratios = {}
     standard_errors = {}
     for arm, column in columns.items():
@@ -103,27 +101,22 @@ def fit_ratios(
         error = float(errors[column])
         width = math.hypot(t * error, between_builds)
         lower, point, upper = (math.exp(difference + side * width) for side in (-1, 0, 1))
-        ratios[arm] = Estimate(point, lower, upper, level, "1", Kind.CONFIDENCE)
+        ratios[arm] = Estimate(point, lower, upper, LEVEL, "1", Kind.CONFIDENCE)
         standard_errors[arm] = error
     return RatioFit(
         ratios, standard_errors, residual_cv, freedom, len(timed), len({trial.block for trial in timed}), build_cv
     )
 
 
-def verdict_of(ratio: Estimate | None, worth_having: float = WORTH_HAVING) -> Verdict:
-    """Return what a ratio says; "no measurable difference" is an answer, "too short to tell" is not yet one.
-
-    Args:
-        ratio: the ratio to the baseline; None if nothing could be fitted.
-        worth_having: the smallest effect of interest, as a share.
-    """
+def verdict_of(ratio: Estimate | None) -> Verdict:
+    """Return what a ratio says; "no measurable difference" is an answer, "too short to tell" is not yet one."""
     if ratio is None:
         return Verdict.TOO_SHORT
     if ratio.upper < 1:
         return Verdict.SAVES
     if ratio.lower > 1:
         return Verdict.COSTS_MORE
-    most = 1 + worth_having
+    most = 1 + WORTH_HAVING
     if 1 / most <= ratio.lower and ratio.upper <= most:
         return Verdict.NO_DIFFERENCE
     return Verdict.TOO_SHORT

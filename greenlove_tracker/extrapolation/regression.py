@@ -61,12 +61,15 @@ _MOST_LOG = 300.0  # of a time in s, either way: far beyond any sense, and still
 
 # -- The trials as a fit takes them: cold epochs cut off, a mean of each, and how well it is known --
 
+Trials = Sequence[Trial]
+
 
 @dataclass(frozen=True, slots=True)
 class Observations:
     """The trials as the fit takes them, one entry per trial.
 
     Attributes:
+        plan: the whole training.
         m: batches of an epoch, or tokens; shape (n,).
         warm_s: times of the warm epochs.
         mean_s: their mean; shape (n,).
@@ -75,6 +78,7 @@ class Observations:
         goes_by_tokens: True if ``m`` counts tokens.
     """
 
+    plan: TrainingPlan
     m: Array
     warm_s: tuple[tuple[float, ...], ...]
     mean_s: Array
@@ -87,20 +91,22 @@ class Observations:
         """The number of different sizes."""
         return len(np.unique(self.m))
 
-    def run_variance(self, plan: TrainingPlan) -> float:
-        """Return the relative variance of a run's mean from its own noise; small for a long run."""
+    @property
+    def run_variance(self) -> float:
+        """The relative variance of a run's mean from its own noise; small for a long run."""
         trial_batches = np.mean([m * len(epochs_s) for m, epochs_s in zip(self.m, self.warm_s, strict=True)])
-        return self.mean_variance * float(trial_batches) / (plan.n_epochs * self.epoch_of(plan))
+        return self.mean_variance * float(trial_batches) / (self.plan.n_epochs * self.plan_m)
 
-    def epoch_of(self, plan: TrainingPlan) -> float:
-        """Return the batches, or tokens, of one epoch of the plan.
+    @property
+    def plan_m(self) -> float:
+        """The batches, or tokens, of one epoch of the plan.
 
         Raises:
             UsageError: if it has fewer tokens than every trial, about which a fit says nothing.
         """
-        m = float(plan.batches_per_epoch)
+        m = float(self.plan.batches_per_epoch)
         if self.goes_by_tokens:
-            m *= plan.tokens_per_step or 1
+            m *= self.plan.tokens_per_step or 1
         least = self.m.min()
         if m < least:
             raise UsageError(
@@ -110,7 +116,7 @@ class Observations:
         return m
 
 
-def observe(trials: Sequence[Trial], plan: TrainingPlan) -> Observations:
+def observe(trials: Trials, plan: TrainingPlan) -> Observations:
     """Cut off the cold epochs, and take each trial's mean.
 
     Args:
@@ -135,6 +141,7 @@ def observe(trials: Sequence[Trial], plan: TrainingPlan) -> Observations:
         if cut:
             cold_excess_s.append(math.fsum(times_s[:cut]) - cut * mean_s)
     return Observations(
+        plan=plan,
         m=np.array(sizes, dtype=float),
         warm_s=tuple(warm_s),
         mean_s=np.array(means_s),
@@ -340,13 +347,12 @@ def curvature(m: Array, mean_s: Array) -> float | None:
 
 
 def line_warnings(
-    observations: Observations, plan: TrainingPlan, width: float, backtested: tuple[float, float] | None
+    observations: Observations, width: float, backtested: tuple[float, float] | None
 ) -> Iterator[ForecastWarning]:
     """Yield what makes a forecast by the line worse.
 
     Args:
         observations: the trials that the line was fitted to.
-        plan: the plan that is forecast.
         width: the relative width of the interval, without the uncertainty of the plan's work.
         backtested: how well the other sizes predict the largest one.
     """
@@ -354,7 +360,7 @@ def line_warnings(
     mean_s = observations.mean_s
     n_sizes = observations.n_sizes
     p_value = curvature(m, mean_s)
-    times = observations.epoch_of(plan) / float(m.max())
+    times = observations.plan_m / float(m.max())
     error, off_by = backtested or (0.0, 1.0)
     of_each_size = [mean_s[m == size] for size in m]
     ratio = max(float(np.ptp(times_s) / times_s.min()) for times_s in of_each_size) + 1.0
@@ -393,9 +399,7 @@ def line_warnings(
         )
 
 
-def power_law(
-    observations: Observations, plan: TrainingPlan, level: float
-) -> tuple[Estimate, float, int, ForecastWarning]:
+def power_law(observations: Observations, level: float) -> tuple[Estimate, float, int, ForecastWarning]:
     """Fit ``log(time of an epoch) = a + b · log(size)`` by least squares and predict the plan's epochs.
 
     The interval is that of statsmodels for one new observation, in logarithms, multiplied by the number of epochs: the
@@ -418,7 +422,7 @@ def power_law(
     if len(np.unique(sizes[is_used])) < LEAST_SIZES:
         is_used[:] = True
     fit = sm.OLS(np.log(mean_s[is_used]), sm.add_constant(np.log(sizes[is_used]))).fit()
-    m = observations.epoch_of(plan)
+    m = observations.plan_m
     times = m / float(sizes.max())
     predicted = fit.get_prediction(np.array([[1.0, math.log(m)]]))
     error = math.hypot(float(predicted.se_obs[0]), _RUN_DEVIATION, _EXPONENT_DRIFT * math.log(times))
@@ -426,7 +430,9 @@ def power_law(
     reach, reach_p99 = (error * float(stats.t.ppf(p, fit.df_resid)) for p in ((1 + level) / 2, P99))
     if max(abs(middle) + reach, abs(middle) + reach_p99) > _MOST_LOG:
         raise UsageError("the trials differ too much to tell how time grows: explore larger samples, or more of them")
-    point, lower, upper, p99_s = (plan.n_epochs * math.exp(middle + by) for by in (0.0, -reach, reach, reach_p99))
+    point, lower, upper, p99_s = (
+        observations.plan.n_epochs * math.exp(middle + by) for by in (0.0, -reach, reach, reach_p99)
+    )
     least, most = fit.conf_int(alpha=1 - level)[1]
     warning = WarningCode.POWER_LAW.warning(
         f"time grows as n^{fit.params[1]:.2f} [{least:.2f}–{most:.2f}]: a power law is extended to {times:,.3g} × the "

@@ -307,18 +307,10 @@ def _compared(name: str, runs: Sequence[Run], of_all: Sequence[Fitted]) -> Compa
             notes.append(f"Too few runs to tell: about {max(n + 1, math.ceil(needed))} of each would")
         else:
             notes.append("The runs differ too much among themselves: no practical number of runs would tell")
-    per_sample = []
-    peaks_gb = []
-    for run in runs:
-        samples = run.summary.counts.samples
-        if samples:
-            per_sample.append(run.summary.duration_s / samples)
-        peak_gb = _peak_memory_gb(run)
-        if peak_gb is not None:
-            peaks_gb.append(peak_gb)
+    totals = [run.summary for run in runs]
     duration_s_per_sample = None
-    if len(per_sample) == n:
-        duration_s_per_sample = geometric_mean(per_sample)
+    if all(total.counts.samples for total in totals):
+        duration_s_per_sample = geometric_mean(total.duration_s / (total.counts.samples or 1) for total in totals)
     return ComparisonRow(
         name,
         verdict,
@@ -329,7 +321,7 @@ def _compared(name: str, runs: Sequence[Run], of_all: Sequence[Fitted]) -> Compa
         memory_ratio=memory,
         n_trials=n,
         duration_s_per_sample=duration_s_per_sample,
-        peak_memory_gb=max(peaks_gb, default=None),
+        peak_memory_gb=max(filter(None, map(_peak_memory_gb, runs)), default=None),
         notes=tuple(notes),
     )
 

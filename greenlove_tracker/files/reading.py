@@ -17,9 +17,10 @@ MAX_FILE_BYTES = 64 * 1024**2  # of a file that is read at once
 _HOW = os.O_RDONLY | getattr(os, "O_BINARY", 0)  # Windows would read other line ends
 _HOW |= getattr(os, "O_NONBLOCK", 0)  # a pipe would be waited for; what it is, is seen once it is open
 _Parsed = TypeVar("_Parsed")
+FilePath = str | os.PathLike[str]
 
 
-def read_bytes(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES) -> bytes:
+def read_bytes(path: FilePath, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """Return the content of a plain file.
 
     Raises:
@@ -33,7 +34,7 @@ def read_bytes(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES) ->
         os.close(handle)
 
 
-def read_text(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES) -> str:
+def read_text(path: FilePath, max_bytes: int = MAX_FILE_BYTES) -> str:
     """Return the text of a plain file in UTF-8.
 
     Raises:
@@ -43,7 +44,7 @@ def read_text(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES) -> 
     return read_bytes(path, max_bytes).decode("utf-8-sig")
 
 
-def open_binary(path: str | os.PathLike[str]) -> BinaryIO:
+def open_binary(path: FilePath) -> BinaryIO:
     """Open a plain file of any size, to be read in pieces.
 
     Raises:
@@ -83,7 +84,7 @@ def check_size(size_bytes: int, max_bytes: int) -> None:
         raise OSError(errno.EFBIG, f"larger than {max_bytes / 1024**2:g} MiB")
 
 
-def _opened(path: str | os.PathLike[str]) -> tuple[int, int]:
+def _opened(path: FilePath) -> tuple[int, int]:
     """Return a handle on a plain file, and its size; raise OSError for anything else."""
     handle = os.open(path, _HOW)
     found = os.fstat(handle)

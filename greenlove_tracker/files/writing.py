@@ -6,12 +6,13 @@ import os
 import stat
 from pathlib import Path
 
+from greenlove_tracker.files.reading import FilePath
 from greenlove_tracker.vocabulary.errors import UsageError
 
 _MOST_NAME_CHARACTERS = 200  # of a file's name in that of its draft: 255 bytes are the most that most disks take
 
 
-def target_of(path: str | os.PathLike[str]) -> Path:
+def target_of(path: FilePath) -> Path:
     """Return the path to write a report to.
 
     Raises:
@@ -27,7 +28,7 @@ def target_of(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def write_report(path: str | os.PathLike[str], data: bytes | str) -> Path:
+def write_report(path: FilePath, data: bytes | str) -> Path:
     """Write a report, replacing an earlier one.
 
     Raises:

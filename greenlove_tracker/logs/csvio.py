@@ -44,6 +44,7 @@ def read_small(file: LogFile | bytes, on_problem: OnProblem) -> bytes:
 
 
 Line = tuple[str, str]  # value and unit of a field
+Lines = Mapping[str, Line]  # of a run.csv, by field
 
 
 def read_fields(data: bytes, on_problem: OnProblem) -> dict[str, Line]:

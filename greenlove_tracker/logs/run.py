@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from greenlove_tracker.logs import schema, totals, trials
 from greenlove_tracker.logs.calibration import Calibration, calibrated, calibration_of, measurements_in
 from greenlove_tracker.logs.comparisons import COMPARED
-from greenlove_tracker.logs.csvio import Line
+from greenlove_tracker.logs.csvio import Line, Lines
 from greenlove_tracker.logs.intensity_sources import (
     IntensitySource,
     is_mock,
@@ -38,6 +38,7 @@ from greenlove_tracker.logs.tables import (
     MetricRecord,
     SpanRow,
 )
+from greenlove_tracker.logs.totals import Rows
 from greenlove_tracker.text.format import shortened
 from greenlove_tracker.vocabulary.checkpoints import CheckpointEvent
 from greenlove_tracker.vocabulary.errors import LogError, UsageError
@@ -65,13 +66,13 @@ Value = TypeVar("Value")
 SIMULATED_METERS = ("simulated", "replay")
 
 
-def _rank_if_joined(fields: Mapping[str, Line]) -> int | None:
+def _rank_if_joined(fields: Lines) -> int | None:
     """Return the rank of a process that another process measures; None if it measures itself."""
     is_joined = value_of(fields, "role") == schema.JOINED_ROLE
     return count_in(fields, "rank") or 0 if is_joined else None
 
 
-def _merge_fields(by_node: Sequence[Mapping[str, Line]]) -> dict[str, Line]:
+def _merge_fields(by_node: Sequence[Lines]) -> dict[str, Line]:
     """Return the fields of ``run.csv``, completed from those of further processes.
 
     The place and the factors of a run come from one process as a whole: from one that joined only if it names a country
@@ -155,22 +156,22 @@ class Run(RunFiles):
     # -- run.csv --
 
     @cached_property
-    def own_lines(self) -> Mapping[str, Line]:
+    def own_lines(self) -> Lines:
         """The fields of ``run.csv`` alone."""
         return self._read_fields(schema.RUN_FILE)
 
     @cached_property
-    def lines_by_stream(self) -> Mapping[int, Mapping[str, Line]]:
+    def lines_by_stream(self) -> Mapping[int, Lines]:
         """The fields of each further rank and of each process that joined, by stream."""
         return {stream: self._read_fields(name) for stream, name in self._numbered("run").items()}
 
     @property
-    def _lines_of_all(self) -> Sequence[Mapping[str, Line]]:
+    def _lines_of_all(self) -> Sequence[Lines]:
         """The fields of ``run.csv``, and those of each further process."""
         return [self.own_lines, *self.lines_by_stream.values()]
 
     @cached_property
-    def lines(self) -> Mapping[str, Line]:
+    def lines(self) -> Lines:
         """Every line of ``run.csv`` by field name; the last line of a name counts.
 
         Raises:
@@ -308,8 +309,8 @@ class Run(RunFiles):
         found = [lines for lines in self.lines_by_stream.values() if _rank_if_joined(lines) == 0]
         if own.get("epochs_planned") or not found:
             found.append(own)
-        numbers = [number for fields in found if (number := count_in(fields, "epochs_planned")) is not None]
-        return sum(numbers) if len(numbers) == len(found) else None
+        numbers = [count_in(fields, "epochs_planned") for fields in found]
+        return None if None in numbers else sum(filter(None, numbers))
 
     def _gpu_count(self) -> int:
         nodes = self._lines_of_all
@@ -342,7 +343,7 @@ class Run(RunFiles):
     # -- epochs-<rank>.csv --
 
     @cached_property
-    def rows(self) -> Mapping[int, Sequence[Row]]:
+    def rows(self) -> Mapping[int, Rows]:
         """The rows of each rank, as they were written.
 
         Raises:
@@ -357,7 +358,7 @@ class Run(RunFiles):
         return ((rank, self._read(name, schema.EPOCHS)) for rank, name in self._numbered("epochs").items())
 
     @cached_property
-    def command_rows(self) -> Sequence[Row] | None:
+    def command_rows(self) -> Rows | None:
         """The rows with the totals of a whole command that was measured from outside.
 
         If the runner alone is killed, its program goes on and measures itself. Then the program's rows count, once they
@@ -388,7 +389,7 @@ class Run(RunFiles):
         return schema.records_frame(EpochRecord, (record for rank in self.rows for record in self.epochs_of(rank)))
 
     @property
-    def metered_rows(self) -> Sequence[Row]:
+    def metered_rows(self) -> Rows:
         """The rows of the first stream with a meter: the command's, or those of the first such rank."""
         return next((rows for rows in self.timed_streams if not all(Flag.NO_METER in row.flags for row in rows)), ())
 
@@ -501,7 +502,7 @@ class Run(RunFiles):
         return other
 
     @property
-    def timed_streams(self) -> Sequence[Sequence[Row]]:
+    def timed_streams(self) -> Sequence[Rows]:
         """The rows behind the totals: a command's, or those of each rank."""
         if self.command_rows:
             return [self.command_rows]
@@ -627,7 +628,7 @@ class Run(RunFiles):
 _OF_PLANS = frozenset(f"plan_{name}" for name in trials.PLAN_NAMES)
 
 
-def count_in(fields: Mapping[str, Line], name: str) -> int | None:
+def count_in(fields: Lines, name: str) -> int | None:
     """Return the whole number in a field; None if it holds none."""
     text = value_of(fields, name)
     return int(text) if schema.is_count(text) else None
@@ -638,7 +639,7 @@ SILENT_AFTER_S = 150.0  # a living run writes a row at least every 60 s
 _CLOCK_SLACK_S = 60.0  # between the clocks of this machine and of a file server
 
 
-def _is_running(fields: Mapping[str, Line], written_s: float) -> bool:
+def _is_running(fields: Lines, written_s: float) -> bool:
     """Return True if a run without an end is alive: here by its process, elsewhere by its last writing."""
     if value_of(fields, "host") != socket.gethostname() or (pid := count_in(fields, "pid")) is None:
         return time.time() - written_s < SILENT_AFTER_S

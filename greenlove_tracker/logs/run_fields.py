@@ -6,13 +6,12 @@ from there, and refuse a name that is not declared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
 
-from greenlove_tracker.logs.csvio import Line
-from greenlove_tracker.logs.schema import amount, at_least_1, cell, count, finite, yes
+from greenlove_tracker.logs.csvio import Lines
+from greenlove_tracker.logs.schema import Reader, amount, at_least_1, cell, count, finite, yes
 from greenlove_tracker.logs.trials import PLAN_NAMES, RECORD
 from greenlove_tracker.vocabulary.records import Factor, Field
 from greenlove_tracker.vocabulary.workloads import PRECISIONS, WORKLOADS
@@ -37,7 +36,7 @@ class RunField:
     """
 
     meaning: str
-    read: Callable[[str], Any] = str
+    read: Reader = str
     is_factor: bool = False
     may_hold_secrets: bool = False
     exported: Sequence[str] = ()
@@ -261,7 +260,7 @@ def declared(name: str) -> RunField:
     raise LookupError(f"run.csv has no field {name!r}: a new one is a line of RunFields in logs/run_fields.py")
 
 
-def value_of(lines: Mapping[str, Line], name: str) -> str:
+def value_of(lines: Lines, name: str) -> str:
     """Return the value of a field.
 
     Raises:
@@ -298,7 +297,7 @@ def factor_fields(factor: Factor) -> list[Field]:
     return fields + [Field(f"{factor.name}.{detail}", getattr(factor, detail)) for detail in FACTOR_DETAILS]
 
 
-def factor_in(lines: Mapping[str, Line], name: str) -> Factor | None:
+def factor_in(lines: Lines, name: str) -> Factor | None:
     """Return the factor of that name; None where there is none.
 
     Raises:

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from greenlove_tracker.logs import schema
-from greenlove_tracker.logs.csvio import Line, Problem, ProblemLog, read_fields, read_small
+from greenlove_tracker.logs.csvio import Lines, Problem, ProblemLog, read_fields, read_small
 from greenlove_tracker.logs.schema import LogTable, R
 from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names
 from greenlove_tracker.vocabulary.errors import LogError
@@ -68,7 +68,7 @@ class RunFiles:
             return self._held[name]
         return file_in(self.path, name)
 
-    def _read_fields(self, name: str) -> Mapping[str, Line]:
+    def _read_fields(self, name: str) -> Lines:
         on_problem = partial(self._add_problem, name)
         return read_fields(read_small(self._file(name), on_problem), on_problem)
 

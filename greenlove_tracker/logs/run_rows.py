@@ -350,8 +350,6 @@ def read_row(selection: Selection, needs: frozenset[str], run: Run) -> ReadRun:
         if part is not None:
             row = run_row(part, run, needs)
             for unit in needs - {DETAILS}:
-                if row.n_ranks == 1 and row.ended_at.startswith(row.text(unit)) and row.ended_at.endswith("Z"):
-                    continue  # as nearly all
                 parts = list(calendar_parts(run, unit, selection.period))
                 if parts not in ([], [run]):
                     row.parts[unit] = [run_row(one, run) for one in parts]

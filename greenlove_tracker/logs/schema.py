@@ -225,6 +225,7 @@ def _are_close(a: float | None, b: float | None) -> bool:
 # -- A file of the log --
 
 R = TypeVar("R")
+Reader = Callable[[str], Any]  # of a cell; raises ValueError
 
 
 class LogColumn(NamedTuple):
@@ -232,7 +233,7 @@ class LogColumn(NamedTuple):
 
     name: str
     meaning: str
-    read: Callable[[str], Any]
+    read: Reader
     may_be_empty: bool = False  # then it is None: not known
     write: Callable[[Any], str] = cell
     group: str = ""  # of columns that a file has only together; empty: it has this one always
@@ -289,10 +290,7 @@ class LogTable(Generic[R]):
         self.columns = tuple(column.name for column in self.described)
         n_first = self.columns.index(last_of_first) + 1 if last_of_first else len(self.columns)
         self.least = self.columns[:n_first]
-        self.later = {column.name: column.group for column in self.described[n_first:]}
-        for column in self.described[n_first:]:
-            if not (column.may_be_empty or column.read in _MAY_BE_EMPTY):
-                raise TypeError(f"{column.name}: older files lack it, so that it must be one that may be empty")
+        self.later = {column.name: column.group for column in self.described[n_first:]}  # they may be empty
 
     @property
     def title(self) -> str:
@@ -359,7 +357,7 @@ class LogTable(Generic[R]):
                 yield record
 
 
-_READERS: Mapping[Any, Callable[[str], Any]] = {
+_READERS: Mapping[Any, Reader] = {
     (str, ""): str,
     (bool, ""): yes,
     (frozenset, ""): _flags,
@@ -371,8 +369,6 @@ _READERS: Mapping[Any, Callable[[str], Any]] = {
     (float, "finite"): finite,
     (float, "any"): any_number,
 }
-_MAY_BE_EMPTY = (str, _flags, _texts)
-
 
 PLAIN_NUMBER = (
     r"(?:0|[1-9]\d{0,15})(?:\.\d{1,25})?(?:[eE][+-]?\d{1,2})?"  # not all that ``amount`` takes, and none too large
@@ -396,7 +392,7 @@ def _column(name: str, hint: Any, meaning: str = "", kind: str | type[StrEnum] =
     may_be_empty = isinstance(hint, UnionType)
     if may_be_empty:
         hint = next(one for one in get_args(hint) if one is not NoneType)
-    read: Callable[[str], Any]
+    read: Reader
     if not isinstance(kind, str):
         read = partial(_words_of, kind)
     elif kind:

@@ -19,7 +19,7 @@ from typing import Any, TypedDict, Unpack
 
 from greenlove_tracker.logs.run import Cut, Run
 from greenlove_tracker.logs.schema import COMMAND_STREAM
-from greenlove_tracker.logs.totals import TIMESTAMP_S, utc, utc_s
+from greenlove_tracker.logs.totals import TIMESTAMP_S, Rows, utc, utc_s
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.vocabulary.errors import LogError, UsageError
 from greenlove_tracker.vocabulary.records import (
@@ -327,7 +327,7 @@ def _timed_streams(run: Run) -> Mapping[int | str, Sequence[_Timed]]:
     """
     if Flag.PREDICTED in run.summary.flags:
         return {}
-    streams: dict[Any, Sequence[Row]] = {COMMAND_STREAM: run.command_rows or (), **run.rows}
+    streams: dict[Any, Rows] = {COMMAND_STREAM: run.command_rows or (), **run.rows}
     timed = {stream: [one for row in rows if (one := _timed(row)) is not None] for stream, rows in streams.items()}
     if not any(timed.values()):
         return {}
@@ -352,7 +352,7 @@ def _times_s(run: Run) -> tuple[float, float]:
 
 
 def _part(run: Run, timed: Mapping[int | str, Sequence[_Timed]], from_s: float, to_s: float) -> Run:
-    rows: dict[Any, Sequence[Row]] = {
+    rows: dict[Any, Rows] = {
         stream: [_cut(one, from_s, to_s) for one in of_stream if _lies_in(one, from_s, to_s)]
         for stream, of_stream in timed.items()
     }

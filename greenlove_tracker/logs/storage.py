@@ -28,7 +28,7 @@ LogPath: TypeAlias = "Path | UPath"  # a UPath is of a store, and no Path
 LogFile: TypeAlias = "UPath | str"  # on a disk a plain string: a Path would cost as much as the reading
 
 
-def place(address: str | os.PathLike[str] | LogPath) -> LogPath:
+def place(address: reading.FilePath | LogPath) -> LogPath:
     """Return the directory that an address names.
 
     Raises:

@@ -31,6 +31,7 @@ from greenlove_tracker.vocabulary.records import (
 )
 from greenlove_tracker.vocabulary.units import h_from_s, w_from_kwh_s
 
+Rows = Sequence[Row]
 LEAST_METERED_S = 0.1  # no counter moves sooner: nothing read of less is not known to be nothing
 
 
@@ -187,7 +188,7 @@ def _sum_nodes(nodes: Sequence[_NodeEnergy]) -> _NodeEnergy:
     )
 
 
-def total_duration_s(rows: Sequence[Row]) -> float:
+def total_duration_s(rows: Rows) -> float:
     """Return the wall time of one rank: its rows and the gaps between them."""
     return math.fsum(row.gap_before_s + row.duration_s for row in rows)
 
@@ -198,7 +199,7 @@ def mean_w(rows: Iterable[Row], component: str) -> float | None:
     return w_from_kwh_s(found.sum(component), found.sum(f"{component}_s"))
 
 
-def training_rows(rows: Sequence[Row]) -> Sequence[Row]:
+def training_rows(rows: Rows) -> Rows:
     """Return the rows of the training itself, which a forecast can be compared with.
 
     An evaluation may follow the last epoch as any other: at most the longest gap between two epochs counts.
@@ -243,7 +244,7 @@ def utc_s(text: str) -> float | None:
         return None
 
 
-def merge_epochs(rows: Sequence[Row], rank: int) -> list[EpochRecord]:
+def merge_epochs(rows: Rows, rank: int) -> list[EpochRecord]:
     """Return one record per epoch, from its segments; an epoch without a closing row is unfinished."""
     parts: dict[int, list[Row]] = {}
     since_last: dict[int, list[Row]] = {}  # the first row of each epoch, and the gap rows before it
@@ -265,7 +266,7 @@ def _energy_of_all(stretches: Sequence[tuple[float, Energy]]) -> Energy:
     return UNKNOWN_ENERGY
 
 
-def _merge_epoch(number: int, rank: int, group: Sequence[Row], since_last: Sequence[Row]) -> EpochRecord:
+def _merge_epoch(number: int, rank: int, group: Rows, since_last: Rows) -> EpochRecord:
     counts = sum((row.counts for row in group), Counts())
     flags = frozenset[str]().union(*(row.flags for row in group))
     if group[-1].kind is not RowKind.EPOCH:

@@ -24,14 +24,6 @@ QUANTITIES = {"energy_kwh": "kWh", "emissions_kgco2e": "kgCO2e", "cost_usd": "US
 Deviations = Mapping[str, Deviation]  # by the name of an error: those of one name add up, others in quadrature
 
 
-def errors_of(run: Run) -> tuple[MeasurementError, ...] | None:
-    """Return the errors that the energy of a run has; None where it is unknown, or an error is."""
-    found = _parts(run)
-    if found is None:
-        return None
-    return tuple(error for error, _ in found)
-
-
 def energy_deviations(run: Run) -> Deviations | None:
     """Return how far the energy of a run may be off, in kWh with PUE, by the name of each error.
 
@@ -44,13 +36,13 @@ def energy_deviations(run: Run) -> Deviations | None:
     if run.calibration is not None and totals.energy_kwh is not None:
         share_kwh = totals.energy_kwh * run.calibration.error_share
         return {f"calibration of {run.calibration.host}": (share_kwh, share_kwh)}
-    parts = _parts(run)
+    parts = error_parts(run)
     if parts is None:
         return None
     return {error.name: error.deviation(kwh * totals.pue, totals.duration_s) for error, kwh in parts}
 
 
-def _parts(run: Run) -> list[tuple[MeasurementError, float]] | None:
+def error_parts(run: Run) -> list[tuple[MeasurementError, float]] | None:
     """Return each error with the energy, before PUE, that it is of; None where one is not known, or a GPU missing."""
     totals = run.summary
     if totals.before_pue_kwh is None or run.lacks_energy_of_gpu:

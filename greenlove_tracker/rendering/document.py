@@ -59,6 +59,15 @@ class KeyFigure:
     at: float | None = None
 
     @property
+    def brief_text(self) -> str:
+        """The value, with its range for time and energy, from which those of others follow, and with a needed label."""
+        text = self.value
+        if self.range and self.label in ("time", "energy"):
+            text += f" [{self.range}]"
+        is_told_by_unit = self.label != "CO2e" and any(map(str.isdigit, self.value))
+        return text if is_told_by_unit else f"{text} {self.label}"
+
+    @property
     def is_modelled(self) -> bool:
         """True if no hardware measured it, so that it is marked as modelled."""
         return self.note in ("modelled", "simulated", "forecast")

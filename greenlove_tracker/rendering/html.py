@@ -39,8 +39,9 @@ def render(document: Document) -> str:
 
 
 def fill(template: str, **values: Any) -> str:
-    """Fill a template of plain text with these values."""
-    return _environment(is_page=False).get_template(template).render(values).rstrip()
+    """Fill a template with these values; they are escaped where it is one of HTML."""
+    environment = _environment(is_page=template.endswith(".html"))
+    return environment.get_template(template).render(values).rstrip()
 
 
 class _Section(NamedTuple):

@@ -22,8 +22,6 @@ _GAP = "  "  # between columns
 
 _BRIEF_ROWS = 8  # of a table
 _LEAST_TEXT = 12  # columns that texts of a table are wrapped to
-_RANGED = frozenset({"time", "energy"})  # figures whose range the brief screen shows; that of others follows from it
-_TOLD_BY_UNIT = frozenset({"time", "energy", "cost"})  # figures that need no label where their unit stands
 
 
 def columns() -> int:
@@ -78,20 +76,16 @@ def _block(block: doc.Block, *, brief: bool, width: int) -> list[str]:
 
 def _figures(block: doc.KeyFigures, *, brief: bool, width: int) -> list[str]:
     """Write each key figure in a line with how it was obtained; in the brief screen all in one line."""
-    rows = []
-    texts = []
-    for figure in block.figures:
-        text = figure.value
-        if figure.range and (figure.label in _RANGED or not brief):
-            text += f" [{figure.range}]"
-        rows.append((figure.label, text, figure.note))
-        is_known = any(map(str.isdigit, figure.value))
-        if not is_known or figure.label not in _TOLD_BY_UNIT:
-            text += f" {figure.label}"
-        texts.append(text.replace(" ", doc.NO_BREAK))
     if not brief:
+        rows = []
+        for figure in block.figures:
+            text = figure.value
+            if figure.range:
+                text += f" [{figure.range}]"
+            rows.append((figure.label, text, figure.note))
         heads = (doc.Column(""), doc.Column("", is_number=True), doc.Column(""))
         return _table(doc.Table(heads, rows), len(rows), width)
+    texts = [figure.brief_text.replace(" ", doc.NO_BREAK) for figure in block.figures]
     return wrap("  ".join(texts), MARGIN, MARGIN, width=width)
 
 

@@ -14,6 +14,7 @@ from greenlove_tracker.rendering.document import (
     Column,
     Document,
     Heading,
+    KeyFigure,
     KeyFigures,
     Paragraph,
     Table,
@@ -66,7 +67,7 @@ def exploration_document(
         footer=wording.footer(),
         verdict=_verdict(forecast),
         blocks=(
-            _figures(forecast, tilde),
+            KeyFigures(forecast_figures(forecast, tilde)),
             *map(Paragraph, said),
             *_details(forecast, trials),
             *projection_blocks(projections),
@@ -83,14 +84,9 @@ def explored_blocks(run: Run) -> tuple[str, Blocks]:
         forecast = forecast_with_meter_error(forecast_from_log(run), run)
     except (UsageError, ValueError) as error:
         return f"The exploration cannot be forecast again: {error}.", []
+    figures = forecast_figures(forecast, wording.energy_mark(run))
     said = map(Paragraph, _said(forecast, run.trials))
-    return _verdict(forecast), [_figures(forecast, wording.energy_mark(run)), *said, *_details(forecast, run.trials)]
-
-
-def forecast_document(forecast: Forecast, projections: Sequence[Projection] = ()) -> Document:
-    """Return a forecast by itself, without the trials that it is from."""
-    blocks = [_figures(forecast), *map(Paragraph, _warnings(forecast)), *projection_blocks(projections)]
-    return Document("A forecast", fmt.plan(forecast.plan), blocks=blocks, verdict=_verdict(forecast))
+    return _verdict(forecast), [KeyFigures(figures), *said, *_details(forecast, run.trials)]
 
 
 def _verdict(forecast: Forecast) -> str:
@@ -106,14 +102,12 @@ def progress_line(spent_s: float, budget_s: float, sample_size: int, relative_wi
     return line
 
 
-def _figures(forecast: Forecast, tilde: str = "") -> KeyFigures:
+def forecast_figures(forecast: Forecast, mark: str = "") -> list[KeyFigure]:
+    """Return what a training will take; the mark, or a tilde, stands before an energy that no hardware measured."""
+    if forecast.is_energy_modelled:
+        mark = mark or wording.TILDE
     missing = "not measured, or no factor known"
-    marks = {"energy_kwh": tilde, "emissions_kgco2e": tilde}
-    tiles = [
-        wording.forecast_tile(quantity, getattr(forecast, quantity), missing, marks.get(quantity, ""))
-        for quantity in fmt.QUANTITIES
-    ]
-    return KeyFigures(tiles)
+    return [wording.forecast_tile(name, getattr(forecast, name), missing, mark) for name in fmt.QUANTITIES]
 
 
 def _when(forecast: Forecast, now_utc_s: float | None, fit: TimeFit | None) -> list[str]:
@@ -144,10 +138,11 @@ def _said(forecast: Forecast, trials: Trials) -> list[str]:
         all_of_them = f"All {fmt.plural(stop.most_epochs, 'epoch')} would take"
         said.append(f"It {expected}. {all_of_them} {fmt.interval(whole.duration_s, fmt.duration)}.")
     said.append(f"From {_trials_text(trials)}.")
-    return [*said, *_warnings(forecast)]
+    return [*said, *forecast_warnings(forecast)]
 
 
-def _warnings(forecast: Forecast) -> Iterator[str]:
+def forecast_warnings(forecast: Forecast) -> Iterator[str]:
+    """Return the problems of a forecast, in sentences."""
     for warning in forecast.warnings:
         yield f"{'! ' if warning.is_serious else ''}{warning}."
 

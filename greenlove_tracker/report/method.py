@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import factors_of
-from greenlove_tracker.logs.uncertainty import errors_of
+from greenlove_tracker.logs.uncertainty import error_parts
 from greenlove_tracker.rendering.document import Blocks, Heading, Note, Paragraph, Table, Texts, columns
 from greenlove_tracker.report import wording
 from greenlove_tracker.text import format as fmt
@@ -118,14 +118,14 @@ def error_blocks(run: Run) -> Blocks:
         )
         text = f"The energy is calibrated: {run.calibration.text}. {'; '.join(used)}."
         return [Heading("Uncertainty"), Paragraph(text), Note(NO_ERROR_OF)]
-    errors = errors_of(run)
-    if errors is None:
+    parts = error_parts(run)
+    if parts is None:
         why = "the log names no method for some of the energy"
         if run.lacks_energy_of_gpu:
             why = "the energy of a GPU is missing, and nobody knows how much that is"
         return [Heading("Uncertainty"), Paragraph(f"No interval: {why}.")]
     rows = []
-    for error in errors:
+    for error, _ in parts:
         name = f"{_COMPONENT.get(error.component, error.component)}, {error.method.replace('_', ' ')}"
         reach = f"{fmt.percent(error.lower)} to {fmt.percent(error.upper)}"
         if error.after_1_s:

@@ -29,6 +29,7 @@ TILDE = "~"
 AT_LEAST = "≥ "
 _LONGEST = 1000  # of a sentence, in characters
 STAMP = "SIMULATED"
+_OF_ENERGY = ("energy_kwh", "emissions_kgco2e")  # what is measured or modelled
 _EVERYDAY = ("car_eu_new_2024_km", "phone_charge")
 
 _METHODS: Mapping[str, str] = {
@@ -121,15 +122,18 @@ def tile(
         known: its interval.
         note: how it is known.
         missing: why it is not.
-        tilde: what stands before a value that no hardware measured.
+        tilde: what stands before an energy or a CO2e that no hardware measured.
     """
     label, text = fmt.QUANTITIES[quantity]
     if value is None:
         return KeyFigure(label, fmt.UNKNOWN, missing)
+    shown = text(value)
+    if quantity in _OF_ENERGY:
+        shown = tilde + shown
     if known is None or not known.has_interval or text(known.lower) == text(known.upper):
-        return KeyFigure(label, f"{tilde}{text(value)}", note)
+        return KeyFigure(label, shown, note)
     at = (known.point - known.lower) / (known.upper - known.lower)
-    return KeyFigure(label, f"{tilde}{text(value)}", note, fmt.bounds(known, text), at)
+    return KeyFigure(label, shown, note, fmt.bounds(known, text), at)
 
 
 def forecast_tile(quantity: str, estimate: Estimate | None, missing: str, tilde: str = "") -> KeyFigure:

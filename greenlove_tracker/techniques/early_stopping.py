@@ -255,7 +255,7 @@ def _state_of(thing: Any) -> Any:
 def _copied(state: Any) -> Any:
     if "torch" not in sys.modules:
         return copy.deepcopy(state)
-    from greenlove_tracker.checkpointing.training_state import copied
+    from greenlove_tracker.exploration.random_state import copied
 
     return copied(state)
 

@@ -24,10 +24,12 @@ def say(text: str, stream: TextIO | None = None) -> None:
 
     Args:
         text: the screen.
-        stream: default: stderr.
+        stream: default: stderr; in a notebook the output of the cell, as stderr is red there.
     """
-    stream = sys.stderr if stream is None else stream
     text = printable(text)
+    if stream is None and show_in_cell(text):
+        return
+    stream = stream or sys.stderr
     if not is_terminal(stream):
         _write(stream, text + "\n")  # no need to load rich for a file
         return
@@ -54,6 +56,26 @@ def _styled(text: Text, styles: Mapping[str, str]) -> Text:
     for style, pattern in styles.items():
         text.highlight_regex(pattern, style)
     return text
+
+
+def show_in_cell(text: str) -> Callable[[str], None] | None:
+    """Show a text below the cell of a notebook that runs now.
+
+    Returns:
+        A function that replaces it there, on any thread and while any cell runs; None outside of a notebook.
+    """
+    if getattr(_shell(), "kernel", None) is None:
+        return None
+    from IPython.display import DisplayHandle, Pretty
+
+    handle = DisplayHandle()
+    handle.display(Pretty(text))
+    return lambda text: handle.update(Pretty(printable(text)))
+
+
+def _shell() -> Any:
+    """Return the running IPython; None without one."""
+    return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
 
 
 def say_above_bars(text: str) -> None:
@@ -99,20 +121,15 @@ def live_screen() -> Iterator[Callable[[str], None]]:
 
 
 class StatusLine:
-    """A line on stderr that is redrawn in place; nothing is drawn if stderr is not a terminal.
-
-    Attributes:
-        is_seen: True if stderr is a terminal.
-    """
+    """A line on stderr that is redrawn in place; nothing is drawn if stderr is not a terminal."""
 
     def __init__(self) -> None:
         self._stream = sys.stderr
-        self.is_seen = is_terminal(sys.stderr)
         self._is_drawn = False
 
     def draw(self, text: str) -> None:
         """Draw over the line before."""
-        if self.is_seen:
+        if is_terminal(self._stream):
             width = shutil.get_terminal_size().columns - 1  # a line that wraps could not be wiped
             _write(self._stream, f"\r\x1b[2K{fitting(printable(text), width)}\r")
             self._is_drawn = True
@@ -180,8 +197,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 def is_interactive() -> bool:
     """Return True in a notebook or an interactive interpreter, where cells may be interrupted and run again."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return hasattr(sys, "ps1") or shell is not None
+    return hasattr(sys, "ps1") or _shell() is not None
 
 
 def print_any_sign() -> None:

@@ -110,7 +110,6 @@ def duration(value_s: float | None) -> str:
     seconds = round(value_s)
     minutes = round(value_s / 60)
     hours = round(value_s / SECONDS_PER_HOUR)
-    parts: tuple[tuple[int, str], ...]
     if seconds < SECONDS_PER_HOUR:  # of the rounded value: 3599.7 s is 1 h
         parts = ((seconds // 60, "min"), (seconds % 60, "s"))
     elif minutes < 24 * 60:
@@ -418,6 +417,4 @@ def in_one_unit(quantity: str, reference: float) -> tuple[str, Text]:
 
 def repetitions(number: float) -> str:
     """Write how often something is done: a whole number, or a part of it to two decimals."""
-    if float(number).is_integer():
-        return f"{number:,.0f}"
-    return f"{number:,.2f}"
+    return f"{number:,.2f}".removesuffix(".00")

@@ -123,7 +123,7 @@ class RunForecaster(RunPart):
             with state.lock:
                 if state.is_finished:
                     return
-                state.forecast = forecast
+                state.forecast = replace(forecast, is_energy_modelled=not state.row_totals.node.measured_kwh)
                 issued = IssuedForecast.of(
                     forecast,
                     issued_at=timestamp(state.started_utc_s + elapsed_s),

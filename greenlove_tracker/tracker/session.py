@@ -785,7 +785,7 @@ class Session:
         try:
             run = Run(self.run_dir, self.writer.held() if is_lost else None)
             wrote = () if is_lost else (f"{self.shown_dir}/",)
-            console.say(
+            self.run_parts.get(StatusPrinter).show_end(
                 end_screen(
                     run,
                     exit_code=run.summary.exit_code if exit_code is None else exit_code,

@@ -1,4 +1,4 @@
-"""Print the status line of a run: after each epoch on a terminal, once a minute in a job's log."""
+"""Print the status line of a run: after each epoch on a terminal or in a notebook, once a minute in a job's log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 import sys
 
 from greenlove_tracker.report.status_line import about_length, status_line
-from greenlove_tracker.text.console import fitting, is_terminal, say_above_bars
+from greenlove_tracker.text.console import fitting, is_terminal, say, say_above_bars, show_in_cell
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.state import RunMode
 
@@ -20,40 +20,48 @@ _NAME = "greenlove  "
 class StatusPrinter(RunPart):
     """Print the progress of the first rank, each time as a new line: a redrawn line would mix with the script's output.
 
+    A notebook has one line, in the cell that begins the run. The final screen takes its place.
+
     Args:
         run: the parts of the run.
+
+    Attributes:
+        show_end: prints the final screen.
     """
 
     def __init__(self, run: RunParts) -> None:
         super().__init__(run)
-        if is_terminal(sys.stderr):
-            self._interval_s = _TERMINAL_INTERVAL_S
-        else:
-            self._interval_s = _LOG_INTERVAL_S
+        in_cell = None
+        if self._is_shown:  # now, since only the thread that runs a cell can put something new below it
+            in_cell = show_in_cell(f"{_NAME}has begun to measure")
+        self._in_cell = in_cell
+        self._draw = in_cell or say_above_bars
+        self.show_end = in_cell or say
+        self._interval_s = _TERMINAL_INTERVAL_S if in_cell or is_terminal(sys.stderr) else _LOG_INTERVAL_S
         self._next_s = 0.0
         self._told: object = None
+
+    @property
+    def _is_shown(self) -> bool:
+        state = self._state
+        is_alone = state.mode is not RunMode.EXPLORATION  # which draws a line of its own
+        return is_alone and state.settings.verbose >= 1 and state.is_first_rank
 
     def tick(self) -> None:
         """Print the line if it is due, and an epoch has ended or the forecast has changed."""
         state = self._state
-        is_shown = state.settings.verbose >= 1 and state.is_first_rank and not state.is_training_over
-        if not is_shown or state.mode is RunMode.EXPLORATION:  # an exploration draws a line of its own
+        if not self._is_shown:
             return
-        with state.lock:
-            news = self._news()
-            text = self.text()
-        if state.is_finished or news is None or news == self._told or state.elapsed_s < self._next_s:
-            return
-        if state.has_tracker:
-            option = "Tracker(epochs=…)"
-        else:
-            option = "greenlove run --epochs N"
-        if self._told is None:
-            more = about_length(state.plan, state.plan_source, option)
-        else:
-            more = ""
-        say_above_bars(f"{_NAME}{text}{more}")
         elapsed_s = state.elapsed_s
+        with state.lock:
+            news = self._news(elapsed_s)
+            text = self.text()
+        if self._told is None or self._in_cell:
+            option = "Tracker(epochs=…)" if state.has_tracker else "greenlove run --epochs N"
+            text += about_length(state.plan, state.plan_source, option)
+        if state.is_training_over or news is None or news == self._told or elapsed_s < self._next_s:
+            return  # no line stands over the final screen
+        self._draw(f"{_NAME}{text}")
         self._told = news
         self._next_s = elapsed_s + max(self._interval_s, elapsed_s / _SHARE)
 
@@ -61,7 +69,7 @@ class StatusPrinter(RunPart):
         """Return the line. On a narrow terminal leave out cost, then CO2e."""
         state = self._state
         recorder = self._recorder
-        limit_s = self._state.limits.get("duration_s")
+        limit_s = state.limits.get("duration_s")
         line = status_line(
             state.plan,
             state.forecast,
@@ -73,23 +81,19 @@ class StatusPrinter(RunPart):
             limit_s=None if limit_s is None else limit_s - state.lost_s,
             is_measured=bool(state.row_totals.node.measured_kwh),
         )
-        is_cut = is_terminal(sys.stderr)
-        if is_cut:
+        if is_terminal(sys.stderr):
             return fitting(line, shutil.get_terminal_size().columns - len(_NAME))
         return line
 
-    def _news(self) -> object:
+    def _news(self, elapsed_s: float) -> object:
         """Return a value that changes when a new line is worth printing; None if there is nothing to print yet."""
         state = self._state
         n_epochs = self._recorder.epochs_done
         plan = state.plan
         forecast = state.forecast
-        elapsed_s = state.elapsed_s
         is_awaited = plan is not None and bool(plan.length) and elapsed_s < self._interval_s
         if forecast is None and (is_awaited or not n_epochs):
             return None
         is_by_epoch = n_epochs and plan is not None and plan.is_in_epochs
-        prospect: object = forecast
-        if is_by_epoch:
-            prospect = forecast is not None
+        prospect = forecast is not None if is_by_epoch else forecast
         return n_epochs, prospect, forecast is not None and elapsed_s > forecast.duration_s.upper

@@ -177,5 +177,20 @@ def pass_on_from_handler(error: BaseException) -> None:
         raise error
 
 
-class TerminatedExit(SystemExit):
-    """An exit because the job or the machine is about to end: the run counts as terminated, not as failed."""
+class TrainingInterrupted(SystemExit):  # no error: the run counts as terminated
+    """The job or the machine is about to end; the training's state is saved, and another job goes on from there.
+
+    Attributes:
+        code: exit code: 128 and the number of the signal.
+        checkpoint: name of the emergency checkpoint; empty where it could not be written.
+        reason: the name of the signal.
+    """
+
+    def __init__(self, code: int, checkpoint: str, reason: str) -> None:
+        super().__init__(code)
+        self.checkpoint = checkpoint
+        self.reason = reason
+
+    def __str__(self) -> str:
+        saved = f"saved as {self.checkpoint}" if self.checkpoint else "its last state could not be saved"
+        return f"the training was interrupted by {self.reason}; {saved}"

@@ -17,6 +17,7 @@ from greenlove_tracker.vocabulary.phases import (
     phases_until,
 )
 from greenlove_tracker.vocabulary.stopping import ExpectedStop
+from greenlove_tracker.vocabulary.worded import Worded
 
 _MOST_BATCHES = 10**12  # a month of microsecond steps is 2.6e12: more is a slip of the pen
 _MOST_EPOCHS = 10**8
@@ -476,7 +477,7 @@ class TimeFit:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(Worded):
     """The forecast of a training, each quantity with its interval.
 
     Attributes:
@@ -500,6 +501,7 @@ class Forecast:
         expected_stop: where early stopping is expected to end it; the quantities are mixtures over these epochs. None
             if no rule may end it.
         without_stop: the forecast of all epochs, if a rule may end it earlier; else None.
+        is_energy_modelled: True if its energy is of a run in which no hardware measured any.
     """
 
     duration_s: Estimate
@@ -520,6 +522,7 @@ class Forecast:
     position: Position | None = None
     expected_stop: ExpectedStop | None = None
     without_stop: Forecast | None = None
+    is_energy_modelled: bool = False
 
     @property
     def is_reliable(self) -> bool:

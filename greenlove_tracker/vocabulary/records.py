@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, Protocol, Self
 
-from greenlove_tracker.vocabulary.errors import BudgetExceeded, TerminatedExit
+from greenlove_tracker.vocabulary.errors import BudgetExceeded, TrainingInterrupted
+from greenlove_tracker.vocabulary.worded import Worded
 
 COMPONENTS = ("cpu", "gpu", "ram")
 
@@ -341,7 +342,7 @@ def status_of(error: type[BaseException] | None, value: BaseException | None) ->
     if issubclass(error, SystemExit):
         code = getattr(value, "code", None)
         number = code if isinstance(code, int) else int(code is not None)  # a text is told, and is a 1
-        if issubclass(error, TerminatedExit):
+        if issubclass(error, TrainingInterrupted):
             return RunStatus.TERMINATED, number
         return (RunStatus.FAILED if number else RunStatus.FINISHED), number
     if issubclass(error, KeyboardInterrupt) or error.__name__ == "CancelledError":  # asyncio's Ctrl-C
@@ -391,7 +392,7 @@ class Consumption:
 
 
 @dataclass(frozen=True, slots=True)
-class RunSummary:
+class RunSummary(Worded):
     """The totals of a run over all its nodes.
 
     ``energy`` is what was metered, by component, before PUE. ``unmetered_estimate_kwh`` stands for the time that

@@ -19,8 +19,8 @@ from rank_processes import run_ranks
 from torch import nn
 
 import greenlove_tracker
+from greenlove_tracker import Checkpointer, TrainingInterrupted
 from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore, Draft
-from greenlove_tracker.checkpointing.checkpointer import Checkpointer, TrainingInterrupted
 from greenlove_tracker.vocabulary.errors import UsageError
 
 SCRIPT = """

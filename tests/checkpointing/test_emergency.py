@@ -12,8 +12,8 @@ import pytest
 import torch
 from checkpointing.metadata_server import until
 
+from greenlove_tracker import Checkpointer, TrainingInterrupted
 from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore
-from greenlove_tracker.checkpointing.checkpointer import Checkpointer, TrainingInterrupted
 
 WITH_WORKERS = """
 import sys, torch

@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("torch")
 
 from greenlove_tracker import Checkpointer
-from greenlove_tracker.checkpointing.checkpoint_files import MARK
 from greenlove_tracker.vocabulary.errors import UsageError
 
+LOCK = ".training"
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no locks of this kind there")
 
 _LIVE = """
@@ -45,14 +45,14 @@ def test_a_second_training_is_refused_until_the_first_has_ended(tmp_path: Path, 
             assert psutil.pid_exists(worker)
         else:
             live.communicate("x")
-        assert (tmp_path / MARK).exists() == (ends_by == "a kill")
+        assert (tmp_path / LOCK).exists() == (ends_by == "a kill")
         assert list(Checkpointer(tmp_path, every_s=None).epochs(2, tracker=False))
-        assert not (tmp_path / MARK).exists()
+        assert not (tmp_path / LOCK).exists()
 
 
 def test_the_mark_survives_that_the_process_reads_its_file(tmp_path: Path) -> None:
     for _ in Checkpointer(tmp_path, every_s=None).epochs(1, tracker=False):
-        (tmp_path / MARK).read_bytes()  # as a backup does, or a hash of each file
+        (tmp_path / LOCK).read_bytes()  # as a backup does, or a hash of each file
         code = (
             "import sys\nfrom greenlove_tracker import Checkpointer\n"
             "list(Checkpointer(sys.argv[1], every_s=None).epochs(2, tracker=False))"

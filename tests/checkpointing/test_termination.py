@@ -40,13 +40,13 @@ def test_a_clouds_notice_is_a_sigterm_by_the_script_of_the_examples(cloud, path,
 
 def test_a_signal_is_a_flag_and_handlers_come_back():
     before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGUSR1)]
-    with TerminationNotices() as notices:
+    with TerminationNotices(("SIGTERM", "SIGUSR1")) as notices:
         assert notices.notice is None
         signal.raise_signal(signal.SIGTERM)
         assert notices.notice is signal.SIGTERM
         notices.notice = None
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGUSR1)] == before
-    with TerminationNotices() as notices:
+    with TerminationNotices(("SIGTERM", "SIGUSR1")) as notices:
         signal.raise_signal(signal.SIGUSR1)
         assert notices.notice is signal.SIGUSR1
 
@@ -55,7 +55,7 @@ def test_a_handler_of_the_users_own_still_runs():
     came = []
     before = signal.signal(signal.SIGTERM, lambda number, _: came.append(number))
     try:
-        with TerminationNotices() as notices:
+        with TerminationNotices(("SIGTERM", "SIGUSR1")) as notices:
             signal.raise_signal(signal.SIGTERM)
             assert came == [signal.SIGTERM]
             assert notices.notice is not None
@@ -73,7 +73,7 @@ import os, signal, sys, time
 from greenlove_tracker.checkpointing import termination
 from greenlove_tracker.checkpointing.termination import TerminationNotices
 does = sys.argv[1]
-with TerminationNotices() as notices:
+with TerminationNotices(("SIGTERM", "SIGUSR1")) as notices:
     print("ready", flush=True)
     began = time.monotonic()
     while time.monotonic() - began < 30:

@@ -16,7 +16,8 @@ from torch import nn
 
 from greenlove_tracker.checkpointing.distributed import RankAgreement
 from greenlove_tracker.checkpointing.plain_files import read_plain
-from greenlove_tracker.checkpointing.training_state import TrainingState, copied, named
+from greenlove_tracker.checkpointing.training_state import TrainingState, named
+from greenlove_tracker.exploration.random_state import copied
 from greenlove_tracker.vocabulary.errors import UsageError
 
 
@@ -55,7 +56,7 @@ def test_gradients_at_hand_come_back_and_so_does_their_lack() -> None:
     train(model, optimizer, 1)
     model[0].bias.grad = None
     other, _ = make(1)
-    put_back(TrainingState({"model": other}, {}, {}), TrainingState({"model": model}, {}, {}))
+    put_back(TrainingState({"model": other}, {}, {}, {}), TrainingState({"model": model}, {}, {}, {}))
     assert other[0].bias.grad is None
     assert torch.equal(other[0].weight.grad, model[0].weight.grad)
 
@@ -71,7 +72,7 @@ def test_what_state_dict_leaves_out() -> None:
     model.cache.fill_(7.0)
     model.layer.bias.requires_grad_(False)
     model.eval()
-    saved, restored = TrainingState({"m": model}, {}, {}), TrainingState({"m": other}, {}, {})
+    saved, restored = TrainingState({"m": model}, {}, {}, {}), TrainingState({"m": other}, {}, {}, {})
     put_back(restored, saved)
     assert other.cache.tolist() == [7.0] * 3
     assert not other.layer.bias.requires_grad
@@ -82,7 +83,7 @@ def test_what_state_dict_leaves_out() -> None:
 def test_compiled_and_plain_models_read_each_other() -> None:
     model, _ = make()
     other, _ = make(1)
-    put_back(TrainingState({"m": other}, {}, {}), TrainingState({"m": torch.compile(model)}, {}, {}))
+    put_back(TrainingState({"m": other}, {}, {}, {}), TrainingState({"m": torch.compile(model)}, {}, {}, {}))
     assert bits(other) == bits(model)
 
 
@@ -95,7 +96,7 @@ def test_values_of_numpy_and_pairs_of_functions() -> None:
     assert all(read[name] == held[name] for name in held if name != "counts")
 
     got: list[Any] = []
-    state = TrainingState({}, {}, named("other", (lambda: {"n": 3}, got.append)))
+    state = TrainingState({}, {}, {}, named("other", (lambda: {"n": 3}, got.append)))
     assert state.names == ("other",)
     assert list(named("model", (nn.Linear(1, 1), nn.Linear(1, 1)))) == ["model-1", "model-2"]
     put_back(state, state)
@@ -109,14 +110,14 @@ def test_what_is_not_plain_is_refused_and_named() -> None:
 
 def test_another_training_is_refused_in_words() -> None:
     model, optimizer = make()
-    saved = TrainingState({"model": model}, {"optimizer": optimizer}, {})
+    saved = TrainingState({"model": model}, {"optimizer": optimizer}, {}, {})
     with pytest.raises(UsageError, match=r"has \['model', 'optimizer'\], and this training \['model'\]"):
-        put_back(TrainingState({"model": model}, {}, {}), saved)
+        put_back(TrainingState({"model": model}, {}, {}, {}), saved)
     small = nn.Linear(1, 1)
     with pytest.raises(UsageError, match="the state of model in the checkpoint does not fit"):
-        put_back(TrainingState({"model": small}, {"optimizer": torch.optim.SGD(small.parameters())}, {}), saved)
+        put_back(TrainingState({"model": small}, {"optimizer": torch.optim.SGD(small.parameters())}, {}, {}), saved)
     with pytest.raises(UsageError, match=r"other is a int: it must have state_dict\(\)"):
-        TrainingState({}, {}, {"other": 3})
+        TrainingState({}, {}, {}, {"other": 3})
 
 
 def test_parameters_that_nobody_would_save_are_refused() -> None:
@@ -124,21 +125,16 @@ def test_parameters_that_nobody_would_save_are_refused() -> None:
     temperature = nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD([*model.parameters(), temperature], 0.1)
     with pytest.raises(UsageError, match="optimizer trains parameters of none of the models"):
-        TrainingState({"model": model}, {"optimizer": optimizer}, {})
+        TrainingState({"model": model}, {"optimizer": optimizer}, {}, {})
     pair = (lambda: temperature.detach(), lambda saved: temperature.data.copy_(saved))
-    TrainingState({"model": model}, {"optimizer": optimizer}, {"temperature": pair}, has_others=True)
-
-
-def test_a_name_with_a_dot_is_refused_before_the_training() -> None:
-    with pytest.raises(UsageError, match="names have no dot"):
-        named("model", {"net.1": nn.Linear(1, 1)})
+    TrainingState({"model": model}, {"optimizer": optimizer}, {}, {"temperature": pair})
 
 
 def test_the_parameters_of_an_optimizer_come_back_into_the_list_that_it_holds() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
-    saved = TrainingState({"model": model}, {"optimizer": torch.optim.LBFGS(model.parameters())}, {}).capture()
+    saved = TrainingState({"model": model}, {"optimizer": torch.optim.LBFGS(model.parameters())}, {}, {}).capture()
     reordered = torch.optim.LBFGS(reversed([*model.parameters()]))
-    state = TrainingState({"model": model}, {"optimizer": reordered}, {})
+    state = TrainingState({"model": model}, {"optimizer": reordered}, {}, {})
     state.load(saved, state.capture_of_rank(), is_in_loop=False)
     assert reordered._params is reordered.param_groups[0]["params"]
     assert all(one is other for one, other in zip(reordered._params, model.parameters(), strict=True))

@@ -77,7 +77,7 @@ class Training:
         return [part for part in (self.schedule, self.scaler) if part is not None]
 
     def preserved(self):
-        return Snapshot(self.model, self.optimizer, loaders=self.loader, others=self.others())
+        return Snapshot(self.model, self.optimizer, data=self.loader, others=self.others())
 
     def step(self, batch: Any) -> float:
         inputs, targets = batch
@@ -313,7 +313,7 @@ def test_samplers_and_generators_of_a_loader_are_put_back():
     sampler = Epochal(data, generator=torch.Generator().manual_seed(1))
     sampler.epoch = 4
     loader = DataLoader(data, batch_sampler=BatchSampler(sampler, 2, False), collate_fn=collate)
-    snapshot = Snapshot(nn.Linear(1, 1), loaders=[loader])
+    snapshot = Snapshot(nn.Linear(1, 1), data=loader)
     assert snapshot.size_bytes == 2 * 4  # the data are not copied
     first = torch.cat(list(loader))
     assert sampler.epoch == 5
@@ -380,7 +380,7 @@ def test_a_model_for_which_there_is_no_room_is_refused_with_the_sizes(monkeypatc
     assert Snapshot(model).size_bytes == 1024**2
     monkeypatch.setattr(snapshot_module, "free_host_bytes", lambda: 1.2 * 1024**2)
     with pytest.raises(UsageError, match=r"0\.000977 GB, and 0\.000937 GB of the host"):
-        Snapshot(model, loaders=loader, others=[(pytest.fail, pytest.fail)])
+        Snapshot(model, data=loader, others=[(pytest.fail, pytest.fail)])
     assert loader._iterator is workers
     loader._iterator = None
 
@@ -446,7 +446,7 @@ def test_data_and_samplers_of_no_class_of_torchs_are_put_back() -> None:
             return 4
 
     loader = DataLoader(Numbers(), sampler=InOrder())
-    with Snapshot((), loaders=loader, watched={"train_dataset": loader}) as snapshot:
+    with Snapshot((), data=loader, watched={"train_dataset": loader}) as snapshot:
         list(loader)
     assert (loader.dataset.n_read, loader.sampler.epoch, snapshot.left_changed) == (0, 0, [])
 

@@ -7,7 +7,7 @@ from report_samples import cpu_energy, epoch_row, write_run
 
 from greenlove_tracker.logs.aggregate import aggregate, flat_totals
 from greenlove_tracker.logs.measurement_errors import LEVEL, error_of, measurement_errors
-from greenlove_tracker.logs.uncertainty import energy_deviations, errors_of, run_interval, with_meter_error
+from greenlove_tracker.logs.uncertainty import energy_deviations, error_parts, run_interval, with_meter_error
 from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.records import Energy, Factor, Method
 
@@ -92,7 +92,7 @@ def test_an_energy_of_several_methods_has_the_error_of_the_worst(tmp_path) -> No
 
 def test_what_nobody_knows_has_no_interval(tmp_path) -> None:
     unknown = run_of(tmp_path, Energy(ram_kwh=1.0, ram_method=Method.TDP_MODEL), "a")
-    assert run_interval(unknown) is None and errors_of(unknown) is None
+    assert run_interval(unknown) is None and error_parts(unknown) is None
     assert run_interval(run_of(tmp_path, Energy(), "b")) is None
     no_place = run_of(tmp_path, cpu_energy(1.0), "c", intensity=None)
     assert run_interval(no_place) is not None and run_interval(no_place, "emissions_kgco2e") is None

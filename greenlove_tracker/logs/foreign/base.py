@@ -9,9 +9,9 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
-from greenlove_tracker.logs.csvio import Line, ProblemLog
+from greenlove_tracker.logs.csvio import Lines, ProblemLog
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.totals import Ending
+from greenlove_tracker.logs.totals import Ending, Rows
 from greenlove_tracker.text.format import escape_formula
 from greenlove_tracker.vocabulary.records import Row, RunSummary
 
@@ -33,7 +33,7 @@ class ForeignLog:
     """
 
     texts: Mapping[str, str]
-    rows: Sequence[Row]
+    rows: Rows
     ending: Ending
     stated: Mapping[str, float | None]
     output: str = ""
@@ -74,7 +74,7 @@ class ForeignRun(Run):
         return bool(self.ending.ended_at)
 
     @cached_property
-    def own_lines(self) -> Mapping[str, Line]:
+    def own_lines(self) -> Lines:
         units = {"carbon_intensity": "gCO2e/kWh"}
         return {name: (text, units.get(name, "")) for name, text in self.log.texts.items() if text}
 

@@ -9,7 +9,7 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
@@ -19,7 +19,7 @@ from typing import Any
 
 from greenlove_tracker.logs.csvio import ProblemLog, read_lines
 from greenlove_tracker.logs.foreign.base import ForeignLog, ForeignRun, iso, safe_text
-from greenlove_tracker.logs.schema import cell
+from greenlove_tracker.logs.schema import Reader, cell
 from greenlove_tracker.logs.totals import Ending
 from greenlove_tracker.text.format import plural
 from greenlove_tracker.vocabulary.errors import LogError
@@ -116,7 +116,7 @@ def _mean_powers(text: str) -> list[float]:
     return means if any(means) else []
 
 
-_READERS: dict[str, Callable[[str], Any]] = {  # of what is no text, by the names of the groups
+_READERS: dict[str, Reader] = {  # of what is no text, by the names of the groups
     "at": datetime.fromisoformat,
     "number": int,
     "planned": int,
