@@ -51,7 +51,6 @@ from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 
 _HOST_SHARE = 0.8  # of the host's free memory, that copies may take
 _MOST_NAMES = 5  # that are said
-Undo = Callable[[], object]
 _REFILLED = (OrderedDict, dict, list, deque, set)
 
 
