@@ -20,6 +20,7 @@ from greenlove_tracker.text.format import plural
 from greenlove_tracker.vocabulary.errors import UsageError, is_whole
 
 Step = Callable[[Any], Any]  # takes a batch, may return its loss
+Batches = Iterator[Any]
 _SYNCHRONISE_EVERY_S = 0.5  # a GPU runs behind: without this a deadline would be noticed too late
 
 DEFAULT_BATCH_SIZE = 64  # of a data set that comes without a loader
@@ -200,7 +201,7 @@ def samples_of(batch: Any) -> list[int]:
     return sizes
 
 
-def _repeated(stream: Iterable[Any]) -> Iterator[Any]:
+def _repeated(stream: Iterable[Any]) -> Batches:
     """Yield the batches of a stream over and over, as a training in steps does; nothing of an empty one."""
     is_empty = False
     while not is_empty:
@@ -237,12 +238,12 @@ class BatchSource:
         self.samples_per_epoch = None if batches_per_epoch is None else batches_per_epoch * batch_size
         self._stream = stream
 
-    def first(self, batches: int) -> Iterator[Any]:
+    def first(self, batches: int) -> Batches:
         """Begin a new epoch that ends after so many batches; the stream is let go of with what is returned."""
         stream = _repeated(self._stream) if self.batches_per_epoch is None else self._stream
         return map(lambda _, batch: batch, range(batches), stream)  # holds its stream after the last batch, too
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Batches:
         """Begin a new epoch, of all its batches; it has no end where nobody knows how many there are."""
         return self.first(self.batches_per_epoch or sys.maxsize)
 
@@ -257,7 +258,7 @@ class _FirstBatches:
     batch_sampler: Iterable[Any]
     limit: int
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Batches:
         return islice(self.batch_sampler, self.limit)
 
 
@@ -303,7 +304,7 @@ class LoaderSource(BatchSource):
         if samples is not None and -(-samples // batch_size) == batches:  # else the sampler repeats or skips some
             self.samples_per_epoch = samples
 
-    def first(self, batches: int) -> Iterator[Any]:
+    def first(self, batches: int) -> Batches:
         self._sampler.limit = batches
         return iter(self._loader)
 
