@@ -50,18 +50,26 @@ that trains, at the last moment, as Python's `os.path.expandvars` does. Neither 
 value. Within `[ ]` it needs quotes: `"${TOKEN}"`.
 
 **Arms.** A technique is `amp-bf16`, `grad-accumulation=4`, or a name with its options:
-`early-stopping: {patience: 5}`. `greenlove compare --list` names them all.
+`early-stopping: {patience: 5}`. `greenlove compare --list` names them all. An arm that waits for a clean grid while
+the others begin at once has a `schedule` beside its `techniques`.
 
 **Matrix.** A named argument is handed on as `--lr=1e-3`, one with a single dash as `-l 1e-3`, after those of
 `arguments`. What stands in the matrix counts before what stands above it.
 
 **Order.** Seed by seed, and in each combination by combination, all arms follow one another; who is first takes turns,
-so that what drifts, such as the temperature of a GPU, favours none.
+so that what drifts, such as the temperature of a GPU, favours none. Where one arm waits for a clean grid and another
+does not, all that wait for nothing come first.
 
 **What has been trained** is known again by a hash of what defines a training: file name and function of the task,
-arguments as they are written, techniques with their options and their order, epochs, steps, batch size and seed. To
-add a seed or an arm, to rename an arm, to reorder keys, or to change schedule, budget, settings or outputs trains
-nothing anew. The hash does not see the code of the task: after a change, name another `outputs: {directory: …}`.
+arguments as they are written, techniques with their options and their order, an arm's own schedule, epochs, steps,
+batch size and seed. To add a seed or an arm, to rename an arm, to reorder keys, or to change the schedule of all,
+budget, settings or outputs trains nothing anew. The hash does not see the code of the task: after a change, name
+another `outputs: {directory: …}`.
+
+**The savings as data.** `report.json` (its list `savings`) and `report.csv` have a row for each quantity of each arm:
+`combination` of the matrix, empty where there is one, `arm`, `quantity`, `baseline` and `value` (means in the unit of the name,
+USD, GiB or the metric's own), `change`, `change_lower` and `change_upper`. The change of an amount is the ratio to the
+baseline, below 1 saves; that of a metric is the difference. Where both ends are the change, its range is not known.
 """
 
 

@@ -26,6 +26,7 @@ TIME_LIMIT_S = 120  # far above what any takes: this is no measurement
 ELSEWHERE = {
     "experiments/carbon_sweep.yaml": "tests/experiments/test_definition_reading.py",
     "experiments/digits.yaml": "tests/experiments/test_definition_reading.py",
+    "experiments/pipeline.yaml": "tests/experiments/test_pipeline.py",
     "notebook.ipynb": "tests/test_notebook.py",
     "spot_notice.sh": "tests/checkpointing/test_termination.py",
 }

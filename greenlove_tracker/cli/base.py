@@ -240,11 +240,11 @@ def show_screen(screen: str) -> None:
 
 def print_problems(problems: Sequence[Problem], n_left_out: int = 0) -> None:
     """Print on stderr what is not in a table, which has no room to say so."""
-    lines = [printable(f"! {problem}") for problem in problems]
     if n_left_out:
-        lines.insert(0, f"! {plural(n_left_out, 'simulated run')} left out; --include-simulated counts them, marked")
-    for line in lines:
-        click.echo(line, err=True)
+        left = plural(n_left_out, "simulated run")
+        click.echo(f"! {left} left out; --include-simulated counts them, marked", err=True)
+    for problem in problems:
+        click.echo(printable(f"! {problem}"), err=True)
 
 
 def show_json(data: Any) -> None:

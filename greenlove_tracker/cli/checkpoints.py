@@ -65,9 +65,9 @@ def checkpoints(ctx: click.Context, directory: str, steps: int, as_json: bool, i
 
 def _rehearse(ctx: click.Context, command: list[str], steps: int) -> None:
     from greenlove_tracker.cli.rehearsal import rehearse
+    from greenlove_tracker.report.wording import sentence
 
     require("torch", "torch", "checkpoints rehearse needs torch")
     found, said = rehearse(command, steps)
-    verdict = f"{found.sentence[0].upper()}{found.sentence[1:]}."
-    answer(Document("Rehearsal", verdict=verdict, blocks=tuple(map(Paragraph, said))), found)
+    answer(Document("Rehearsal", verdict=sentence(found.sentence), blocks=tuple(map(Paragraph, said))), found)
     ctx.exit(int(bool(found.differs)))

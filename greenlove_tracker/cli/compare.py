@@ -81,7 +81,7 @@ def compare(
         return
     context = click.get_current_context()
     arguments = context.meta["command"]
-    if any(":" in target and target.rpartition(":")[0].endswith(".py") for target in targets):
+    if any(target.rpartition(":")[0].endswith(".py") for target in targets):
         if len(targets) > 1:
             raise UsageError(f"{targets[0]} and {targets[1]}: one training is compared with itself: name one")
         if options.pop("is_full"):
@@ -204,4 +204,4 @@ def techniques_text() -> str:
     said = (
         "Several are joined by +, such as amp-bf16+compile. A technique that the model or the GPU cannot use says so."
     )
-    return "\n".join([*table(rows, "<<"), "", said])
+    return "\n".join([*table(rows), "", said])

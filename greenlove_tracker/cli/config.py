@@ -33,14 +33,17 @@ def show(as_json: bool) -> None:
     origins = settings.origins
     values = {name: _text(getattr(settings, name)) for name in setting_names()}
     if as_json:
-        found = {}
-        for name, text in values.items():
-            value = text if name == "phases" else getattr(settings, name)
-            found[name] = {"value": value, "from": origins[name].where if name in origins else "default"}
+        found = {
+            name: {
+                "value": text if name == "phases" else getattr(settings, name),
+                "from": origins[name].where if name in origins else "default",
+            }
+            for name, text in values.items()
+        }
         show_json({"settings": found, "notes": settings.notes})
         return
     rows = [(name, values[name], origin.where) for name, origin in sorted(origins.items())]
-    lines = terminal.table(rows, "<<<") if rows else ["Nothing is set."]
+    lines = terminal.table(rows) if rows else ["Nothing is set."]
     unset = [f"{name}={text}" for name, text in values.items() if name not in origins]
     lines += ["", *terminal.wrap(f"Defaults: {', '.join(unset)}", "", "  ")]
     show_screen("\n".join([*lines, *(f"! {note}" for note in settings.notes)]))

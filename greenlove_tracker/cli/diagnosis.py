@@ -7,7 +7,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.machine.devices import RAPL_DIR, CounterState, cpu_counter_state, nvml_gpus, select_gpus
 from greenlove_tracker.machine.job import Ranks
 from greenlove_tracker.meter import GpuEnergy
-from greenlove_tracker.rendering import terminal
+from greenlove_tracker.rendering import html, terminal
 from greenlove_tracker.report.wording import beyond_gpus
 from greenlove_tracker.settings.config import Settings
 from greenlove_tracker.text import format as fmt
@@ -64,28 +64,15 @@ class Diagnosis:
 
     def as_text(self) -> str:
         """Return the screen of ``greenlove doctor``."""
-        system = f"{platform.system()} {platform.release().split('-')[0]}"
-        lines = [f"greenlove {greenlove_tracker.__version__} · Python {platform.python_version()} · {system}", ""]
-        fixes = list(dict.fromkeys(f.fix for f in self.findings if f.fix))
-        rows = []
-        for f in self.findings:
-            arrow = f"   → fix {fixes.index(f.fix) + 1}" if f.fix else ""
-            rows.append((f.subject, fmt.shortened(f.value, 25), f"{f.method:<14}{f.mark}  {f.note}{arrow}"))
-        lines += (f"  {line}" for line in terminal.table(rows, "<<<", widths=(8, 25), gap=" "))
-        lines += ["", f"  {self._coverage()}", *terminal.wrap(self.beyond_gpus, "  ", "  "), ""]
-        lines += [f"  fix {n}  {fix}" for n, fix in enumerate(fixes, 1)]
-        if fixes:
-            lines.append("")
-        verdict = "nothing broken" if self.can_measure else "nothing can be measured"
-        lines.append(f"{len(fixes)} to fix, {verdict}")
-        return "\n".join(lines)
-
-    def _coverage(self) -> str:
-        if self.measured_w is None or not self.full_load_w:
-            return "No rated power is known, so how much of the full load is measured is unknown."
-        share = fmt.percent(self.measured_w / self.full_load_w)
-        watts = f"{self.measured_w:.0f} of {self.full_load_w:.0f} W ({share})"
-        return f"At full load {watts} will be measured; the rest is modelled."
+        return html.fill(
+            "doctor.txt",
+            found=self,
+            version=greenlove_tracker.__version__,
+            python=platform.python_version(),
+            system=f"{platform.system()} {platform.release().split('-')[0]}",
+            fixes=list(dict.fromkeys(finding.fix for finding in self.findings if finding.fix)),
+            beyond_gpus=terminal.wrap(self.beyond_gpus, "  ", "  "),
+        )
 
 
 def examine(settings: Settings) -> Diagnosis:
@@ -135,24 +122,24 @@ def _method(found: Mapping[str, str], component: str) -> str:
     return found.get(f"{component}_method", "unmeasured").replace("_", " ").replace("tdp model", "modelled")
 
 
-def _gpu_findings(found: Mapping[str, str], read: Sequence[GpuEnergy]) -> list[Finding]:
-    """Return a line for each GPU: how it was read in the trial, or why it was not."""
+def _gpu_findings(found: Mapping[str, str], read: Sequence[GpuEnergy]) -> Iterator[Finding]:
+    """Yield a line for each GPU: how it was read in the trial, or why it was not."""
     present = nvml_gpus()
     if present.problem:
-        return [Finding("gpu", "unknown", "unmeasured", BAD, present.problem, _DRIVER_FIX)]
+        yield Finding("gpu", "unknown", "unmeasured", BAD, present.problem, _DRIVER_FIX)
+        return
     if not present and not read:
         if "gpu_models" in found:
-            return [Finding("gpu", found["gpu_models"], _method(found, "gpu"), GOOD, "")]
-        return [Finding("gpu", "none found", "", NEUTRAL, "no NVIDIA driver answered")]
-    findings = [_finding_of_ours(one, found.get("gpu_doubt", "")) for one in read]
+            yield Finding("gpu", found["gpu_models"], _method(found, "gpu"), GOOD, "")
+        else:
+            yield Finding("gpu", "none found", "", NEUTRAL, "no NVIDIA driver answered")
+    yield from (_finding_of_ours(one, found.get("gpu_doubt", "")) for one in read)
     ours = {one.gpu.index for one in read}
     chosen = select_gpus(present, os.environ).gpus
     for gpu in present:
-        if gpu.index in ours:
-            continue
         why = found.get("meter_note", "the meter did not start") if gpu in chosen else "CUDA_VISIBLE_DEVICES hides it"
-        findings.append(Finding(f"gpu {gpu.index}", gpu.name, "left out", NEUTRAL, f"{why} {gpu.problem}".rstrip()))
-    return findings
+        if gpu.index not in ours:
+            yield Finding(f"gpu {gpu.index}", gpu.name, "left out", NEUTRAL, f"{why} {gpu.problem}".rstrip())
 
 
 def _finding_of_ours(one: GpuEnergy, doubt: str) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -134,18 +135,29 @@ def report(file: str) -> None:
 
 def _report(described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str], *, shows: bool) -> None:
     """Write the reports that the file asks for, and show the result; one that cannot be written costs no other."""
-    from greenlove_tracker.experiments.pages import report_document
+    from greenlove_tracker.experiments.pages import experiment_record
+    from greenlove_tracker.files.writing import write_report
+    from greenlove_tracker.logs.csvio import csv_text
     from greenlove_tracker.report.build import write_document
+    from greenlove_tracker.report.experiment_report import DATA_COLUMNS, experiment_document, experiment_savings
 
     if not any(training.runs for training in progress.runs):
         return  # each training was told of by then
-    content = report_document(described, progress, reasons)
+    record = experiment_record(described, progress, reasons)
+    content = experiment_document(record)
     if shows:
         show(content)
     refused = []
     for suffix in described.reports:
+        path = described.outputs / f"report.{suffix}"
         try:
-            path = write_document(content, described.outputs / f"report.{suffix}")
+            if suffix == "csv":
+                path = write_report(path, csv_text(DATA_COLUMNS, experiment_savings(record)))
+            elif suffix == "json":
+                savings = {"schema_version": 1, "experiment": record.name, "savings": list(experiment_savings(record))}
+                path = write_report(path, f"{json.dumps(savings, indent=1)}\n")
+            else:
+                path = write_document(content, path)
         except UsageError as error:
             refused.append(error)
             continue

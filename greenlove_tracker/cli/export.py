@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click import Choice
 
 from greenlove_tracker.cli.base import cli, logs_of, print_problems
 from greenlove_tracker.cli.options import option
@@ -46,14 +47,20 @@ COLUMNS = (
     "carbon_intensity_gco2e_per_kwh",
     "flags",
     "carbon_intensity_source",
+    "arm",
+    "technique",
+    "seed",
 )
 
 
 @cli.command(short_help="Export every epoch as a row for other programs.")
 @click.argument("log_dir", required=False)
 @option("-o", "--output FILE", "file to write: .json or .csv; default epochs.json", default="epochs.json")
-def export(log_dir: str | None, output: str) -> None:
+@option("--by", "order of the rows: arm by arm and seed by seed; default: as they ran", type=Choice(["arm"]))
+def export(log_dir: str | None, output: str, by: str | None) -> None:
     """Export every epoch of a run, or of all runs in a directory, as a row: JSON or CSV.
+
+    The trainings of an experiment lie in runs/ of its outputs; each row has arm, seed and technique.
 
     Simulated runs are left out beside others, as in reports. The totals of runs, with what lies outside their epochs,
     are in greenlove report --format ledger.
@@ -70,6 +77,8 @@ def export(log_dir: str | None, output: str) -> None:
     for run in chosen.each():
         rows += epoch_rows(run)
         problems |= dict.fromkeys(run.problems)  # totals are read without their rows
+    if by:
+        rows.sort(key=lambda row: (row["arm"] or "", row["seed"] or 0))
     written = write_report(output, exported(rows, suffix))
     print_problems(list(problems))
     runs = plural(chosen.total.n_runs, "run")
@@ -80,6 +89,7 @@ def export(log_dir: str | None, output: str) -> None:
 
 def epoch_rows(run: Run) -> list[dict[str, Any]]:
     """Return a row for each epoch and rank, in the order of ``COLUMNS``; behind these, ``metrics``: a mapping."""
+    from greenlove_tracker.logs.run import count_in
     from greenlove_tracker.logs.schema import cell, flat_values
 
     rows = []
@@ -93,7 +103,7 @@ def epoch_rows(run: Run) -> list[dict[str, Any]]:
             energy_kwh = epoch.energy.total_kwh
             grams = epoch.emissions_gco2e
             values = {
-                **{name: run.text(name) or None for name in ("project", "tags", "host")},
+                **{name: run.text(name) or None for name in ("project", "tags", "host", "arm", "technique")},
                 **flat_values(epoch),
                 "run_id": run.run_id,
                 "status": run.summary.status,
@@ -104,6 +114,7 @@ def epoch_rows(run: Run) -> list[dict[str, Any]]:
                 "carbon_intensity_gco2e_per_kwh": intensity and intensity.value,
                 "carbon_intensity_source": intensity and intensity.source,
                 "flags": cell(epoch.flags),
+                "seed": count_in(run.lines, "seed"),
             }
             if run.intensity_sources and energy_kwh and grams is not None:  # that of the epoch's own time
                 values["carbon_intensity_gco2e_per_kwh"] = grams / (energy_kwh * run.summary.pue)
@@ -125,9 +136,10 @@ def exported(rows: Sequence[Mapping[str, Any]], suffix: str) -> str:
     from greenlove_tracker.logs.schema import cell
 
     flat = []
+    names = set[str]()
     for row in rows:
         metrics = {f"metric.{name}": value for name, value in row["metrics"].items()}
+        names |= metrics.keys()
         own = {name: row[name] for name in COLUMNS}
         flat.append({**own, "is_complete": cell(row["is_complete"]), **metrics})
-    names = {name for row in flat for name in row}
-    return csv_text([*COLUMNS, *sorted(names - set(COLUMNS))], flat)
+    return csv_text([*COLUMNS, *sorted(names)], flat)

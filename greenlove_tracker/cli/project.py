@@ -138,7 +138,6 @@ def _list(text: str, options: dict[str, Any]) -> None:
     from greenlove_tracker.report.gpu_report import gpus_document, gpus_record
 
     known = known_gpus(text, offers_of(options["provider"], options["prices"]))
-    click.get_current_context().params["is_verbose"] = True  # the list is what is asked for
     answer(gpus_document(known), gpus_record(known))
 
 

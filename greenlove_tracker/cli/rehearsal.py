@@ -47,7 +47,7 @@ def rehearse(command: Sequence[str], steps: int) -> tuple[RehearsedResume, list[
                 "the training ended before it could be saved and resumed: it needs 4 batches or 2 epochs at least. It "
                 f"said: {_last_words(directory)}"
             )
-        said = list[str]()
+        said = []
         differs = ""
         n_compared = steps
         variables = list[str]()

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.directory import Logs
 
 _SELECTION = ("since", "until", "project", "user", "job", "host", "simulated")  # the arguments that choose runs
-_OF_METRIC = ("best", "last", "energy_kwh", "kwh_per_point")
 _READING = ("processes", "scheduler")  # those that say how
 _FORMAT_OF = {"page_size": "page", "unit": "sci", "embodied": "sci"}  # of options that are of one format alone
 _OF_ALL = ("runs", "forecasts", "ledger", "metrics")  # formats of a whole directory
@@ -153,16 +152,13 @@ def _show_sums(added_up: Aggregate, form: str, keys: Sequence[str], *, as_json: 
 
     logs = added_up.logs
     problems = list(map(str, added_up.problems))
-    if form == "ledger":
-        click.echo(_ledger(added_up))
-        print_problems(added_up.problems, added_up.n_left_out)
-    elif form == "metrics":
+    if form == "metrics":
         answer(metrics_document(added_up), {"metrics": _metrics(added_up), "problems": problems})
+    elif form == "ledger" or as_csv:
+        click.echo(_ledger(added_up) if form == "ledger" else added_up.to_csv(*keys).rstrip("\n"))
+        print_problems(added_up.problems, added_up.n_left_out)
     elif as_json:
         show_json({"groups": added_up.rows(*keys), "simulated_left_out": added_up.n_left_out, "problems": problems})
-    elif as_csv:
-        click.echo(added_up.to_csv(*keys), nl=False)
-        print_problems(added_up.problems, added_up.n_left_out)
     elif len(logs.runs) == 1 and logs.runs[0].path == logs.path:
         from greenlove_tracker.report.run_report import run_document
 
@@ -189,11 +185,15 @@ def _metrics(added_up: Aggregate) -> list[dict[str, Any]]:
     """Return the best runs of each metric."""
     from greenlove_tracker.report.metric_report import N_BEST, ranked_metrics
 
-    rows = []
-    for (name, is_higher), ranked in ranked_metrics(added_up.total.rows).items():
-        runs = [{"run": one.run_id, **{value: getattr(one, value) for value in _OF_METRIC}} for one in ranked[:N_BEST]]
-        rows.append({"metric": name, "higher_is_better": is_higher, "n_runs": len(ranked), "best_runs": runs})
-    return rows
+    return [
+        {
+            "metric": name,
+            "higher_is_better": is_higher,
+            "n_runs": len(ranked),
+            "best_runs": [one._asdict() | {"run": one.run.run} for one in ranked[:N_BEST]],
+        }
+        for (name, is_higher), ranked in ranked_metrics(added_up.total.rows).items()
+    ]
 
 
 def _show_forecasts(logs: Logs) -> None:

@@ -81,6 +81,7 @@ class PlannedRun:
         epochs: None: as the task says.
         steps: likewise.
         batch_size: likewise.
+        start: when it begins, where its arm says so; None: as the file says of all.
         settings: fields of ``greenlove_tracker.settings.config.Settings``, by name.
         task_sha256: of the task's file as it was when the experiment was read. It is no part of the key: who trains
             can say that the code has changed since a run, and the user decides.
@@ -98,13 +99,14 @@ class PlannedRun:
     epochs: int | None
     steps: int | None
     batch_size: int | None
+    start: StartPolicy | None = None
     settings: Mapping[str, Any]
     task_sha256: str = ""
 
 
 def planned_runs(
     common: PlannedRun,
-    arms: Mapping[str, Sequence[TechniqueChoice]],
+    arms: Mapping[str, ArmSection],
     matrix: Mapping[str, Sequence[Any]],
     seeds: Sequence[int],
 ) -> tuple[PlannedRun, ...]:
@@ -116,7 +118,7 @@ def planned_runs(
 
     Args:
         common: what all of them have; its key, names, arm, values and seed are of no account.
-        arms: the techniques of each arm, by its name.
+        arms: by name.
         matrix: the values of ``epochs``, ``steps``, ``batch_size`` or an argument such as ``--lr``, by name.
         seeds: of all random states.
     """
@@ -127,7 +129,10 @@ def planned_runs(
         if (n_seed + n_combination) % 2 == 1:
             in_turn.reverse()
         for arm in in_turn:
-            run = _with_values(replace(common, arm=arm, techniques=tuple(arms[arm]), seed=seed), values)
+            section = arms[arm]
+            techniques = tuple(section.techniques)
+            run = replace(common, arm=arm, techniques=techniques, start=section.schedule, seed=seed)
+            run = _with_values(run, values)
             group = ", ".join((arm, *(f"{name}={value}" for name, value in values.items())))
             found.append(replace(run, key=training_key(run), group=group, name=f"{group}, seed {seed}"))
     return tuple(found)
@@ -151,9 +156,10 @@ def training_key(run: PlannedRun) -> str:
     """Return the first digits of the SHA-256 of what defines a training, as JSON in one certain form.
 
     It is what the training does: the name of the task's file and of its function, the arguments as they are written,
-    the techniques in their order with their options, epochs, steps, batch size and seed. It is not the name of an arm,
-    the settings that only measure, the place of the file, nor whether a value stands in the matrix or above it: to
-    rename an arm, or to add a seed, an exporter or a deadline, trains nothing anew.
+    the techniques in their order with their options, epochs, steps, batch size and seed, and the schedule that an arm
+    has for itself. It is not the name of an arm, the schedule of all, the settings that only measure, the place of the
+    file, nor whether a value stands in the matrix or above it: to rename an arm, or to add a seed, an exporter or a
+    deadline, trains nothing anew.
     """
     what = {
         "form": _KEY_FORM,
@@ -165,6 +171,8 @@ def training_key(run: PlannedRun) -> str:
         "batch_size": run.batch_size,
         "seed": run.seed,
     }
+    if run.start is not None:
+        what["schedule"] = run.start.model_dump()
     text = json.dumps(what, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:12]
 
@@ -274,6 +282,21 @@ class StartPolicy(_FileSection):
     max_wait: Annotated[str, _checked_by(parse_span_s)] = _said("begin after so long anyway", "6h", "6h")
 
 
+class ArmSection(_FileSection):
+    """A way to train: a list of techniques, or these keys where it has a schedule of its own."""
+
+    techniques: list[Annotated[Any, AfterValidator(_technique)]] = _said("of it, in their order", "[amp-bf16]", [])
+    schedule: StartPolicy | None = _said(
+        "when its trainings begin, instead of the file's `schedule`; those that wait for nothing come first",
+        "{below_gco2e_per_kwh: 250}",
+    )
+
+
+def _arm(given: Any) -> Any:
+    """Return the keys of an arm, which may be a list of techniques or have nothing behind its colon."""
+    return given if isinstance(given, Mapping) else {"techniques": given or []}
+
+
 class ExperimentBudget(_FileSection):
     """Limits for all trainings together; at one, no other begins, and the one that runs is stopped and saved."""
 
@@ -303,8 +326,10 @@ class OutputsSection(_FileSection):
         "results/digits",
         "",
     )
-    reports: Annotated[list[Literal["html", "pdf", "md"]], Field(min_length=1)] = _said(
-        "how the report of the whole is written: `html`, `pdf`, `md`", "[html, pdf]", ["html"]
+    reports: Annotated[list[Literal["html", "pdf", "md", "json", "csv"]], Field(min_length=1)] = _said(
+        "how the report of the whole is written: `html`, `pdf`, `md`; its savings as data: `json`, `csv`",
+        "[html, pdf, csv]",
+        ["html"],
     )
     weights: Literal["final", "none"] = _said(
         "`final`: keep the weights that each training ends with, which early stopping makes the best ones, as "
@@ -364,11 +389,11 @@ class ExperimentFile(_FileSection):
     )
     arms: dict[
         Annotated[str, _checked_by(_check_label)],
-        Annotated[list[Annotated[Any, AfterValidator(_technique)]], BeforeValidator(lambda items: items or [])],
-    ] = _said(  # an arm may have nothing behind its colon
+        Annotated[ArmSection, BeforeValidator(_arm)],
+    ] = _said(
         "ways to train, by name: each a list of techniques. Default: one, `baseline`, with none",
         "{baseline: [], faster: [amp-bf16]}",
-        {"baseline": []},
+        {"baseline": ArmSection()},
         min_length=1,
     )
     baseline: str | None = _said(
@@ -399,12 +424,13 @@ class ExperimentFile(_FileSection):
 
 SECTIONS: dict[str, type[_FileSection]] = {
     "": ExperimentFile,
+    "arms": ArmSection,
     "matrix": MatrixSection,
     "schedule": StartPolicy,
     "budget": ExperimentBudget,
     "outputs": OutputsSection,
 }
-"""The mappings of the file by where they stand; all but those of ``arms`` and ``settings``, whose keys are free."""
+"""The mappings of the file by where they stand, of ``arms`` one of them; ``settings`` are those of the tracker."""
 
 
 # -- Reading --
@@ -420,10 +446,10 @@ class Experiment:
         sha256: of the file's bytes.
         runs: in the order in which they are trained; all arms of one combination and seed follow one another.
         baseline: the group that the others are compared with.
-        start: when they begin.
+        start: when they begin, but for arms that have their own.
         budget: of them all.
         outputs: the directory of the runs, of the checkpoints and of the reports.
-        reports: ``html``, ``pdf``, ``md``.
+        reports: ``html``, ``pdf``, ``md``, ``json``, ``csv``.
         weights: of trainings that have ended: ``final`` are kept, or ``none``.
     """
 
@@ -437,6 +463,10 @@ class Experiment:
     outputs: Path
     reports: tuple[str, ...]
     weights: str
+
+    def start_of(self, run: PlannedRun) -> StartPolicy:
+        """Return when a training is to begin."""
+        return run.start or self.start
 
 
 class _Texts(VersionedResolver):
@@ -521,7 +551,9 @@ def _message(details: Any) -> str:
         if isinstance(given, str):
             problem += f", not {given!r}"[:60]
         return problem
-    section = SECTIONS[str(location[0])] if len(location) > 1 else ExperimentFile
+    section = SECTIONS[""]
+    if len(location) > 1:
+        section = SECTIONS["schedule" if "schedule" in location[:-1] else str(location[0])]
     return f"no such key: {nearest(str(location[-1]), section.model_fields)}"
 
 
@@ -539,6 +571,8 @@ def _place(values: Any, location: Location) -> tuple[int, str]:
     line = 0
     place = ""
     for part in location:
+        if isinstance(part, str) and isinstance(values, list):
+            continue  # an arm that is a list of techniques
         place += f"[{part}]" if isinstance(part, int) else f".{part}"
         try:
             position = values.lc.key(part) if hasattr(values, "keys") else values.lc.item(part)  # of ruamel
@@ -589,11 +623,13 @@ def _experiment(file: Path, content: ExperimentFile, names: Iterable[str], sha25
     )
     runs = planned_runs(common, content.arms, matrix, content.seeds)
     baseline = content.baseline or runs[0].arm
+    # what waits for nothing is not held up by what does
+    in_turn = sorted(runs, key=lambda run: (run.start or content.schedule).below_gco2e_per_kwh is not None)
     return Experiment(
         name=content.name,
         path=file,
         sha256=sha256,
-        runs=runs,
+        runs=tuple(in_turn),
         baseline=next((run.group for run in runs if run.arm == baseline), ""),  # an unknown arm is refused later
         start=content.schedule,
         budget=content.budget,
@@ -615,9 +651,9 @@ def _contradictions(
         yield ("baseline",), f"no arm is called {content.baseline!r}: {nearest(content.baseline, content.arms)}"
     if any(run.epochs is not None and run.steps is not None for run in runs):
         yield ("steps",), "epochs and steps exclude each other: leave one out"
-    for arm, choices in content.arms.items() if makes_techniques else ():
+    for arm, section in content.arms.items() if makes_techniques else ():
         try:
-            technique_of(choices)
+            technique_of(section.techniques)
         except (TypeError, ValueError) as error:  # a UsageError, or an option of another type
             yield ("arms", arm), str(error)
     counts = Counter(run.key for run in runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from greenlove_tracker.experiments.definition import Experiment
@@ -9,14 +10,16 @@ from greenlove_tracker.experiments.dry_run import ExperimentForecast, GroupForec
 from greenlove_tracker.experiments.progress import ExperimentProgress
 from greenlove_tracker.experiments.whole_training import whole_training
 from greenlove_tracker.rendering.document import Block, Document, Paragraph, Table, columns
-from greenlove_tracker.report.experiment_report import ExperimentRecord, experiment_document
+from greenlove_tracker.report.experiment_report import ExperimentRecord
 from greenlove_tracker.text import format as fmt
 
 _IN_TABLE = ("duration_s", "energy_kwh", "emissions_kgco2e")
 
 
-def report_document(experiment: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str]) -> Document:
-    """Return the report of an experiment as far as it has got.
+def experiment_record(
+    experiment: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str]
+) -> ExperimentRecord:
+    """Return an experiment for its report, as far as it has got.
 
     Args:
         experiment: that is reported.
@@ -38,14 +41,17 @@ def report_document(experiment: Experiment, progress: ExperimentProgress, reason
         else:
             not_run.append((name, reasons.get(name, "not begun yet")))
     budget = {quantity: (progress.use[quantity], limit) for quantity, limit in experiment.budget.limits.items()}
-    record = ExperimentRecord(experiment.name, experiment.sha256, groups, not_run, notes, budget)
-    return experiment_document(record)
+    weights = []
+    for run in progress.runs:
+        file = f"weights/{run.planned.key}.pt"
+        if (experiment.outputs / file).exists():
+            weights.append((run.planned.name, file))
+    return ExperimentRecord(experiment.name, experiment.sha256, groups, not_run, notes, budget, weights)
 
 
 def forecast_document(forecast: ExperimentForecast) -> Document:
     """Return a dry run: what all that is left takes, then what a training of each group does."""
     progress = forecast.progress
-    start = forecast.experiment.start
     verdict = fmt.plural(len(progress.runs), "training")
     if progress.n_finished:
         verdict += f", {progress.n_finished} of them finished"
@@ -57,10 +63,11 @@ def forecast_document(forecast: ExperimentForecast) -> Document:
         verdict += f": {', '.join(_totals(forecast))}"
         start_up = fmt.duration(forecast.start_up_s)
         lines.append(f"beside these times, starting the processes takes about {start_up}")
-        if start.below_gco2e_per_kwh is not None:
-            grid = f"a grid at or below {start.below_gco2e_per_kwh:g} gCO2e/kWh"
-            each = f"at most {start.max_wait} for each of the {len(progress.left)}"
-            lines.append(f"before a training it waits for {grid}, {each}")
+        for start, n_left in Counter(forecast.experiment.start_of(run.planned) for run in progress.left).items():
+            if start.below_gco2e_per_kwh is not None:
+                grid = f"a grid at or below {start.below_gco2e_per_kwh:g} gCO2e/kWh"
+                each = f"at most {start.max_wait} for each of the {n_left}"
+                lines.append(f"before a training it waits for {grid}, {each}")
     lines += [f"* {note}" for note in progress.notes]
     for group in forecast.groups:
         lines += _group_lines(group)

@@ -111,7 +111,7 @@ def check_runnable(experiment: Experiment) -> None:
         for argument in run.arguments:
             expanded(argument)
         settings = load_settings(run.settings)
-        if settings.intensity or experiment.start.below_gco2e_per_kwh is not None:
+        if settings.intensity or experiment.start_of(run).below_gco2e_per_kwh is not None:
             opened_intensity(settings.intensity or _LIVE, settings.country or None)  # what cannot be asked is refused
 
 
@@ -228,7 +228,7 @@ def limit_variables(experiment: Experiment, planned: PlannedRun, use: Mapping[st
 
 def wait_to_start(experiment: Experiment, planned: PlannedRun, *, quiet: bool) -> None:
     """Wait until a training is to begin, and hand the wait over to its run."""
-    policy = experiment.start
+    policy = experiment.start_of(planned)
     if policy.below_gco2e_per_kwh is not None:
         settings = load_settings(planned.settings)
         wait_for_low_carbon(

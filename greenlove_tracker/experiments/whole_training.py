@@ -10,7 +10,8 @@ from greenlove_tracker.logs.run import Run, count_in
 from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.logs.totals import Ending, summarise
 
-_OF_FIRST = ("started_at", "continues", "first_epoch", "first_step")
+_WAIT = ("wait_s", "wait_reason", "intensity_at_request_gco2e_per_kwh", "intensity_at_start_gco2e_per_kwh")
+_OF_FIRST = ("started_at", "continues", "first_epoch", "first_step", *_WAIT)
 
 
 def whole_training(runs: Sequence[Run]) -> Run:
@@ -38,10 +39,10 @@ def whole_training(runs: Sequence[Run]) -> Run:
             lines[name] = (str(done + rest), "")
         elif name in first.lines:  # nothing was left to do for the last one
             lines[name] = first.lines[name]
-    for name in ("peak_memory_gb", "peak_gpu_memory_gb"):
+    for name in ("peak_gpu_memory_gb", "peak_cpu_memory_gb"):
         peaks = list(filter(None, (run.amount(name) for run in parts)))
         if peaks:
-            lines[name] = (f"{max(peaks):g}", "GiB")
+            lines[name] = (f"{max(peaks):.6g}", "GiB")
     ranks = sorted({rank for run in parts for rank in run.rows})
     rows = {rank: [row for run in parts for row in run.rows.get(rank, ())] for rank in ranks}
     of_last = last.summary

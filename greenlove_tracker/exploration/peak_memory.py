@@ -60,7 +60,7 @@ class TrainingStep:
         return weights, [weight.grad for weight in weights], states
 
 
-class _LiveTensors(TorchDispatchMode):  # type: ignore[misc]
+class LiveTensors(TorchDispatchMode):  # type: ignore[misc]
     """Follows the memory of a training's tensors: what it keeps, and what operators return inside.
 
     Attributes:
@@ -135,7 +135,7 @@ def peak_of_steps(
     for group in groups:
         if group.get("foreach", False) is None and not group.get("fused"):
             group["foreach"] = True
-    live = _LiveTensors(training)
+    live = LiveTensors(training)
     with counted_updates(training.optimizers) as n_updates:
         for n_batches in range(most_batches):
             made = n_updates()

@@ -12,16 +12,17 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import geometric_mean
+from statistics import fmean, geometric_mean
 
 import numpy as np
-import pandas as pd
 from scipy import special
+from statsmodels.stats.weightstats import CompareMeans
 
 from greenlove_tracker.extrapolation.draws import SPREAD
 from greenlove_tracker.extrapolation.ratios import RatioFit, fit_ratios, times_the_trials, verdict_of
 from greenlove_tracker.extrapolation.regression import cold_epochs_of, variance_of_mean
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
+from greenlove_tracker.logs.totals import utc_s
 from greenlove_tracker.text.format import count, plural
 from greenlove_tracker.vocabulary.comparisons import ArmTrial, Comparison, ComparisonRow, Verdict, is_modelled
 from greenlove_tracker.vocabulary.errors import UsageError
@@ -34,6 +35,7 @@ _LEAST_KNOWN_SHARE = 0.5  # of a run's epochs; an interrupted one may lack the e
 _MOST_RUNS = 1000  # of each group; more are not advised
 # Assumptions on the relative variation between runs of one code:
 _TAU = 0.02  # its median
+_TAU_OF_FEW = 0.1  # likewise, where a run has too few epochs to show any noise
 _MOST_TAU = 0.5  # its maximum
 _SAME_LENGTH = 0.01  # runs whose lengths differ by less are of one length: a last batch may be dropped
 
@@ -54,17 +56,17 @@ class _Quantity:
     grows: bool = True  # with the length of the run
 
 
-def _peak_memory_gb(run: Run) -> float | None:
-    """Return the peak of torch's tensors on one GPU; else that of the whole process."""
-    return run.amount("peak_gpu_memory_gb") or run.amount("peak_memory_gb")  # 0: torch used no GPU
+def peak_memory_gb(run: Run) -> float | None:
+    """Return the peak of torch's tensors: on one GPU, else on the CPU in a step."""
+    return run.amount("peak_gpu_memory_gb") or run.amount("peak_cpu_memory_gb")  # 0: torch used no GPU
 
 
-_QUANTITIES = {
-    "time": _Quantity(lambda run: run.summary.duration_s, lambda epoch: epoch.duration_s),
-    "energy": _Quantity(lambda run: run.summary.energy_kwh, lambda epoch: epoch.energy.total_kwh),
-    "emissions": _Quantity(lambda run: run.emissions_kgco2e, lambda epoch: epoch.energy.total_kwh),
-    "cost": _Quantity(lambda run: run.summary.cost_usd, lambda epoch: epoch.duration_s),
-    "memory": _Quantity(_peak_memory_gb, lambda epoch: None, grows=False),
+QUANTITIES = {
+    "duration_s": _Quantity(lambda run: run.summary.duration_s, lambda epoch: epoch.duration_s),
+    "energy_kwh": _Quantity(lambda run: run.summary.energy_kwh, lambda epoch: epoch.energy.total_kwh),
+    "emissions_kgco2e": _Quantity(lambda run: run.emissions_kgco2e, lambda epoch: epoch.energy.total_kwh),
+    "cost_usd": _Quantity(lambda run: run.summary.cost_usd, lambda epoch: epoch.duration_s),
+    "peak_memory_gb": _Quantity(peak_memory_gb, lambda epoch: None, grows=False),
 }
 
 
@@ -106,31 +108,28 @@ def compare_runs(
         if not has_repeats:
             return dict(_assumed_ratios(kept, quantity, value)), None
         fit = fit_ratios(trials, lambda trial: value(runs[trial.position]), baseline=next(iter(kept)))
-        if fit is None:
-            return {}, None
-        return fit.ratios, fit
+        return fit.ratios if fit else {}, fit
 
-    of_process = {not run.amount("peak_gpu_memory_gb") and bool(_peak_memory_gb(run)) for run in runs}
-    is_mixed = {"cost": len({run.summary.cost_basis for run in runs}) > 1, "memory": len(of_process) > 1}
-    of_all = [({}, None) if is_mixed.get(name) else fitted(quantity) for name, quantity in _QUANTITIES.items()]
+    on_gpu = {bool(run.amount("peak_gpu_memory_gb")) for run in runs}
+    bases = {run.summary.cost_basis for run in runs}
+    is_mixed = {"cost_usd": len(bases) > 1, "peak_memory_gb": len(on_gpu) > 1}
+    of_all = [({}, None) if is_mixed.get(name) else fitted(quantity) for name, quantity in QUANTITIES.items()]
     baseline, *rows = [_compared(name, group, of_all) for name, group in kept.items()]
-    time_fit = of_all[0][1]
     residual_cv = None
+    time_fit = of_all[0][1]
     if time_fit is not None:
         residual_cv = time_fit.residual_cv
-    notes = [*length_note, *left_out]
+    notes = []
     if not has_repeats:
-        notes.insert(
-            0,
+        notes.append(
             "Of one run each nothing shows how much a run differs from the next of the same code: some 2% is "
-            "assumed, and now and then far more. Three runs of each would show it",
+            "assumed (10% of runs of under three steady epochs), and now and then far more. Three runs of each would "
+            "show it",
         )
-    if of_process == {True} and of_all[-1][0]:
-        notes.append(_OF_PROCESS)
-    notes += _differences(kept)
+    notes += [*length_note, *left_out, *_differences(kept)]
     return Comparison(
         baseline=replace(baseline, verdict=Verdict.NO_DIFFERENCE, notes=()),
-        rows=tuple(sorted(rows, key=saving_order)),
+        rows=tuple(sorted(rows, key=_saving_order)),
         trials=tuple(trials),
         spent_s=math.fsum(trial.duration_s for trial in trials),
         residual_cv=residual_cv,
@@ -214,23 +213,27 @@ def _lengths(groups: Groups, runs: Sequence[Run], *, of_whole: bool) -> tuple[Ma
 def _trials(groups: Groups, runs: Sequence[Run], block_of: Callable[[Run], int]) -> list[ArmTrial]:
     """Return each run as a trial, in the order in which they began."""
     names = {id(run): name for name, group in groups.items() for run in group}
-    starts = pd.to_datetime(pd.Series([run.started_at for run in runs]), errors="coerce", utc=True, format="ISO8601")
-    started_s = (starts - starts.min()).dt.total_seconds().fillna(0.0)
+    starts_s = [utc_s(run.started_at) for run in runs]
+    first_s = starts_s[0] or 0.0
     trials = []
     for position, run in enumerate(runs):
         summary = run.summary
-        peak_gb = _peak_memory_gb(run)
+        started_s = starts_s[position] or first_s
+        peak_bytes = None
+        peak_gb = peak_memory_gb(run)
+        if peak_gb is not None:
+            peak_bytes = round(peak_gb * BYTES_PER_GB)
         trials.append(
             ArmTrial(
                 arm=names[id(run)],
                 block=block_of(run),
                 position=position,
-                started_s=float(started_s[position]),
+                started_s=started_s - first_s,
                 duration_s=summary.duration_s,
                 samples=summary.counts.samples or 1,
                 energy_kwh=summary.energy_kwh,
                 energy_method=_methods([run]),
-                peak_memory_bytes=None if peak_gb is None else round(peak_gb * BYTES_PER_GB),
+                peak_memory_bytes=peak_bytes,
             )
         )
     return trials
@@ -248,12 +251,11 @@ def _assumed_ratios(
 
     The difference of logarithms of two runs has the variance v₁ + v₂ + 2τ²: v is that of a run's mean epoch, from the
     noise of its warm epochs, and τ the variation between runs. Single runs do not show τ, so it has a half-Cauchy prior
-    (Gelman, Bayesian Analysis 1(3), 2006). This holds for times and energies: the ratio of two peaks of memory has no
-    interval.
+    (Gelman, Bayesian Analysis 1(3), 2006). Where a run has too few epochs to show v, a wider prior stands for it.
+    This holds for times and energies: the ratio of two peaks of memory has no interval.
     """
     (_, (baseline,)), *others = groups.items()
     some = SPREAD[8::16]
-    taus = _TAU * np.tan(math.atan(_MOST_TAU / _TAU) * some)[:, None]
     normal = special.ndtri(some)
     for name, (run,) in others:
         before = value(baseline)
@@ -264,11 +266,10 @@ def _assumed_ratios(
         level = 0.0
         lower = upper = ratio
         if quantity.grows:
-            of_baseline = _variance_within(baseline, quantity)
-            of_run = _variance_within(run, quantity)
-            if of_baseline is None or of_run is None:
-                continue
-            differences = np.sqrt(math.fsum([of_baseline, of_run]) + 2 * taus**2) * normal
+            within = [_variance_within(baseline, quantity), _variance_within(run, quantity)]
+            tau = _TAU_OF_FEW if None in within else _TAU
+            taus = tau * np.tan(math.atan(_MOST_TAU / tau) * some)[:, None]
+            differences = np.sqrt(math.fsum(filter(None, within)) + 2 * taus**2) * normal
             level = LEVEL
             lower, upper = (ratio * np.exp(np.quantile(differences, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))).tolist()
         yield name, Estimate(ratio, lower, upper, level, "1", Kind.ASSUMPTION)
@@ -277,13 +278,26 @@ def _assumed_ratios(
 def _variance_within(run: Run, quantity: _Quantity) -> float | None:
     """Return the relative variance of a run from the noise of its epochs; None if too few are known."""
     epochs = [quantity.of_epoch(epoch) or 0.0 for epoch in run.epochs if epoch.is_complete]
-    known = [x for x in epochs if x > 0]
+    known = [x for x in epochs if x]
     if len(known) < max(_LEAST_WARM_EPOCHS, _LEAST_KNOWN_SHARE * len(epochs)):
         return None
     warm = known[cold_epochs_of([known])[0] :]
     if len(warm) >= _LEAST_WARM_EPOCHS:
         return variance_of_mean(warm)
     return None
+
+
+def difference_of_means(values: Sequence[float], baseline: Sequence[float]) -> Estimate | None:
+    """Return the difference of two means with Welch's t interval; without one where nothing shows how each varies."""
+    if not (values and baseline):
+        return None
+    difference = fmean(values) - fmean(baseline)
+    lower = upper = difference
+    level = 0.0
+    if len(set(values)) + len(set(baseline)) > 2 and min(len(values), len(baseline)) > 1:
+        level = LEVEL
+        lower, upper = CompareMeans.from_data(values, baseline).tconfint_diff(1 - LEVEL, usevar="unequal")
+    return Estimate(difference, lower, upper, level, "1", Kind.CONFIDENCE)
 
 
 # -- What is said --
@@ -321,17 +335,17 @@ def _compared(name: str, runs: Sequence[Run], of_all: Sequence[Fitted]) -> Compa
         memory_ratio=memory,
         n_trials=n,
         duration_s_per_sample=duration_s_per_sample,
-        peak_memory_gb=max(filter(None, map(_peak_memory_gb, runs)), default=None),
+        peak_memory_gb=max(filter(None, map(peak_memory_gb, runs)), default=None),
         notes=tuple(notes),
     )
 
 
-def saving_order(row: ComparisonRow) -> tuple[bool, float]:
+def _saving_order(row: ComparisonRow) -> float:
     """Order rows by what they save; rows without a ratio come last."""
     ratio = row.energy_ratio or row.time_ratio
     if ratio is None:
-        return True, 0.0
-    return False, ratio.point
+        return math.inf
+    return ratio.point
 
 
 def _differences(groups: Groups) -> Iterator[str]:
@@ -376,4 +390,3 @@ _CIRCUMSTANCES: tuple[tuple[Callable[[Run], str], str, str], ...] = (
     ),
     (lambda run: run.summary.cost_basis, "costs on another basis", "they are not compared"),
 )
-_OF_PROCESS = "Peak memory is that of the whole process, including Python and its libraries"

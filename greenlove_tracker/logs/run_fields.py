@@ -212,6 +212,7 @@ class RunFields:
 
     plan_stop = _text("of an exploration: epochs and their probabilities, where early stopping may end the training")
     peak_gpu_memory_gb = _amount("the most that torch's tensors took on one GPU")
+    peak_cpu_memory_gb = _amount("of an experiment: the most that they took on the CPU in the first steps")
     warmup_epochs = _count("of an exploration of earlier versions: epochs that its forecast left out")
     compared = _text("of a comparison of techniques: their names; its trials are the run's epochs")
     precision = _text(

@@ -66,11 +66,6 @@ class Plot:
     legend: list[tuple[str, str, str]] = field(default_factory=list)
     note: str = ""  # above the plot, at the right
 
-    @property
-    def y_ticks(self) -> list[tuple[float, str]]:
-        """The ticks of y: share and label."""
-        return self.y.labels
-
     def draw(self, kind: str, look: str, points: Points, text: str = "") -> None:
         """Add a shape on top of the others, by points of the chart."""
         places = tuple((self.x.at(x), self.y.at(y)) for x, y in points)
@@ -102,7 +97,7 @@ def _of_lines(chart: LineChart) -> Plot:
     ys = [y for _, y in every]
     if chart.level:
         ys.append(chart.level[0])
-    x = _Axis(min(xs), max(xs), nice_ticks(min(xs), max(xs), 6, only_whole=chart.is_by_number))
+    x = _Axis(min(xs), max(xs), nice_ticks(min(xs), max(xs), only_whole=chart.is_by_number))
     y = _covering(ys, is_from_0=chart.is_from_0)
     named = [(x.at(place), name) for place, name in chart.x_names]
     drawn = Plot(x, y, named or x.labels)
@@ -175,7 +170,7 @@ def _of_columns(chart: ColumnChart) -> Plot:
     stacks = zip(*(heights for _, heights in chart.series), strict=True)
     x = _Axis(0.0, n, ())
     ticks = [(x.at(i + 0.5), label) for i, label in enumerate(chart.labels)]
-    drawn = Plot(x, _covering([sum(stack) for stack in stacks]), ticks[:: math.ceil(n / _MOST_LABELS)])
+    drawn = Plot(x, _covering(list(map(sum, stacks))), ticks[:: math.ceil(n / _MOST_LABELS)])
     below = [0.0] * n
     for number, (name, heights) in enumerate(chart.series):
         look = f"layer-{number % _N_LOOKS}"
@@ -192,12 +187,12 @@ def _of_columns(chart: ColumnChart) -> Plot:
 # -- Ticks --
 
 
-def nice_ticks(lower: float, upper: float, n_wanted: int = 5, *, only_whole: bool = False) -> list[float]:
+def nice_ticks(lower: float, upper: float, *, only_whole: bool) -> list[float]:
     """Return round numbers within ``lower`` and ``upper``, 1, 2 or 5 times a power of ten apart."""
     span = upper - lower
     if span <= 0:
         return [lower]
-    step = _step(span, n_wanted)
+    step = _step(span, 6)
     if only_whole:
         step = max(1.0, step)
     first = math.ceil(lower / step - 1e-9)
@@ -205,7 +200,7 @@ def nice_ticks(lower: float, upper: float, n_wanted: int = 5, *, only_whole: boo
     return [i * step for i in range(first, last + 1)]
 
 
-def _step(span: float, n_wanted: int = 5) -> float:
+def _step(span: float, n_wanted: int) -> float:
     wanted = span / n_wanted
     power = 10.0 ** math.floor(math.log10(wanted))
     return next(m * power for m in (1, 2, 5, 10) if m * power >= wanted * 0.999)
@@ -220,19 +215,19 @@ def _covering(values: Sequence[float], *, is_from_0: bool = True) -> _Axis:
         lowest = min(0.0, lowest)
         highest = max(0.0, highest)
         span = highest * 1.02 - lowest
-    step = _step(span or abs(highest) or 1.0)
+    step = _step(span or abs(highest) or 1.0, 5)
     first = math.floor(lowest / step + 1e-9)
     last = math.ceil(highest / step - 1e-9)
     ticks = [i * step for i in range(first, max(last, first + 1) + 1)]
     return _Axis(ticks[0], ticks[-1], ticks)
 
 
-def thinned(points: Points, limit: int = MAX_POINTS) -> Points:
-    """Return at most ``limit`` points. The lowest and the highest of each stretch stay, so that no spike is lost."""
-    if len(points) <= limit:
+def thinned(points: Points) -> Points:
+    """Return at most ``MAX_POINTS`` points: the lowest and the highest of each stretch, so that no spike is lost."""
+    if len(points) <= MAX_POINTS:
         return tuple(points)
     inner = points[1:-1]
-    n_buckets = (limit - 2) // 2
+    n_buckets = (MAX_POINTS - 2) // 2
     kept = [points[0]]
     begin = 0
     for i in range(1, n_buckets + 1):

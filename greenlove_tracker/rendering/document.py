@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -71,11 +71,6 @@ class KeyFigure:
     def is_modelled(self) -> bool:
         """True if no hardware measured it, so that it is marked as modelled."""
         return self.note in ("modelled", "simulated", "forecast")
-
-    @property
-    def how(self) -> str:
-        """The note and the range in one line."""
-        return " · ".join(filter(None, (self.note, f"95% range {self.range}" if self.range else "")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +170,6 @@ class MarkedPoint:
     is_named: bool = False
     is_here: bool = False
 
-    @property
-    def label(self) -> str:
-        """Its name and kind, for a table."""
-        if self.is_here and self.name != "here":
-            return f"{self.name} (here)"
-        return self.name
-
 
 @dataclass(frozen=True, slots=True)
 class MarkChart:
@@ -216,6 +204,7 @@ class ChartRow:
 
 Block = Heading | Paragraph | KeyFigures | Table | ChartRow
 Blocks = list[Block]
+BlockIterator = Iterator[Block]  # of a part of a document
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,61 +6,29 @@ import json
 import re
 from functools import cache, partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from greenlove_tracker.rendering.axes import plot
-from greenlove_tracker.rendering.document import Block, Document, Heading, unbroken
-from greenlove_tracker.rendering.latex import in_latex
-from greenlove_tracker.rendering.markdown import in_markdown
+from greenlove_tracker.rendering.document import Document, Heading, unbroken
+from greenlove_tracker.rendering.escapes import in_latex, in_markdown
 from greenlove_tracker.text import format as fmt
 
 _WHOLE = re.compile(r"--[a-z][a-z-]*|\[[^][]{1,40}\]")  # which no line parts at its hyphens
-_MANY_SECTIONS = 4  # need contents
 
 
 def render(document: Document) -> str:
     """Return a document as a page that holds all it needs."""
-    ids = count(1)
-    sections = _sections(document)
-    titled = [i for i, section in enumerate(sections, 1) if section.heading]
-    contents_before = 0
-    if len(titled) >= _MANY_SECTIONS:
-        contents_before = titled[0]
     template = _environment(is_page=True).get_template("page.html")
-    return template.render(
-        document=document,
-        sections=sections,
-        contents_before=contents_before,
-        next_id=lambda: f"c{next(ids)}",
-    )
+    return template.render(document=document, next_number=count(1).__next__)
 
 
 def fill(template: str, **values: Any) -> str:
     """Fill a template with these values; they are escaped where it is one of HTML."""
     environment = _environment(is_page=template.endswith(".html"))
     return environment.get_template(template).render(values).rstrip()
-
-
-class _Section(NamedTuple):
-    """A heading with its blocks. The blocks before the first heading have no heading and no id."""
-
-    heading: Heading | None
-    blocks: list[Block]
-    id: str
-
-
-def _sections(document: Document) -> list[_Section]:
-    """Return the blocks of a document by their headings."""
-    found = [_Section(None, [], "")]
-    for block in document.blocks:
-        if isinstance(block, Heading):
-            found.append(_Section(block, [], f"s{len(found)}"))
-        else:
-            found[-1].blocks.append(block)
-    return [section for section in found if section.heading or section.blocks]
 
 
 @cache
@@ -75,7 +43,7 @@ def _environment(*, is_page: bool) -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        **{name: getattr(fmt, name) for name in ("energy", "mass", "percent", "plural", "significant")},
+        **{name: getattr(fmt, name) for name in ("energy", "mass", "percent", "plural", "shortened", "significant")},
         "css_string": _css_string,
         "running": _running,
         "kind": lambda block: type(block).__name__,
@@ -83,19 +51,15 @@ def _environment(*, is_page: bool) -> Environment:
         "latex": in_latex,
         "quoted": partial(json.dumps, ensure_ascii=False),  # JSON's strings are YAML's
     }
+    environment.tests["heading"] = lambda block: isinstance(block, Heading)
     environment.globals |= {"plot": plot, "UNKNOWN": fmt.UNKNOWN}
     return environment
-
-
-def visible(text: str) -> str:
-    """Return ``text`` in one line without control characters, overrides of direction and lone surrogates."""
-    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _finalized(value: Any) -> Any:
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
-    return unbroken(visible(value))
+    return unbroken(fmt.printable(value, lines=""))
 
 
 def _running(text: str) -> Markup:
@@ -105,4 +69,4 @@ def _running(text: str) -> Markup:
 
 def _css_string(text: str) -> str:
     """Escape ``text`` for a quoted string of CSS: all but ASCII letters and digits."""
-    return "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):06x}" for c in visible(text))
+    return "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):06x}" for c in fmt.printable(text, lines=""))

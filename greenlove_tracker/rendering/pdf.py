@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Any
 
 from reportlab.graphics.shapes import Circle, Drawing, Group, Line, Polygon, PolyLine, String
 from reportlab.lib.colors import Color
@@ -60,9 +60,7 @@ def _text(text: str, look: ParagraphStyle) -> Text:
 class HeadingText(Text):
     """The title of a section, also listed in the outline."""
 
-    def __init__(self, title: str) -> None:
-        super().__init__(style.markup(title), style.HEADING)
-        self.title = title
+    title = ""
 
 
 class _Template(SimpleDocTemplate):
@@ -97,7 +95,7 @@ def _laid_out(document: doc.Document, size: doc.Point, n_pages: int) -> tuple[by
         _draw_stamp(canvas, document.stamp, size)
         _draw_frame(canvas, document, size, n_pages)
 
-    template.build(story(document, size[0] - 2 * _MARGIN_PT), onFirstPage=frame, onLaterPages=frame)
+    template.build(list(story(document, size[0] - 2 * _MARGIN_PT)), onFirstPage=frame, onLaterPages=frame)
     return buffer.getvalue(), template.page
 
 
@@ -136,35 +134,32 @@ def _draw_frame(canvas: Canvas, document: doc.Document, size: doc.Point, n_pages
 def _draw_line(canvas: Canvas, text: str, y_pt: float, width_pt: float) -> None:
     """Draw ``text`` from the left margin on, shortened until it fits."""
     length = len(text)
-    line = shortened(text, length)
-    while style.text_width_pt(line, style.REGULAR, _FOOTER_PT) > width_pt:
+    while style.text_width_pt(shortened(text, length), style.REGULAR, _FOOTER_PT) > width_pt:
         length -= 1
-        line = shortened(text, length)
     x_pt = _MARGIN_PT
-    for part, font in style.spans(line):
+    for part, font in style.spans(shortened(text, length)):
         canvas.setFont(font or style.REGULAR, _FOOTER_PT)
         canvas.drawString(x_pt, y_pt, part)
         x_pt += canvas.stringWidth(part)
 
 
-def story(document: doc.Document, width_pt: float) -> list[Flowable]:
-    """Return all of a document as flowables, within a width."""
-    flowables: list[Flowable] = [_text(document.title, style.TITLE)]
+def story(document: doc.Document, width_pt: float) -> Iterator[Flowable]:
+    """Yield all of a document as flowables, within a width."""
+    yield _text(document.title, style.TITLE)
     if document.verdict:
         look = style.LONG_VERDICT if len(document.verdict) > _SHORT_VERDICT else style.VERDICT
-        flowables.append(_text(document.verdict, look))
-    flowables.append(_text(document.subtitle, style.SUBTITLE))
+        yield _text(document.verdict, look)
+    yield _text(document.subtitle, style.SUBTITLE)
     blocks = [block for block in document.blocks if not isinstance(block, doc.Table) or block.rows]  # a grid has some
     for block, following in zip_longest(blocks, blocks[1:]):
         flowable = _flowable(block, width_pt)
         if isinstance(following, doc.Table) and not _is_short(following):
-            flowables.append(CondPageBreak(_TABLE_BEGINS_PT))
+            yield CondPageBreak(_TABLE_BEGINS_PT)
         else:
             flowable.keepWithNext = _stays_with(block, following)
-        flowables.append(flowable)
+        yield flowable
     if style.has_unjoined_letters(repr(document)):
-        flowables.append(_text(_UNJOINED, style.NOTE))
-    return flowables
+        yield _text(_UNJOINED, style.NOTE)
 
 
 def _is_short(table: doc.Table) -> bool:
@@ -184,7 +179,9 @@ def _stays_with(block: doc.Block, following: doc.Block | None) -> bool:
 def _flowable(block: doc.Block, width_pt: float) -> Flowable:
     match block:
         case doc.Heading():
-            return HeadingText(block.text)
+            heading = HeadingText(style.markup(block.text), style.HEADING)
+            heading.title = block.text
+            return heading
         case doc.Paragraph():
             return _text(block.text, style.NOTE if block.is_note else style.BODY)
         case doc.KeyFigures():
@@ -213,51 +210,55 @@ def _grid(rows: Sequence[list[Any]], widths_pt: list[float], extra: Sequence[Any
 
 
 def _chart_row(block: doc.ChartRow, width_pt: float) -> Grid:
-    each_pt = _share_pt(width_pt, len(block.charts), _BETWEEN_CHARTS_PT)
-    cells = [[_text(chart.title, style.CHART_TITLE), _chart(chart, each_pt)] for chart in block.charts]
-    return _side_by_side(cells, each_pt, _BETWEEN_CHARTS_PT, [("RIGHTPADDING", *_ALL, 0)])
+    return _side_by_side(block.charts, _titled_chart, width_pt, _BETWEEN_CHARTS_PT, [("RIGHTPADDING", *_ALL, 0)])
 
 
-def _share_pt(width_pt: float, n_cells: int, gap_pt: float) -> float:
-    return (width_pt - gap_pt * (n_cells - 1)) / n_cells
+def _titled_chart(chart: doc.Chart, width_pt: float) -> Iterator[Flowable]:
+    yield _text(chart.title, style.CHART_TITLE)
+    yield _chart(chart, width_pt)
 
 
 def _key_figures(block: doc.KeyFigures, width_pt: float) -> Grid:
     """Set figures as equal tiles in a row: the number, its range as a bar, and how it is known."""
-    each_pt = _share_pt(width_pt, len(block.figures), _BETWEEN_TILES_PT)
-    tiles = []
     sides = ("LEFTPADDING", "RIGHTPADDING", "BOTTOMPADDING")
     commands: list[tuple[Any, ...]] = [(side, *_ALL, _TILE_PADDING_PT) for side in sides]
-    for i, figure in enumerate(block.figures):
-        tiles.append(_tile(figure, each_pt - 2 * _TILE_PADDING_PT))
+    for i in range(len(block.figures)):
         place = (2 * i, 0)  # a gap lies after each
         commands.append(("BACKGROUND", place, place, style.PALE))
         commands.append(("LINEABOVE", place, place, 2, style.GREEN))
-    return _side_by_side(tiles, each_pt, _BETWEEN_TILES_PT, commands)
+    return _side_by_side(block.figures, _tile, width_pt, _BETWEEN_TILES_PT, commands)
 
 
-def _side_by_side(cells: Sequence[list[Flowable]], each_pt: float, gap_pt: float, commands: Sequence[Any]) -> Grid:
-    """Set cells of one width in a row, with a column as a gap between each two."""
-    row: list[Any] = [cells[0]]
-    widths_pt = [each_pt]
-    for cell in cells[1:]:
-        row += ["", cell]
-        widths_pt += [gap_pt, each_pt]
-    return _grid([row], widths_pt, [("LINEBELOW", *_ALL, 0, style.WHITE), *commands])
+def _side_by_side(
+    parts: Sequence[Any],
+    draw: Callable[[Any, float], Iterable[Flowable]],
+    width_pt: float,
+    gap_pt: float,
+    commands: Sequence[Any],
+) -> Grid:
+    """Set parts of one width in a row, with a column as a gap between each two."""
+    each_pt = (width_pt - gap_pt * (len(parts) - 1)) / len(parts)
+    row: list[Any] = []
+    widths_pt: list[float] = []
+    for part in parts:
+        row += [list(draw(part, each_pt)), ""]
+        widths_pt += [each_pt, gap_pt]
+    return _grid([row[:-1]], widths_pt[:-1], [("LINEBELOW", *_ALL, 0, style.WHITE), *commands])
 
 
-def _tile(figure: doc.KeyFigure, width_pt: float) -> list[Flowable]:
+def _tile(figure: doc.KeyFigure, tile_pt: float) -> Iterator[Flowable]:
+    width_pt = tile_pt - 2 * _TILE_PADDING_PT
     size_pt = style.FIGURE_VALUE.fontSize
     natural_pt = style.text_width_pt(figure.value, style.BOLD, size_pt)
+    yield _text(figure.label, style.FIGURE_LABEL)
     fitting = ParagraphStyle("fitting", style.FIGURE_VALUE, fontSize=size_pt * min(1.0, 0.98 * width_pt / natural_pt))
-    tile: list[Flowable] = [_text(figure.label, style.FIGURE_LABEL), _text(figure.value, fitting)]
+    yield _text(figure.value, fitting)
     if figure.at is not None:
-        tile.append(_range_bar(figure.at, width_pt))
+        yield _range_bar(figure.at, width_pt)
     if figure.range:
-        tile.append(_text(figure.range, style.FIGURE_RANGE))
+        yield _text(figure.range, style.FIGURE_RANGE)
     if figure.note:
-        tile.append(_text(figure.note, style.FIGURE_MODELLED if figure.is_modelled else style.FIGURE_NOTE))
-    return tile
+        yield _text(figure.note, style.FIGURE_MODELLED if figure.is_modelled else style.FIGURE_NOTE)
 
 
 def _table(block: doc.Table, width_pt: float) -> Grid:
@@ -280,25 +281,21 @@ def _row(texts: doc.Texts, block: doc.Table, styles: Mapping[bool, ParagraphStyl
 
 def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
     """Return the widths of columns. No word or number is split if there is room; spare width goes by weight."""
-    least_pt = list[float]()
-    wanted_pt = list[float]()
+    least_pt = []
+    wanted_pt = []
     most_pt = width_pt / 2
-    for i, column in enumerate(block.columns):
-        texts = [row[i] for row in block.rows[:_MEASURED_ROWS]]
-        words = texts
-        if not column.is_number:
-            words = " ".join(texts).split()
+    for column, texts in zip(block.columns, zip(*block.rows[:_MEASURED_ROWS], strict=True), strict=True):
+        words = texts if column.is_number else " ".join(texts).split()
         least_pt.append(_needed_pt(words, column.title.split()))
-        wanted_pt.append(max(0.0, min(_needed_pt(texts, [column.title]), most_pt) - least_pt[i]))
+        wanted_pt.append(max(0.0, min(_needed_pt(texts, [column.title]), most_pt) - least_pt[-1]))
     room_pt = width_pt - sum(least_pt)
     if room_pt < 0:
         least_pt = [min(least, most_pt) for least in least_pt]  # of a word that fits nowhere, no more
         return [width_pt * least / sum(least_pt) for least in least_pt]
     share = min(1.0, room_pt / (sum(wanted_pt) or 1.0))
-    rest_pt = room_pt - share * sum(wanted_pt)
-    weights = sum(column.weight for column in block.columns)
+    spare_pt = (room_pt - share * sum(wanted_pt)) / sum(column.weight for column in block.columns)
     return [
-        least + share * wanted + rest_pt * column.weight / weights
+        least + share * wanted + spare_pt * column.weight
         for column, least, wanted in zip(block.columns, least_pt, wanted_pt, strict=True)
     ]
 
@@ -316,8 +313,8 @@ _SIZE_PT = 8.4
 _LINE_PT = 150.0  # of a chart, with its axes
 _LEGEND_STEP_PT = 11.0
 
-_Anchor = Literal["start", "middle", "end"]
-_ANCHORS: Mapping[_Anchor, float] = {"start": 0.0, "middle": 0.5, "end": 1.0}  # as shares of a text's width
+_MIDDLE = 0.5  # of a label's width, where it is set
+_END = 1.0
 
 _LINES: dict[str, tuple[Color, tuple[float, ...], float]] = {
     "line-0": (style.GREEN, (), 1.3),
@@ -328,9 +325,16 @@ _LINES: dict[str, tuple[Color, tuple[float, ...], float]] = {
     "level": (style.INK, (3, 2), 0.8),
     "range": (style.GREY, (), 0.8),
 }
-_AREAS = {"span": style.PALE, "band": style.LIGHT_GREEN, "range": style.MIDDLE_GREEN}
-_LAYERS = (style.GREEN, style.MIDDLE_GREEN, style.GREY, style.LIGHT_GREEN, style.RULE)
-_AREAS |= {f"layer-{i}": colour for i, colour in enumerate(_LAYERS)}
+_AREAS = {
+    "span": style.PALE,
+    "band": style.LIGHT_GREEN,
+    "range": style.MIDDLE_GREEN,
+    "layer-0": style.GREEN,
+    "layer-1": style.MIDDLE_GREEN,
+    "layer-2": style.GREY,
+    "layer-3": style.LIGHT_GREEN,
+    "layer-4": style.RULE,
+}
 _DOTS = {  # fill, edge and radius
     "here": (style.AMBER, style.AMBER, 3.4),
     "chosen": (style.GREEN, style.GREEN, 3.4),
@@ -339,11 +343,11 @@ _DOTS = {  # fill, edge and radius
 
 
 def _label(
-    text: str, x: float, y: float, anchor: _Anchor = "start", *, is_bold: bool = False, ink: Color = style.GREY
+    text: str, x: float, y: float, anchor: float = 0.0, *, is_bold: bool = False, ink: Color = style.GREY
 ) -> Group:
     own = style.BOLD if is_bold else style.REGULAR
     group = Group()
-    x -= _ANCHORS[anchor] * style.text_width_pt(text, own, _SIZE_PT)
+    x -= anchor * style.text_width_pt(text, own, _SIZE_PT)
     for part, font in style.spans(text):
         group.add(String(x, y, part, fontName=font or own, fontSize=_SIZE_PT, fillColor=ink))
         x += stringWidth(part, font or own, _SIZE_PT)
@@ -353,7 +357,7 @@ def _label(
 def _chart(drawn: doc.Chart, width_pt: float) -> Drawing:
     style.register_fonts()
     of = plot(drawn)
-    left_pt = 9 + max(stringWidth(label, style.REGULAR, _SIZE_PT) for _, label in of.y_ticks)
+    left_pt = 9 + max(stringWidth(label, style.REGULAR, _SIZE_PT) for _, label in of.y.labels)
     legend_pt = _LEGEND_STEP_PT * len(of.legend)
     bottom_pt = legend_pt + 27.0
     top_pt = legend_pt + _LINE_PT - 18
@@ -363,32 +367,33 @@ def _chart(drawn: doc.Chart, width_pt: float) -> Drawing:
         return left_pt + x * (right_pt - left_pt), bottom_pt + y * (top_pt - bottom_pt)
 
     drawing = Drawing(width_pt, _LINE_PT + legend_pt)
+    draw = drawing.add
     for shape in of.shapes:
         if shape.look == "span":
-            drawing.add(_area([at(*point) for point in shape.points], shape.look))
-    for share, label in of.y_ticks:
+            draw(_area([at(*point) for point in shape.points], shape.look))
+    for share, label in of.y.labels:
         _, y_pt = at(0, share)
         ink = style.RULE if share else style.GREY
-        drawing.add(Line(left_pt - 3, y_pt, right_pt, y_pt, strokeColor=ink, strokeWidth=0.5))
-        drawing.add(_label(label, left_pt - 6, y_pt - 2.6, "end"))
+        draw(Line(left_pt - 3, y_pt, right_pt, y_pt, strokeColor=ink, strokeWidth=0.5))
+        draw(_label(label, left_pt - 6, y_pt - 2.6, _END))
     for share, label in of.x_ticks:
         x_pt, _ = at(share, 0)
-        drawing.add(Line(x_pt, bottom_pt - 3, x_pt, bottom_pt, strokeColor=style.GREY, strokeWidth=0.5))
-        drawing.add(_label(label, x_pt, bottom_pt - 12, "middle"))
-    drawing.add(_label(drawn.y_label, 0, top_pt + 10))
-    drawing.add(_label(of.note, right_pt, top_pt + 10, "end", ink=style.INK))
+        draw(Line(x_pt, bottom_pt - 3, x_pt, bottom_pt, strokeColor=style.GREY, strokeWidth=0.5))
+        draw(_label(label, x_pt, bottom_pt - 12, _MIDDLE))
+    draw(_label(drawn.y_label, 0, top_pt + 10))
+    draw(_label(of.note, right_pt, top_pt + 10, _END, ink=style.INK))
     if not isinstance(drawn, doc.ColumnChart):
-        drawing.add(_label(drawn.x_label, right_pt, bottom_pt - 23, "end"))
+        draw(_label(drawn.x_label, right_pt, bottom_pt - 23, _END))
     for shape in of.shapes:
         if shape.look != "span":
-            drawing.add(_shape(shape, [at(*point) for point in shape.points]))
+            draw(_shape(shape, [at(*point) for point in shape.points]))
     for i, (kind, look, name) in enumerate(reversed(of.legend)):
         y_pt = 2 + _LEGEND_STEP_PT * i
         if kind == "area":
-            drawing.add(_area(rectangle(left_pt, y_pt, left_pt + 14, y_pt + 7), look))
+            draw(_area(rectangle(left_pt, y_pt, left_pt + 14, y_pt + 7), look))
         else:
-            drawing.add(_line([(left_pt, y_pt + 3), (left_pt + 16, y_pt + 3)], look))
-        drawing.add(_label(name, left_pt + 20, y_pt + 0.6))
+            draw(_line([(left_pt, y_pt + 3), (left_pt + 16, y_pt + 3)], look))
+        draw(_label(name, left_pt + 20, y_pt + 0.6))
     return drawing
 
 
@@ -403,7 +408,7 @@ def _shape(shape: Shape, spots: doc.Points) -> Polygon | PolyLine | Circle | Gro
         return Circle(x_pt, y_pt, size_pt, fillColor=fill, strokeColor=edge, strokeWidth=0.8)
     y_pt += 5 if shape.look.startswith("mark") else -3
     if shape.look.endswith("end"):
-        return _label(shape.text, x_pt - 6, y_pt, "end", is_bold=True, ink=style.INK)
+        return _label(shape.text, x_pt - 6, y_pt, _END, is_bold=True, ink=style.INK)
     return _label(shape.text, x_pt + 6, y_pt, is_bold=True, ink=style.INK)
 
 

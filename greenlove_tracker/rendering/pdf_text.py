@@ -8,11 +8,11 @@ Arabic and Hebrew are ordered, and joined where a library is installed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from xml.sax.saxutils import escape
 
 from reportlab.lib.colors import HexColor
@@ -23,6 +23,7 @@ from reportlab.pdfbase.cidfonts import UnicodeCIDFont
 from reportlab.pdfbase.ttfonts import TTFont
 
 from greenlove_tracker.rendering.document import NO_BREAK, unbroken
+from greenlove_tracker.text.format import printable
 
 # Both fonts have the same characters.
 REGULAR = "SourceSansPro-Regular"
@@ -47,23 +48,17 @@ _NONE = ""  # the name of no font
 _LAST_CODE = 0xFFFF  # that the Asian fonts' encodings, of two bytes each, reach
 
 
-class Span(NamedTuple):
-    """A stretch of text in one font; None: that of the package, in the weight of what stands beside it."""
+def spans(text: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the stretches of a line of text, each with a font that has its characters, else spelt as code points.
 
-    text: str
-    font: str | None
-
-
-def spans(text: str) -> list[Span]:
-    """Split a line of text by font, so that each character is in a font that has it, else spelt as its code point."""
-    flat = (c if c == NO_BREAK or c.isprintable() else " " for c in _RIGHT_TO_LEFT.sub(_from_the_left, text))
-    found = []
+    The font is None where it is that of the package, in the weight of what stands beside it.
+    """
+    flat = printable(_RIGHT_TO_LEFT.sub(_from_the_left, text), lines=NO_BREAK)
     for font, characters in groupby(flat, _font_for):
         if font == _NONE:
-            found.append(Span(_spelt(characters), None))
+            yield f"[{' '.join(f'U+{ord(c):04X}' for c in characters)}]", None
         else:
-            found.append(Span("".join(characters), font))
-    return found
+            yield "".join(characters), font
 
 
 _ARABIC = r"\u0600-\u065F\u066E-\u06EF\u06FA-\u08FF\uFB50-\uFDFF\uFE70-\uFEFC"  # without its digits
@@ -103,10 +98,6 @@ def has_unjoined_letters(text: str) -> bool:
 def text_width_pt(text: str, own_font: str, size_pt: float) -> float:
     """Return the width of a line of text."""
     return sum(pdfmetrics.stringWidth(part, font or own_font, size_pt) for part, font in spans(text))
-
-
-def _spelt(characters: Iterable[str]) -> str:
-    return f"[{' '.join(f'U+{ord(c):04X}' for c in characters)}]"
 
 
 @cache
@@ -151,34 +142,29 @@ def markup(text: str) -> str:
     return marked
 
 
-def _style(name: str, size_pt: float, **more: Any) -> ParagraphStyle:
-    settings: dict[str, Any] = {
-        "fontName": REGULAR,
-        "fontSize": size_pt,
-        "leading": round(size_pt * 1.4, 1),
-        "textColor": INK,
-        "splitLongWords": 1,
-        "allowWidows": 0,
-        "allowOrphans": 0,
-    }
-    return ParagraphStyle(name, **(settings | more))
+_BASE = ParagraphStyle("", fontName=REGULAR, textColor=INK, splitLongWords=1, allowWidows=0, allowOrphans=0)
 
 
-TITLE = _style("title", 12, fontName=BOLD, leading=15, textColor=GREEN)
-SUBTITLE = _style("subtitle", 10, textColor=GREY, spaceBefore=3, spaceAfter=14)
-VERDICT = _style("verdict", 27, fontName=BOLD, leading=30, spaceBefore=2, spaceAfter=16)
-LONG_VERDICT = _style("long_verdict", 18, fontName=BOLD, leading=21.5, spaceBefore=2, spaceAfter=14)
-HEADING = _style("heading", 12, fontName=BOLD, textColor=GREEN, spaceBefore=15, spaceAfter=6)
-CHART_TITLE = _style("chart_title", 9.5, fontName=BOLD, spaceBefore=2, spaceAfter=2)
-BODY = _style("body", 9.5, leading=12.6, spaceBefore=3, spaceAfter=5)
-NOTE = _style("note", 8.4, textColor=GREY, spaceBefore=2, spaceAfter=4)
+def _style(size_pt: float, **more: Any) -> ParagraphStyle:
+    leading = {"leading": round(size_pt * 1.4, 1)}
+    return ParagraphStyle("", _BASE, fontSize=size_pt, **(leading | more))
+
+
+TITLE = _style(12, fontName=BOLD, leading=15, textColor=GREEN)
+SUBTITLE = _style(10, textColor=GREY, spaceBefore=3, spaceAfter=14)
+VERDICT = _style(27, fontName=BOLD, leading=30, spaceBefore=2, spaceAfter=16)
+LONG_VERDICT = _style(18, fontName=BOLD, leading=21.5, spaceBefore=2, spaceAfter=14)
+HEADING = _style(12, fontName=BOLD, textColor=GREEN, spaceBefore=15, spaceAfter=6)
+CHART_TITLE = _style(9.5, fontName=BOLD, spaceBefore=2, spaceAfter=2)
+BODY = _style(9.5, leading=12.6, spaceBefore=3, spaceAfter=5)
+NOTE = _style(8.4, textColor=GREY, spaceBefore=2, spaceAfter=4)
 CELL_PT = 9
 _ALIGNMENT = {False: TA_LEFT, True: TA_RIGHT}  # of texts and of numbers
-HEADS = {n: _style("head", 8.4, leading=10, textColor=GREY, alignment=side) for n, side in _ALIGNMENT.items()}
-CELLS = {n: _style("cell", CELL_PT, leading=10.8, alignment=side) for n, side in _ALIGNMENT.items()}
-TOTALS = {n: ParagraphStyle("total", cell, fontName=BOLD) for n, cell in CELLS.items()}
-FIGURE_LABEL = _style("figure_label", 9.5, textColor=GREY)
-FIGURE_VALUE = _style("figure_value", 17, fontName=BOLD, leading=20)
-FIGURE_NOTE = _style("figure_note", 8.4, textColor=GREEN, leading=10)
-FIGURE_MODELLED = _style("figure_modelled", 8.4, textColor=AMBER, leading=10)
-FIGURE_RANGE = _style("figure_range", 8.4, textColor=GREY, leading=10)
+HEADS = {n: _style(8.4, leading=10, textColor=GREY, alignment=side) for n, side in _ALIGNMENT.items()}
+CELLS = {n: _style(CELL_PT, leading=10.8, alignment=side) for n, side in _ALIGNMENT.items()}
+TOTALS = {n: ParagraphStyle("", cell, fontName=BOLD) for n, cell in CELLS.items()}
+FIGURE_LABEL = _style(9.5, textColor=GREY)
+FIGURE_VALUE = _style(17, fontName=BOLD, leading=20)
+FIGURE_NOTE = _style(8.4, textColor=GREEN, leading=10)
+FIGURE_MODELLED = _style(8.4, textColor=AMBER, leading=10)
+FIGURE_RANGE = _style(8.4, textColor=GREY, leading=10)

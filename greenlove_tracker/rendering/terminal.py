@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from greenlove_tracker.rendering import document as doc
-from greenlove_tracker.text.format import printable, shortened
+from greenlove_tracker.text.format import printable
 
 WIDTH = 100
 MARGIN = "  "
@@ -29,52 +29,50 @@ def columns() -> int:
     return min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
 
 
-def render(document: doc.Document, *, brief: bool = True, width: int | None = None) -> str:
+def render(document: doc.Document, *, brief: bool = True) -> str:
     """Return a document as text.
 
     Args:
         document: the document.
         brief: only the verdict, the blocks before the first heading, and the next steps.
-        width: columns; None: as ``columns`` says.
     """
-    width = width or columns()
     about = " · ".join(filter(None, (document.title, document.subtitle)))
     heads = [about, document.verdict]
     blocks: Iterable[doc.Block] = document.blocks
     if brief:
         heads = [document.verdict or about]
         blocks = document.brief_blocks
-    parts = [wrap(head, "", MARGIN, width=width) for head in heads]
+    parts = [wrap(head, "", MARGIN, width=columns()) for head in heads]
     if document.stamp:
         parts.append([f"! {document.stamp}"])
     for kind, alike in itertools.groupby(blocks, type):
-        drawn = [_block(block, brief=brief, width=width) for block in alike]
+        drawn = [_block(block, brief=brief) for block in alike]
         if brief and kind is doc.Paragraph:  # no blank line between them
             parts.append(list(itertools.chain.from_iterable(drawn)))
         else:
             parts += drawn
-    parts.append(_next_lines(document.next_steps, width))
+    parts.append(_next_lines(document.next_steps))
     return printable("\n\n".join("\n".join(lines) for lines in parts if lines))
 
 
-def _block(block: doc.Block, *, brief: bool, width: int) -> list[str]:
+def _block(block: doc.Block, *, brief: bool) -> list[str]:
     match block:
         case doc.Heading():
             return [block.text, "─" * display_width(block.text)]
         case doc.Paragraph():
             if brief and block.is_note:
                 return []
-            return wrap(block.text, MARGIN, MARGIN, breaks_hyphens=False, width=width)
+            return wrap(block.text, MARGIN, MARGIN, breaks_hyphens=False, width=columns())
         case doc.KeyFigures():
-            return _figures(block, brief=brief, width=width)
+            return _figures(block, brief=brief)
         case doc.Table():
             is_cut = brief and not block.is_whole
-            return _table(block, _BRIEF_ROWS if is_cut else len(block.rows), width)
+            return _table(block, _BRIEF_ROWS if is_cut else len(block.rows))
         case doc.ChartRow():
             return []  # pages draw them
 
 
-def _figures(block: doc.KeyFigures, *, brief: bool, width: int) -> list[str]:
+def _figures(block: doc.KeyFigures, *, brief: bool) -> list[str]:
     """Write each key figure in a line with how it was obtained; in the brief screen all in one line."""
     if not brief:
         rows = []
@@ -84,24 +82,24 @@ def _figures(block: doc.KeyFigures, *, brief: bool, width: int) -> list[str]:
                 text += f" [{figure.range}]"
             rows.append((figure.label, text, figure.note))
         heads = (doc.Column(""), doc.Column("", is_number=True), doc.Column(""))
-        return _table(doc.Table(heads, rows), len(rows), width)
+        return _table(doc.Table(heads, rows), len(rows))
     texts = [figure.brief_text.replace(" ", doc.NO_BREAK) for figure in block.figures]
-    return wrap("  ".join(texts), MARGIN, MARGIN, width=width)
+    return wrap("  ".join(texts), MARGIN, MARGIN, width=columns())
 
 
-def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
+def _table(block: doc.Table, most_rows: int) -> list[str]:
     """Lay out a table. If it does not fit, the widest texts are wrapped, numbers never."""
     heads = [column.title for column in block.columns]
     n_body = len(block.rows) - block.has_total
     rows = [*block.rows[: min(n_body, most_rows)], *block.rows[n_body:]]
     if any(heads):
         rows.insert(0, heads)
-    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+    widths = _widths(rows)
     gaps = len(_GAP) * (len(widths) - 1)
-    room = width - len(MARGIN)
-    texts = [i for i, column in enumerate(block.columns) if not column.is_number]
+    room = columns() - len(MARGIN)
+    numbers = [column.is_number for column in block.columns]
     while sum(widths) + gaps > room:
-        wide = [i for i in texts if widths[i] > _LEAST_TEXT]
+        wide = [i for i, is_number in enumerate(numbers) if not is_number and widths[i] > _LEAST_TEXT]
         if not wide:
             break
         widths[max(wide, key=widths.__getitem__)] -= 1
@@ -110,9 +108,8 @@ def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
     if n_fitting < len(widths):  # the columns that do not fit stand below, beside the names again
         first = _columns_of(block, range(n_fitting))
         others = _columns_of(block, [0, *range(n_fitting, len(widths))])
-        return [*_table(first, most_rows, width), "", *_table(others, most_rows, width)]
-    alignment = "".join("<>"[column.is_number] for column in block.columns)
-    lines = [line for row in rows for line in table(_wrapped(row, widths), alignment, widths=widths)]
+        return [*_table(first, most_rows), "", *_table(others, most_rows)]
+    lines = [_line(cells, widths, numbers) for row in rows for cells in _wrapped(row, widths)]
     if block.has_total:
         lines.insert(-1, "─" * (sum(widths) + gaps))
     if n_body > most_rows:
@@ -137,11 +134,11 @@ def _wrapped(row: doc.Texts, widths: Sequence[int]) -> list[tuple[str, ...]]:
     return list(itertools.zip_longest(*cells, fillvalue=""))
 
 
-def _next_lines(steps: doc.Texts, width: int) -> list[str]:
+def _next_lines(steps: doc.Texts) -> list[str]:
     if not steps:
         return []
     joined = f"{MARGIN}next  {'        '.join(steps)}"
-    if len(joined) <= width:
+    if len(joined) <= columns():
         return [joined]
     first, *others = steps
     return [f"{MARGIN}next  {first}", *(f"{MARGIN}      {step}" for step in others)]
@@ -174,35 +171,19 @@ def display_width(text: str) -> int:
     return len(text) + n_wide - n_combining
 
 
-def table(
-    rows: Sequence[doc.Texts],
-    alignment: str,
-    *,
-    widths: Sequence[int] = (),
-    gap: str = _GAP,
-) -> list[str]:
-    """Lay out a table.
-
-    Args:
-        rows: the cells, including the head.
-        alignment: ``<`` or ``>`` for each column.
-        widths: the widths of the first columns, whose longer cells are cut. Other columns are as wide as their cells.
-        gap: the text between columns.
-    """
-    needed = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
-    widths = [*widths, *needed[len(widths) :]]
-    lines = []
-    for row in rows:
-        cells = (_cell(cell, width, side) for cell, width, side in zip(row, widths, alignment, strict=True))
-        lines.append(gap.join(cells).rstrip())
-    return lines
+def table(rows: Sequence[doc.Texts]) -> list[str]:
+    """Lay out rows of texts, each column as wide as its longest cell."""
+    widths = _widths(rows)
+    return [_line(row, widths, [False] * len(widths)) for row in rows]
 
 
-def _cell(text: str, width: int, side: str) -> str:
-    length = width
-    cut = text
-    while display_width(cut) > width and length > 0:
-        cut = shortened(text, length)
-        length -= 1
-    padding = " " * (width - display_width(cut))
-    return cut + padding if side == "<" else padding + cut
+def _widths(rows: Sequence[doc.Texts]) -> list[int]:
+    return [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+
+
+def _line(cells: doc.Texts, widths: Sequence[int], numbers: Sequence[bool]) -> str:
+    padded = []
+    for cell, width, is_number in zip(cells, widths, numbers, strict=True):
+        padding = " " * (width - display_width(cell))
+        padded.append(padding + cell if is_number else cell + padding)
+    return _GAP.join(padded).rstrip()

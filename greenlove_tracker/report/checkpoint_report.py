@@ -7,7 +7,7 @@ is lost: it is in its rows behind the time at which the checkpoint's state was t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +15,7 @@ from pathlib import Path
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.selection import part_of
 from greenlove_tracker.logs.totals import utc_s
-from greenlove_tracker.rendering.document import Block, Document, Heading, Paragraph, Table, columns
+from greenlove_tracker.rendering.document import BlockIterator, Document, Heading, Paragraph, Table, columns
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, Manifest
 from greenlove_tracker.vocabulary.records import RunStatus
@@ -88,11 +88,13 @@ def _events(run: Run, action: CheckpointAction) -> list[CheckpointEvent]:
 # -- In words --
 
 
-def checkpoint_blocks(run: Run) -> tuple[Block, ...]:
-    """Return what became of a run's checkpoints, and what interrupted its training; nothing without either."""
+def checkpoint_blocks(run: Run) -> BlockIterator:
+    """Yield what became of a run's checkpoints, and what interrupted its training; nothing without either."""
     cost = _interruptions_cost(run)
     said = [*_told_of_checkpoints(run), *([f"{cost}."] if cost else [])]
-    return (Heading("Checkpoints and restarts"), *map(Paragraph, said)) if said else ()
+    if said:
+        yield Heading("Checkpoints and restarts")
+        yield from map(Paragraph, said)
 
 
 def checkpoints_sentence(run: Run) -> str:
@@ -121,21 +123,22 @@ def _interruptions_cost(run: Run) -> str:
     return f"{fmt.plural(len(found), 'interruption')}: {lost}{again}"
 
 
-def _told_of_checkpoints(run: Run) -> list[str]:
-    """Say what was saved, what failed, and what this run went on from."""
+def _told_of_checkpoints(run: Run) -> Iterator[str]:
+    """Yield what was saved, what failed, and what this run went on from."""
     saved = _events(run, CheckpointAction.SAVED)
-    sizes = [event.size_bytes for event in saved if event.size_bytes]
-    blocked_s = math.fsum(event.blocked_s or 0.0 for event in saved)
-    size = f" of up to {fmt.memory(max(sizes))}" if sizes else ""
-    stood = f" The training stood still for {fmt.duration(blocked_s)} for them." if blocked_s else ""
-    said = [f"{fmt.plural(len(saved), 'checkpoint')}{size} saved.{stood}"] if saved else []
+    if saved:
+        sizes = [event.size_bytes for event in saved if event.size_bytes]
+        size = f" of up to {fmt.memory(max(sizes))}" if sizes else ""
+        blocked_s = math.fsum(event.blocked_s or 0.0 for event in saved)
+        stood = f" The training stood still for {fmt.duration(blocked_s)} for them." if blocked_s else ""
+        yield f"{fmt.plural(len(saved), 'checkpoint')}{size} saved.{stood}"
     for action, what in ((CheckpointAction.FAILED, "Not written"), (CheckpointAction.DAMAGED, "Passed over")):
         notes = dict.fromkeys(fmt.shortened(event.note, 120) for event in _events(run, action))
-        said += [f"! {what}: {'; '.join(notes)}."] if notes else []
+        if notes:
+            yield f"! {what}: {'; '.join(notes)}."
     for event in _events(run, CheckpointAction.RESTORED):
         note = f" ({event.note})" if event.note else ""
-        said.append(f"This run went on from the checkpoint of step {event.position.steps:,}{note}.")
-    return said
+        yield f"This run went on from the checkpoint of step {event.position.steps:,}{note}."
 
 
 # -- Of a directory of checkpoints --
@@ -190,13 +193,14 @@ def checkpoints_document(directory: str, listed: Sequence[ListedCheckpoint], reh
     said = [f"! {one.name}: {one.problem}." for one in listed if one.problem]
     verdict = "No checkpoint is whole: a training would begin anew."
     if whole:
-        newest = whole[0]
+        newest = whole[0].name
+        manifest = whole[0].manifest
         are = "is" if len(whole) == 1 else "are"
-        verdict = f"{len(whole)} of {n_in_all} {are} whole. A training would go on from {newest.name}."
-        if newest.manifest and newest.manifest.holds:
-            said.append(f"{newest.name} holds: {', '.join(newest.manifest.holds)}.")
-        if newest.manifest:
-            said += [f"! Found in the training, and not passed: {what}" for what in newest.manifest.not_passed]
+        verdict = f"{len(whole)} of {n_in_all} {are} whole. A training would go on from {newest}."
+        if manifest and manifest.holds:
+            said.append(f"{newest} holds: {', '.join(manifest.holds)}.")
+        if manifest:
+            said += [f"! Found in the training, and not passed: {what}" for what in manifest.not_passed]
     if any(one.is_bit_identical is not None for one in listed):
         said.append(f"* {rehearsed}.")
     table = Table(heads, [one.cells() for one in listed])

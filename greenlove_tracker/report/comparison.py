@@ -92,17 +92,15 @@ def comparison_blocks(comparison: Comparison, groups: comparison_sides.Groups = 
     ]
 
 
-def answer_blocks(comparisons: Comparisons, sides: comparison_sides.Sides) -> Blocks:
-    """Return the table of changes, that of totals, and what has to be known to read them."""
-    blocks = [
-        *comparison_sides.metric_chart(sides),
-        *_changes(comparisons),
-        *(comparison_sides.took_by_runs(sides) if sides else _took_whole(comparisons)),
-    ]
-    if any(map(_has_model, comparisons)):
+def answer_blocks(comparisons: Comparisons, sides: comparison_sides.Sides, savings: Sequence[Table] = ()) -> Blocks:
+    """Return the savings, else the table of changes and that of totals, and what has to be known to read them."""
+    blocks: Blocks = [*comparison_sides.metric_chart(sides), *savings]
+    if len(comparisons) != 1 or not savings:
+        blocks += _changes(comparisons)
+        blocks += comparison_sides.took_by_runs(sides) if sides else _took_whole(comparisons)
+    if any(map(has_model, comparisons)):
         blocks.append(Paragraph(_MODEL_NOTE))
-    differing = {label for label, *_ in comparison_sides.unlike(sides)}
-    of_machine = [label for label in _OF_MACHINE if label in differing]
+    of_machine = [label for label, *_ in comparison_sides.unlike(sides) if label in _OF_MACHINE]
     if of_machine:
         blocks.append(Paragraph(f"! The runs also differ in {wording.joined(of_machine, comparison_sides.MOST_SAID)}."))
     if any(is_mock(run.intensity_sources) for side in sides for run in side.runs):
@@ -152,22 +150,25 @@ def row_sentence(comparison: Comparison, row: ComparisonRow) -> str:
     learnt = ""
     if row.learns_otherwise:
         learnt = f"; {row.learns_otherwise}"
+    energy = "energy"
+    if is_modelled(comparison.energy_method):
+        energy = "modelled energy"
+    both = ((energy, row.energy_ratio), ("time", row.time_ratio))
+    ratios = [(name, ratio) for name, ratio in both if ratio is not None]
     if row.verdict is Verdict.TOO_SHORT:
         advice = ""
         if comparison.is_of_runs:
             advice = ": more runs of each may tell"
         elif row.budget_s is not None:
             advice = f": --budget {math.ceil(row.budget_s)} would show more"
-        return f"{row.name}: {Verdict.TOO_SHORT}{advice}{learnt}"
-    energy = "energy"
-    if is_modelled(comparison.energy_method):
-        energy = "modelled energy"
+        found = [*(f"{name} {change_text(ratio)}" for name, ratio in ratios), Verdict.TOO_SHORT]
+        return f"{row.name}: {', '.join(found)}{advice}{learnt}"
     saved = []
     spent = []
-    for ratio, name in ((row.energy_ratio, energy), (row.time_ratio, "time")):
-        if ratio is not None and ratio.upper < 1:
+    for name, ratio in ratios:
+        if ratio.upper < 1:
             saved.append(share_text(ratio, name))
-        elif ratio is not None and ratio.lower > 1:
+        elif ratio.lower > 1:
             spent.append(share_text(ratio, name))
     memory = row.memory_ratio
     if spent and memory is not None and memory.upper < 1:
@@ -183,13 +184,13 @@ def row_sentence(comparison: Comparison, row: ComparisonRow) -> str:
 def share_text(ratio: Estimate, of_what: str) -> str:
     """Write what is saved or spent more: ``31% of the energy [27 – 35]``, ``14% more time [12 – 16]``."""
     decimals = _decimals(ratio)
+    percent = 100
+    what = f"more {of_what}"
     if ratio.point < 1:
-        values = (1 - ratio.point, 1 - ratio.upper, 1 - ratio.lower)
+        percent = -100
         what = f"of the {of_what}"
-    else:
-        values = (ratio.point - 1, ratio.lower - 1, ratio.upper - 1)
-        what = f"more {of_what}"
-    share, lower, upper = (f"{value * 100:,.{decimals}f}" for value in values)
+    ends = sorted(percent * (end - 1) for end in (ratio.lower, ratio.upper))
+    share, lower, upper = (f"{value:,.{decimals}f}" for value in (percent * (ratio.point - 1), *ends))
     if ratio.has_interval and not lower == share == upper:
         what += f" [{lower} – {upper}]"
     return f"{share}% {what}"
@@ -211,8 +212,6 @@ def _decimals(ratio: Estimate) -> int:
 
 
 def signed(change: float, decimals: int) -> str:
-    if not math.isfinite(change):
-        return fmt.UNKNOWN
     text = f"{change * 100:+,.{decimals}f}"
     if not float(text.replace(",", "")):
         return "0"
@@ -224,7 +223,7 @@ def rows_that_ran(comparison: Comparison) -> list[ComparisonRow]:
     return [row for row in comparison.rows if row.verdict is not Verdict.NOT_RUN]
 
 
-def _has_model(comparison: Comparison) -> bool:
+def has_model(comparison: Comparison) -> bool:
     """Return True where some of the energy is modelled, so that its ratio says nothing beyond that of the time."""
     methods = filter(None, comparison.energy_method.split("+"))
     return any(map(is_modelled, methods)) and any(row.energy_ratio for row in comparison.rows)
@@ -240,7 +239,7 @@ def _changes(comparisons: Comparisons) -> Blocks:
     alike: dict[Texts, list[str]] = {}
     for field_name, name in QUANTITIES.items():
         cells = tuple(change_text(getattr(row, field_name)) for row in ran)
-        if name == "energy" and any(map(_has_model, comparisons)):
+        if name == "energy" and any(map(has_model, comparisons)):
             name += wording.STAR
         if set(cells) - {fmt.UNKNOWN}:
             alike.setdefault(cells, []).append(name)
@@ -308,5 +307,4 @@ def method_blocks(comparison: Comparison) -> Blocks:
     parts.append(f"energy: {known_by}")
     if comparison.budget_s is not None:
         parts.append(f"took {fmt.duration(comparison.spent_s)} of {fmt.duration(comparison.budget_s)}")
-    said = Paragraph(f"{' · '.join(parts)}.")
-    return [Heading("How we know"), said, Note(f"{method} {_EACH}")]
+    return [Heading("How we know"), Paragraph(f"{' · '.join(parts)}."), Note(f"{method} {_EACH}")]

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap
 
+from greenlove_tracker.extrapolation.run_comparison import QUANTITIES
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
-from greenlove_tracker.logs.run_fields import names_by
+from greenlove_tracker.logs.run_fields import FIELDS, names_by
 from greenlove_tracker.rendering.document import (
     Blocks,
     ChartRow,
@@ -28,7 +29,7 @@ MOST_SAID = 3  # names in a sentence
 Runs = Sequence[Run]
 Groups = Sequence[tuple[str, Runs]]
 """Runs by the name of their group; the first is the baseline."""
-_DASH = "–"
+DASH = "–"
 _NAME_WIDTH = 40
 MOST_METRICS = 2
 _MOST_NAMED = 8  # points of a chart
@@ -48,28 +49,52 @@ class Side:
     runs: Runs
     left_out: Runs = ()
 
-    def values(self, quantity: str) -> list[float | None]:
-        """Return a total of each run, by the name of its field."""
-        # the CO2e of a run is None where its carbon intensity is not known; that of its summary is not
-        return [getattr(run if quantity == "emissions_kgco2e" else run.summary, quantity) for run in self.runs]
+    @property
+    def arm(self) -> str:
+        """The arm that they are of."""
+        return next((run.text("arm") for run in (*self.runs, *self.left_out)), "") or self.name.partition(", ")[0]
 
-    def cells(self, metrics: Texts) -> Texts:
-        """Write how far the runs trained, the means of what they took, and what they learnt."""
+    @property
+    def title(self) -> str:
+        """Their name, with how many they are."""
+        name = fmt.shortened(self.name, _NAME_WIDTH)
+        return f"{name} ({len(self.runs)} runs)" if len(self.runs) > 1 else name
+
+    def values(self, name: str) -> list[float]:
+        """Return an amount of each run by its field, or the value of a metric at last; none where one is not known."""
+        found = [_value(run, name) for run in self.runs]
+        known = [value for value in found if value is not None]
+        return known if len(known) == len(found) else []
+
+    def mean(self, name: str) -> float | None:
+        """Return the mean of such values, of what ratios are of the geometric one; None where one is not known."""
+        values = self.values(name)
+        if not values:
+            return None
+        if name in QUANTITIES and all(values):
+            return statistics.geometric_mean(values)
+        return statistics.fmean(values)
+
+    def text(self, name: str, write: fmt.Text) -> str:
+        """Write the mean of such values; a dash where one is not known."""
+        mean = self.mean(name)
+        return DASH if mean is None else write(mean)
+
+    @property
+    def trained(self) -> str:
+        """How far they trained."""
         each = dict.fromkeys(map(wording.progress, self.runs))
         planned = {run.summary.epochs_planned for run in self.runs}
         trained = "; ".join(each) or "did not finish"
         if len(each) > 1 and len(planned) == 1 and None not in planned:  # each may have stopped early
             done = [run.summary.epochs_done for run in self.runs]
             trained = f"{min(done):,}–{max(done):,} of {planned.pop():,} epochs"
-        name = fmt.shortened(self.name, _NAME_WIDTH)
-        if len(self.runs) > 1:
-            name += f" ({len(self.runs)} runs)"
-        took = (_mean_text(self.values(quantity), text) for quantity, (_, text) in fmt.QUANTITIES.items())
-        return (name, trained, *took, *map(self.learnt, metrics))
+        return trained
 
-    def learnt(self, metric: str) -> str:
-        """Write the mean of the values that a metric had at last."""
-        return _mean_text([final_value(run, metric) for run in self.runs], number_text)
+    def cells(self, metrics: Texts) -> Texts:
+        """Write how far the runs trained, the means of what they took, and what they learnt."""
+        took = (self.text(quantity, write) for quantity, (_, write) in fmt.QUANTITIES.items())
+        return (self.title, self.trained, *took, *(self.text(metric, number_text) for metric in metrics))
 
 
 Sides = Sequence[Side]
@@ -85,12 +110,10 @@ def _is_done(run: Run) -> bool:
     return run.summary.status in GOOD_ENDINGS and not (run.summary.exit_code or run.is_exploration)
 
 
-def _mean_text(values: Sequence[float | None], text: fmt.Text) -> str:
-    """Write the mean; a dash where there is no value, or any is not known."""
-    known = [value for value in values if value is not None]
-    if known and len(known) == len(values):
-        return text(statistics.fmean(known))
-    return _DASH
+def _value(run: Run, name: str) -> float | None:
+    if name in QUANTITIES:
+        return QUANTITIES[name].of_run(run)
+    return run.amount(name) if name in FIELDS else final_value(run, name)
 
 
 def shared_metrics(sides: Sides) -> list[str]:
@@ -104,8 +127,6 @@ def shared_metrics(sides: Sides) -> list[str]:
 
 def took_by_runs(sides: Sides) -> Blocks:
     """Return what the runs of each side took on average, and what they learnt."""
-    if not any(side.runs for side in sides):
-        return []
     metrics = shared_metrics(sides)[:MOST_METRICS]
     return [Table(side_columns(metrics), [side.cells(metrics) for side in sides])]
 
@@ -117,11 +138,10 @@ def side_columns(metrics: Texts) -> list[Column]:
 
 
 def learnt_differences(groups: Groups) -> Mapping[str, str]:
-    """Return by group how what it learnt differs from the first one's, as a clause; none where it is the same."""
+    """Return by group how what it learnt differs from the first one's, as a clause; empty where it is the same."""
     sides = list(starmap(side_of, groups))
     metrics = shared_metrics(sides)
-    texts = {side.name: learnt_text(side, sides[0], metrics) for side in sides[1:]}
-    return {name: text for name, text in texts.items() if text}
+    return {side.name: learnt_text(side, sides[0], metrics) for side in sides[1:]}
 
 
 def learnt_text(side: Side, baseline: Side, metrics: Texts) -> str:
@@ -129,9 +149,9 @@ def learnt_text(side: Side, baseline: Side, metrics: Texts) -> str:
     if not metrics:
         return ""
     name = metrics[0]
-    own = side.learnt(name)
-    before = baseline.learnt(name)
-    if own == before or _DASH in (own, before):
+    own = side.text(name, number_text)
+    before = baseline.text(name, number_text)
+    if own == before or DASH in (own, before):
         return ""
     return f"its final {name} is {own} instead of {before}"
 
@@ -141,18 +161,17 @@ def metric_chart(sides: Sides) -> Blocks:
     metrics = shared_metrics(sides)
     if not metrics:
         return []
-    runs = [(side.name, run.summary.energy_kwh, final_value(run, metrics[0])) for side in sides for run in side.runs]
-    found = wording.grouped((name, (kwh, value)) for name, kwh, value in runs if kwh is not None and value is not None)
-    if len(found) < 2:
+    known = [(side.name, side.values("energy_kwh"), side.values(metrics[0])) for side in sides]
+    known = [one for one in known if all(one)]
+    if len(known) < 2:
         return []
-    scale = fmt.energy_scale(max(kwh for pairs in found.values() for kwh, _ in pairs))
+    scale = fmt.energy_scale(max(kwh for _, energies_kwh, _ in known for kwh in energies_kwh))
     marks: list[MarkedPoint] = []
-    for name, pairs in found.items():
-        energies = [scale.value(kwh) for kwh, _ in pairs]
-        values = [value for _, value in pairs]
+    for name, energies_kwh, values in known:
+        energies = list(map(scale.value, energies_kwh))
         point = (fmt.shortened(name, 24), statistics.fmean(energies), statistics.fmean(values))
         ranges = ((min(energies), max(energies)), (min(values), max(values)))
-        marks.append(MarkedPoint(*point, *ranges, is_named=len(found) <= _MOST_NAMED, is_here=not marks))
+        marks.append(MarkedPoint(*point, *ranges, is_named=len(known) <= _MOST_NAMED, is_here=not marks))
     name = f"final {fmt.shortened(metrics[0], 24)}"
     return [ChartRow([MarkChart(f"{name} against energy", f"energy, {scale.unit}", name, marks, is_from_0=False)])]
 
@@ -166,7 +185,7 @@ def unlike(sides: Sides) -> list[Texts]:
 
 
 def _settings_text(runs: Runs, name: str) -> str:
-    return wording.joined(sorted({wording.field_text(run, name, 60) for run in runs}), MOST_SAID) or _DASH
+    return wording.joined(sorted({wording.field_text(run, name, 60) for run in runs}), MOST_SAID) or DASH
 
 
 def difference_blocks(sides: Sides) -> Blocks:

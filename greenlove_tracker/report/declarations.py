@@ -10,7 +10,6 @@ from greenlove_tracker.logs.aggregate import Aggregate, Totals
 from greenlove_tracker.logs.run_rows import INCOMPLETE, TRAINING, RunRow
 from greenlove_tracker.rendering.html import fill
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.wording import sentence, sum_cells
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.records import COMPONENTS, RunStatus
@@ -44,7 +43,7 @@ def model_card(aggregate: Aggregate) -> str:
         "model-card.txt",
         facts=facts,
         grams=_emissions_kgco2e(facts) * GRAMS_PER_KG,
-        source="; ".join(filter(None, (", ".join(facts.tools), _period(facts), *_mocked(facts)))),
+        source="; ".join(filter(None, (", ".join(facts.tools), facts.period, *_mocked(facts)))),
         left_out=_left_out(facts),
     )
 
@@ -71,14 +70,12 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) ->
     return fill(
         "sci.txt",
         facts=facts,
-        totals=facts.totals,
         unit=unit,
         count=count,
         rate_g=(operational_kg * GRAMS_PER_KG + (embodied_gco2e or 0.0)) / count,
         operational_kg=operational_kg,
         embodied_kg=None if embodied_gco2e is None else embodied_gco2e / GRAMS_PER_KG,
         runs=wording.runs_text(facts.kinds),
-        period=_period(facts),
         notes=(*_mocked(facts), *_left_out(facts)),
     )
 
@@ -146,25 +143,37 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
         latex: a paragraph, a table and BibTeX entries for a LaTeX paper instead.
     """
     facts = _Facts(aggregate)
-    if not facts.totals.n_runs:
+    totals = facts.totals
+    if not totals.n_runs:
         return "No run could be read: there is nothing to cite."
-    by_group = wording.grouped((_group(row), row) for row in facts.totals.rows)
+    by_group = wording.grouped((_group(row), row) for row in totals.rows)
     other = _OTHER
     hints = []  # to who writes the paper
     if _FINAL not in by_group:
         other = "runs"
         hints.append('No run is tagged "final" (--tags final): all that did not fail are counted as one group.')
     groups = [(other if name == _OTHER else name, Totals(by_group[name])) for name in _GROUPS if name in by_group]
-    rows = [_cells(name, totals) for name, totals in groups]
+    rows = [_cells(name, of) for name, of in groups]
     if len(groups) > 1:
-        rows.append(_cells("total", facts.totals))
+        rows.append(_cells("total", totals))
+    duration_s = totals.duration_s or 0.0
+    scale = fmt.time_scale(duration_s)
+    intensities = (wording.intensity(factor).replace("g/kWh", "gCO2e/kWh") for factor in facts.intensities)
     return fill(
         "citation.tex" if latex else "citation.md",
-        text=_paragraph(facts, groups),
+        facts=facts,
+        has_pue=bool(facts.pues - {1.0}),
+        compute=wording.gpu_hours(totals.gpu_hours),
+        counts=[f"{of.n_runs:,} {name}" for name, of in groups if name != "runs"],
+        wall_time=f"{fmt.significant(scale.value(duration_s))} {scale.unit}",
+        range_of=partial(_range, totals),
+        intensities=list(dict.fromkeys(intensities)),
+        not_counted=wording.NOT_COUNTED,
+        listed=partial(wording.joined, most=_MOST_LISTED),
         heads=_HEADS,
         rows=rows,
-        notes=[*wording.sum_notes(facts.totals), *map(sentence, _mocked(facts))],
-        hints=[*hints, *map(sentence, _left_out(facts))],
+        notes=[*wording.sum_notes(totals), *map(wording.sentence, _mocked(facts))],
+        hints=[*hints, *map(wording.sentence, _left_out(facts))],
         has_codecarbon=any(meter.startswith("codecarbon") for meter in facts.meters),
         version=__version__,
     )
@@ -180,29 +189,6 @@ def _group(row: RunRow) -> str:
     return _OTHER
 
 
-def _paragraph(facts: _Facts, groups: Sequence[tuple[str, Totals]]) -> str:
-    totals = facts.totals
-    duration_s = totals.duration_s or 0.0
-    scale = fmt.time_scale(duration_s)
-    intensities = (wording.intensity(factor).replace("g/kWh", "gCO2e/kWh") for factor in facts.intensities)
-    text = fill(
-        "citation.txt",
-        facts=facts,
-        totals=totals,
-        has_pue=bool(facts.pues - {1.0}),
-        compute=wording.gpu_hours(totals.gpu_hours),
-        counts=[f"{of.n_runs:,} {name}" for name, of in groups if name != "runs"],
-        wall_time=f"{fmt.significant(scale.value(duration_s))} {scale.unit}",
-        period=_period(facts),
-        range_of=partial(_range, totals),
-        intensities=list(dict.fromkeys(intensities)),
-        not_counted=wording.NOT_COUNTED,
-        listed=partial(wording.joined, most=_MOST_LISTED),
-        tools=facts.tools,
-    )
-    return " ".join(text.split())
-
-
 def _range(totals: Totals, quantity: str) -> str:
     """Write how far a total may be off: ``95% range 3.18 kWh – 3.52 kWh``; empty where that is not known."""
     estimate = totals.bounds(quantity)
@@ -211,21 +197,8 @@ def _range(totals: Totals, quantity: str) -> str:
     return f"{estimate.level:.0%} range {fmt.bounds(estimate, fmt.QUANTITIES[quantity][1])}"
 
 
-def _period(facts: _Facts) -> str:
-    """Return the time that the runs are of: what was asked for, else from the first to the last day; maybe unknown."""
-    period = facts.aggregate.selection.period
-    if not period.is_everything:
-        return period.text
-    days = facts.days
-    if not days:
-        return ""
-    if days[0] == days[-1]:
-        return f"on {days[0]} (UTC)"
-    return f"from {days[0]} to {days[-1]} (UTC)"
-
-
 def _cells(name: str, totals: Totals) -> list[str]:
-    return [name, f"{totals.n_runs:,}", *sum_cells(totals)[:4]]
+    return [name, f"{totals.n_runs:,}", *wording.sum_cells(totals)[:4]]
 
 
 class _Facts:
@@ -243,8 +216,8 @@ class _Facts:
 
     def __init__(self, aggregate: Aggregate, *, leaves_out: bool = False) -> None:
         self.aggregate = aggregate
-        declared = list[RunRow]()
-        self.left_out = list[str]()
+        declared = []
+        self.left_out = []
         for row in aggregate.total.rows:
             if leaves_out and row.emissions_kgco2e is None and row.status in INCOMPLETE:
                 self.left_out.append(f"{row.run} ({row.status})")
@@ -264,15 +237,21 @@ class _Facts:
         self.intensities = dict.fromkeys(factor for factor in intensities if factor is not None)
 
     @property
+    def period(self) -> str:
+        """The time that the runs are of: what was asked for, else from the first to the last day; maybe unknown."""
+        period = self.aggregate.selection.period
+        if not period.is_everything:
+            return period.text
+        if not self.days:
+            return ""
+        if self.days[0] == self.days[-1]:
+            return f"on {self.days[0]} (UTC)"
+        return f"from {self.days[0]} to {self.days[-1]} (UTC)"
+
+    @property
     def tools(self) -> list[str]:
         """The package and the meters that recorded them, with their versions."""
         return [*(f"greenlove_tracker {version}" for version in sorted(self.versions)), *sorted(self.meters)]
-
-    @property
-    def pue_text(self) -> str:
-        """``PUE 1.2``, or from the least to the greatest."""
-        ends = {min(self.pues), max(self.pues)}
-        return f"PUE {' to '.join(map(str, sorted(ends)))}"
 
 
 def _texts(rows: Sequence[RunRow], column: str, width: int) -> set[str]:

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import starmap
+from typing import Any
 
-from greenlove_tracker.extrapolation.run_comparison import compare_runs
+from greenlove_tracker.extrapolation.run_comparison import compare_runs, difference_of_means
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.rendering.document import Blocks, Column, Document, Heading, Paragraph, Table, Texts
+from greenlove_tracker.rendering.document import Blocks, Column, Document, Heading, Paragraph, Table, Texts, columns
 from greenlove_tracker.report import comparison, comparison_sides, wording
+from greenlove_tracker.report.metric_report import number_text
+from greenlove_tracker.report.plain_values import values_at
 from greenlove_tracker.text import format as fmt
-from greenlove_tracker.vocabulary.comparisons import Comparison, ComparisonRow
+from greenlove_tracker.vocabulary.comparisons import Comparison
 from greenlove_tracker.vocabulary.forecasting import Estimate
+from greenlove_tracker.vocabulary.units import BYTES_PER_GB
+
+_RATIOS = {
+    "emissions_kgco2e": "co2e_ratio",
+    "energy_kwh": "energy_ratio",
+    "peak_memory_gb": "memory_ratio",
+    "duration_s": "time_ratio",
+    "cost_usd": "cost_ratio",
+}
+_TITLES: dict[str, tuple[str, fmt.Text]] = {
+    **fmt.QUANTITIES,
+    "peak_memory_gb": ("peak memory", lambda peak_gb: fmt.memory((peak_gb or 0.0) * BYTES_PER_GB)),
+    "wait_s": ("waited", fmt.duration),
+    "intensity_at_request_gco2e_per_kwh": ("grid before, gCO2e/kWh", fmt.count),
+    "intensity_at_start_gco2e_per_kwh": ("grid at the start", fmt.count),
+}
+_CHANGE = {"change": "point", "change_lower": "lower", "change_upper": "upper"}
+DATA_COLUMNS = ("combination", "arm", "quantity", "baseline", "value", *_CHANGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +48,7 @@ class ExperimentRecord:
         not_run: name and reason of each training of which there is no run.
         notes: on the whole: sentences without a full stop.
         budget: what all trainings used and may use together, by the total's name in ``format.QUANTITIES``.
+        weights: name of each training and the file of its weights.
     """
 
     name: str
@@ -35,6 +57,7 @@ class ExperimentRecord:
     not_run: comparison.Facts = ()
     notes: Texts = ()
     budget: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    weights: comparison.Facts = ()
 
     @property
     def runs(self) -> list[Run]:
@@ -49,20 +72,20 @@ def experiment_document(record: ExperimentRecord) -> Document:
     comparisons = [combination.comparison for combination in combinations]
     n_all = len(record.runs) + len(record.not_run)
     parts = [f"{sum(len(side.runs) for side in sides):,} of {fmt.plural(n_all, 'training')} finished"]
-    if len(sides) > 1:
-        parts.append(fmt.plural(len(sides), "group"))
+    parts.append(fmt.plural(len(sides), "group"))
     begun = min((run.started_at for run in record.runs if run.started_at), default="")
     if begun:
         parts.append(f"begun {begun[:16].replace('T', ' ')} UTC")
-    blocks = [*comparison.answer_blocks(comparisons, sides), *comparison.not_run_blocks(record.not_run)]
+    metrics = comparison_sides.shared_metrics(sides)[: comparison_sides.MOST_METRICS]
+    savings = [table for combination in combinations[:1] for table in _savings_tables(combination, metrics)]
+    blocks = [*comparison.answer_blocks(comparisons, sides, savings), *comparison.not_run_blocks(record.not_run)]
     blocks += [Paragraph(f"! {note}.") for note in record.notes]
     for quantity, (used, limit) in record.budget.items():
-        name, text = fmt.QUANTITIES[quantity]
-        if limit:
-            blocks.append(Paragraph(f"{text(used)} of the budget of {text(limit)} used."))
-        else:
-            blocks.append(Paragraph(f"Budget of {name}: {text(used)} used."))
-    blocks += _trainings(record, comparison_sides.shared_metrics(sides)[: comparison_sides.MOST_METRICS])
+        text = fmt.QUANTITIES[quantity][1]
+        blocks.append(Paragraph(f"{text(used)} of the budget of {text(limit)} used."))
+    blocks += _trainings(record, metrics)
+    if record.weights:
+        blocks += [Heading("Weights"), wording.facts_table(record.weights)]
     blocks += comparison.detail_blocks(comparisons, sides)
     if comparisons:
         blocks += comparison.method_blocks(comparisons[0])
@@ -73,6 +96,25 @@ def experiment_document(record: ExperimentRecord) -> Document:
         verdict=_experiment_verdict(sides, combinations),
         blocks=blocks,
     )
+
+
+def experiment_savings(record: ExperimentRecord) -> Iterator[dict[str, Any]]:
+    """Yield the savings of an experiment as data, by ``DATA_COLUMNS``: a row for each quantity of each arm.
+
+    A change without a range has its point as both ends.
+    """
+    sides = list(starmap(comparison_sides.side_of, record.groups))
+    metrics = comparison_sides.shared_metrics(sides)
+    for combination in _combinations(sides):
+        baseline = combination.baseline
+        for arm, changes in combination.changes(metrics):
+            arm_name = arm.arm
+            if arm_name == baseline.arm:  # a sweep of one arm
+                arm_name = arm.name
+            for name, change in changes.items():
+                means = {"baseline": baseline.mean(name), "value": arm.mean(name)}
+                what = {"combination": combination.name, "arm": arm_name, "quantity": name}
+                yield {**what, **means, **values_at(change, _CHANGE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +131,19 @@ class _Combination:
     sides: dict[str, comparison_sides.Side]
     comparison: Comparison
 
-    def rows_of(self, arm: str) -> list[ComparisonRow]:
-        """Return the row of an arm; none where it has not finished here."""
-        return [row for row in self.comparison.rows if _arm(self.sides[row.name]) == arm]
+    @property
+    def baseline(self) -> comparison_sides.Side:
+        """The trainings that the others are compared with."""
+        return self.sides[self.comparison.baseline.name]
+
+    def changes(self, metrics: Texts) -> Iterator[tuple[comparison_sides.Side, dict[str, Estimate | None]]]:
+        """Yield each arm and its changes: of an amount the ratio to the baseline, of a metric the difference."""
+        for row in self.comparison.rows:
+            arm = self.sides[row.name]
+            changes = dict.fromkeys(_TITLES) | {name: getattr(row, ratio) for name, ratio in _RATIOS.items()}
+            for metric in metrics:
+                changes[metric] = difference_of_means(arm.values(metric), self.baseline.values(metric))
+            yield arm, changes
 
 
 def _combinations(sides: comparison_sides.Sides) -> list[_Combination]:
@@ -99,18 +151,13 @@ def _combinations(sides: comparison_sides.Sides) -> list[_Combination]:
 
     A combination without a finished training of the baseline and of another arm is left out.
     """
-    arms = [_arm(side) for side in sides]
-    by_name: dict[str, list[comparison_sides.Side]] = {}
-    for side, arm in zip(sides, arms, strict=True):
-        name = ""
-        if len(set(arms)) > 1:
-            name = side.name.removeprefix(arm).removeprefix(", ")
-        by_name.setdefault(name, []).append(side)
+    arms = [side.arm for side in sides]
+    names = [side.name.removeprefix(side.arm).removeprefix(", ") if len(set(arms)) > 1 else "" for side in sides]
     found = []
-    for name, own in by_name.items():
-        own.sort(key=lambda side: arms.index(_arm(side)))  # in each second combination the baseline was trained second
+    for name, own in wording.grouped(zip(names, sides, strict=True)).items():
+        own.sort(key=lambda side: arms.index(side.arm))  # in each second combination the baseline was trained second
         done = {side.name: side for side in own if side.runs}
-        if len(done) > 1 and own[0].runs and _arm(own[0]) == arms[0]:
+        if len(done) > 1 and own[0].runs and own[0].arm == arms[0]:
             groups = [(side.name, side.runs) for side in done.values()]
             found.append(_Combination(name, done, compare_runs(groups, of_whole=True)))
     if len(found) > 1:
@@ -125,49 +172,57 @@ def _over_all(combinations: Sequence[_Combination]) -> _Combination:
     block_of: dict[str, int] = {}
     for number, combination in enumerate(combinations):
         for side in combination.sides.values():
-            runs.setdefault(f"{_arm(side)} {name}", []).extend(side.runs)
+            runs.setdefault(f"{side.arm} {name}", []).extend(side.runs)
             block_of |= {run.run_id: number for run in side.runs}
     compared = compare_runs(list(runs.items()), of_whole=True, block_of=lambda run: block_of[run.run_id])
-    sides = {arm: comparison_sides.Side(arm, own) for arm, own in runs.items()}
+    sides = {row: comparison_sides.Side(row.removesuffix(f" {name}"), own) for row, own in runs.items()}
     return _Combination(name, sides, replace(compared, notes=()))  # they are on what differs between combinations
-
-
-def _arm(side: comparison_sides.Side) -> str:
-    return next((run.text("arm") for run in (*side.runs, *side.left_out)), "") or side.name.partition(", ")[0]
 
 
 def _experiment_verdict(sides: comparison_sides.Sides, combinations: Sequence[_Combination]) -> str:
     """Say what each arm saved, the best one first, and what it learnt for that."""
-    if not sides:
-        return "No training has been run."
-    missing = [side.name for side in sides if not side.runs]
-    if not combinations and missing:
-        names = wording.joined(missing, comparison_sides.MOST_SAID)
-        return f"Nothing can be compared: no training of {names} has finished."
     if not combinations:
-        return "Nothing can be compared: there is one group of trainings."
-    answer, *cells = combinations
-    rows = answer.comparison.rows[: comparison_sides.MOST_SAID if cells else 1]
-    baseline = answer.sides[answer.comparison.baseline.name]
+        reason = "there is one group of trainings"
+        missing = [side.name for side in sides if not side.runs]
+        if missing:
+            reason = f"no training of {wording.joined(missing, comparison_sides.MOST_SAID)} has finished"
+        return f"Nothing can be compared: {reason}."
+    answer = combinations[0]
+    metrics = comparison_sides.shared_metrics(sides)
     said = []
-    for row in rows:
-        side = answer.sides[row.name]
-        in_cells = [(cell.name, own) for cell in cells for own in cell.rows_of(_arm(side))]
-        learnt = comparison_sides.learnt_text(side, baseline, comparison_sides.shared_metrics(sides))
-        parts = [comparison.row_sentence(answer.comparison, row), _cells_text(in_cells), learnt]
-        said.append("; ".join(filter(None, parts)))
+    for row in answer.comparison.rows[: comparison_sides.MOST_SAID]:
+        learnt = comparison_sides.learnt_text(answer.sides[row.name], answer.baseline, metrics)
+        said.append("; ".join(filter(None, (comparison.row_sentence(answer.comparison, row), learnt))))
     return f"{'. '.join(said)}."
 
 
-def _cells_text(rows: Sequence[tuple[str, ComparisonRow]]) -> str:
-    """Say from what to what an arm goes in the combinations, by their names; empty where no ratio is known."""
-    quantity = "energy_ratio" if all(row.energy_ratio for _, row in rows) else "time_ratio"
-    found: list[tuple[Estimate | None, str]] = [(getattr(row, quantity), name) for name, row in rows]
-    known = sorted((ratio.point, name) for ratio, name in found if ratio is not None)
-    if not known:
+def _savings_tables(combination: _Combination, metrics: Texts) -> Iterator[Table]:
+    """Yield a table for each arm, beside the baseline, with each change and its range."""
+    before = combination.baseline
+    for arm, changes in combination.changes(metrics):
+        rows = [("trained", before.trained, arm.trained, "")]
+        for name, change in changes.items():
+            title, text = _TITLES.get(name, (f"final {fmt.shortened(name, 24)}", number_text))
+            if name == "energy_kwh" and comparison.has_model(combination.comparison):
+                title += wording.STAR
+            cells = (before.text(name, text), arm.text(name, text))
+            if cells != (comparison_sides.DASH, comparison_sides.DASH):
+                rows.append((title, *cells, _text_of(name, change)))
+        yield Table(columns({"": 1}, (before.title, arm.title, "change")), rows, is_whole=True)
+
+
+def _text_of(name: str, change: Estimate | None) -> str:
+    """Write a change with its range: ``−31% [−35 – −27]``; of a metric ``−0.0018 [−0.011 – +0.0073]``."""
+    if name in _RATIOS:
+        return comparison.change_text(change)
+    if change is None:
         return ""
-    least, most = (f"{comparison.signed(point - 1, 0)}% at {name}" for point, name in (known[0], known[-1]))
-    return f"its {comparison.QUANTITIES[quantity]} from {least} to {most}"
+    point = _signed(change.point)
+    return f"{point} [{fmt.bounds(change, _signed)}]" if change.has_interval else point
+
+
+def _signed(difference: float | None) -> str:
+    return f"{difference or 0.0:+.2g}".replace("-", "−")
 
 
 def _trainings(record: ExperimentRecord, metrics: Texts) -> Blocks:
@@ -175,15 +230,9 @@ def _trainings(record: ExperimentRecord, metrics: Texts) -> Blocks:
     for name, runs in record.groups:
         for run in runs:
             seed = run.text("seed")
-            own = name
-            if seed:
-                own += f", seed {seed}"
-            elif len(runs) > 1:
-                own += f", {run.run_id}"
+            own = f"{name}, seed {seed}" if seed else name
             status = fmt.shortened(run.summary.status, 20)
             if len(run.parts) > 1:
                 status += f", {len(run.parts)} runs"
             rows.append((*comparison_sides.Side(own, (run,)).cells(metrics), status))
-    if not rows:
-        return []
     return [Heading("The trainings"), Table([*comparison_sides.side_columns(metrics), Column("status")], rows)]

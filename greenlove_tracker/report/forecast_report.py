@@ -14,22 +14,8 @@ from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.logs.tables import QUANTITIES, IssuedForecast
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.logs.uncertainty import with_meter_error
+from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import MAX_POINTS
-from greenlove_tracker.rendering.document import (
-    Blocks,
-    ChartRow,
-    Column,
-    Document,
-    Heading,
-    KeyFigures,
-    Line,
-    LineChart,
-    Note,
-    Paragraph,
-    Table,
-    Texts,
-    columns,
-)
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.plain_values import same, values_at
 from greenlove_tracker.text import format as fmt
@@ -44,9 +30,7 @@ _CHOSEN = "Scored: the first forecast at 10% of the run or later without the war
 class ForecastOutcome:
     """One run's forecast of one quantity, with its outcome."""
 
-    run_id: str
-    project: str
-    status: str
+    run: Run
     n_forecasts: int
     issued: IssuedForecast
     estimate: Estimate
@@ -75,13 +59,13 @@ class ForecastOutcome:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the forecast as a row for JSON and CSV; None where there is no outcome."""
-        return values_at(self, _COLUMNS) | {"project": self.project}
+        return values_at(self, _COLUMNS) | {"project": self.run.summary.project}
 
-    def cells(self, text: fmt.Text) -> Texts:
+    def cells(self, text: fmt.Text) -> doc.Texts:
         """Write forecast, interval, outcome, error, and how many of the run's intervals held."""
         cells = (text(self.estimate.point), fmt.bounds(self.estimate, text))
         if self.scored is None:
-            return (*cells, fmt.shortened(self.status, 12), "", "")
+            return (*cells, fmt.shortened(self.run.summary.status, 12), "", "")
         held = ""
         if self.judged:
             held = f"{self.n_held} of {len(self.scores)}"
@@ -89,7 +73,9 @@ class ForecastOutcome:
 
 
 _COLUMNS = {
-    **same(("run_id", "project", "status")),
+    "run_id": "run.run_id",
+    "project": "run.summary.project",
+    "status": "run.summary.status",
     "unit": "estimate.unit",
     "epochs_done": "issued.epochs_done",
     "steps_done": "issued.steps_done",
@@ -119,12 +105,9 @@ def outcome_of(run: Run, quantity: str) -> ForecastOutcome | None:
     if not issued:
         return None
     scores = scored_forecasts(run, quantity)
-    summary = run.summary
     scored = headline(scores)
     chosen = scored.issued if scored else issued[-1]
-    estimate = chosen.estimates[quantity]
-    fit = time_fit_of(run)
-    return ForecastOutcome(run.run_id, summary.project, summary.status, len(issued), chosen, estimate, scores, fit)
+    return ForecastOutcome(run, len(issued), chosen, chosen.estimates[quantity], scores, time_fit_of(run))
 
 
 def issued_after(issued: IssuedForecast) -> str:
@@ -198,17 +181,19 @@ def outcome_sentence(run: Run) -> str:
     return f"forecast {issued_after(scored.issued)}: {fmt.interval(scored.estimate, fmt.duration)}, {error}"
 
 
-def forecast_blocks(run: Run) -> Blocks:
-    """Return a forecast of each quantity with its outcome, and all those of the time as a chart."""
+def forecast_blocks(run: Run) -> doc.BlockIterator:
+    """Yield a forecast of each quantity with its outcome, and all those of the time as a chart."""
     outcomes = {quantity: outcome_of(run, quantity) for quantity in QUANTITIES}
     lines = {quantity: line for quantity, line in outcomes.items() if line is not None}
     if not lines:
-        return []
+        return
     of_time = lines["duration_s"]  # without it no forecast is read
     outcome_s = None
+    chosen = _CHOSEN
     if of_time.scores:
         outcome_s = run.summary.duration_s
     else:
+        chosen = "It is the latest. The run has not done what was forecast."
         for quantity in MEASURED & lines.keys():
             with_error = with_meter_error(lines[quantity].estimate, run, quantity)
             lines[quantity] = replace(lines[quantity], estimate=with_error)
@@ -216,47 +201,40 @@ def forecast_blocks(run: Run) -> Blocks:
     text = f"Forecast {issued_after(issued)}, {fmt.duration(issued.elapsed_s)} after the start."
     if issued.stop_epochs is not None:
         text += f" It said: {fmt.expected_stop(issued.stop_epochs, run.first_epoch + issued.planned)}."
-    chosen = _CHOSEN
-    if not of_time.scores:
-        chosen = "It is the latest. The run has not done what was forecast."
-    rows = []
-    for quantity, line in lines.items():
-        name, write = fmt.QUANTITIES[quantity]
-        rows.append((name, *line.cells(write)))
-    return [
-        Heading("Forecast and outcome"),
-        Paragraph(f"{text} {chosen}"),
-        Table([Column("", 0.9), *_columns([of_time], "forecast")], rows),
-        *_forecast_chart(run.forecasts, outcome_s),
+    rows = [
+        (name, *lines[quantity].cells(write)) for quantity, (name, write) in fmt.QUANTITIES.items() if quantity in lines
     ]
+    yield doc.Heading("Forecast and outcome")
+    yield doc.Paragraph(f"{text} {chosen}")
+    yield doc.Table([doc.Column("", 0.9), *_columns([of_time], "forecast")], rows)
+    yield from _forecast_chart(run.forecasts, outcome_s)
 
 
-def _columns(outcomes: Sequence[ForecastOutcome], name: str) -> list[Column]:
+def _columns(outcomes: Sequence[ForecastOutcome], name: str) -> list[doc.Column]:
     level = next((f"{o.estimate.level:.0%} " for o in outcomes if o.estimate.has_interval), "")
     heads = {name: 1.2, f"{level}interval": 2.2, "actual": 1.2, "error": 0.9, "held": 0.9}
-    return [Column(head, weight, True) for head, weight in heads.items()]
+    return [doc.Column(head, weight, True) for head, weight in heads.items()]
 
 
-def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> Blocks:
+def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> doc.BlockIterator:
     """Draw the forecasts of the time one after the other, with the outcome where that is known."""
     unit = "step"
     if all(forecast.epochs_done for forecast in issued):
         unit = "epoch"
     found = {float(getattr(forecast, f"{unit}s_done")): forecast.estimates["duration_s"] for forecast in issued}
     if len(found) < 2:
-        return []
+        return
     chosen = sorted(found.items())[:: math.ceil(len(found) / MAX_POINTS)]
     tallest_s = _TALLEST * max([e.point for _, e in chosen[len(chosen) // 2 :]] + [outcome_s or 0.0])
     title = f"Forecast of the whole time, with its {chosen[0][1].level:.0%} interval"
-    blocks: Blocks = [narrowing_chart(title, unit, chosen, tallest_s, outcome_s)]
+    yield narrowing_chart(title, unit, chosen, tallest_s, outcome_s)
     if any(estimate.upper > tallest_s for _, estimate in chosen):
-        blocks.append(Note(f"Cut off at {fmt.duration(tallest_s)}."))
-    return blocks
+        yield doc.Note(f"Cut off at {fmt.duration(tallest_s)}.")
 
 
 def narrowing_chart(
     title: str, x_label: str, found: Sequence[tuple[float, Estimate]], tallest_s: float, outcome_s: float | None = None
-) -> ChartRow:
+) -> doc.ChartRow:
     """Draw how forecasts of a time narrowed; what is wider than ``tallest_s`` is cut off, or it would flatten the rest.
 
     Args:
@@ -274,15 +252,17 @@ def narrowing_chart(
     def height(value_s: float) -> float:
         return scale.value(min(value_s, tallest_s))
 
-    line = Line("", [(x, height(e.point)) for x, e in found])
+    line = doc.Line("", [(x, height(e.point)) for x, e in found])
     band = [(x, height(e.lower), height(e.upper)) for x, e in found]
-    return ChartRow([LineChart(title, x_label, scale.unit, [line], band=band, level=level, is_from_0=False)])
+    return doc.ChartRow([doc.LineChart(title, x_label, scale.unit, [line], band=band, level=level, is_from_0=False)])
 
 
 # -- Of a directory --
 
 
-def outcomes_document(outcomes: Sequence[ForecastOutcome], n_without: int, time_limits: Sequence[str] = ()) -> Document:
+def outcomes_document(
+    outcomes: Sequence[ForecastOutcome], n_without: int, time_limits: Sequence[str] = ()
+) -> doc.Document:
     """Return all runs that made forecasts, and how far these can be trusted together.
 
     Args:
@@ -291,24 +271,25 @@ def outcomes_document(outcomes: Sequence[ForecastOutcome], n_without: int, time_
         time_limits: how runs that are not done fit their limits, in a sentence each.
     """
     name, text = fmt.QUANTITIES["duration_s"]
-    rows = []
-    scored = []
-    for outcome in outcomes:
-        label = wording.run_label(outcome.run_id, outcome.project)
-        rows.append((label, issued_after(outcome.issued).removeprefix("after "), *outcome.cells(text)))
-        judged = outcome.judged
-        if judged:
-            scored.append((judged.error, judged.has_held, judged.estimate.level))
     verdict = f"No forecasts of {name}: give epochs= or total_steps= to get them."
-    blocks: Blocks = []
+    blocks: doc.Blocks = []
     if outcomes:
-        verdict = coverage_sentence(scored)
-        heads = [*columns({"run": 2.4, "forecast after": 1.4}), *_columns(outcomes, name)]
-        blocks.append(Table(heads, rows, is_whole=True))
+        judged = filter(None, (outcome.judged for outcome in outcomes))
+        verdict = coverage_sentence([(scored.error, scored.has_held, scored.estimate.level) for scored in judged])
+        rows = [
+            (
+                wording.run_label(outcome.run.run_id, outcome.run.summary.project),
+                issued_after(outcome.issued).removeprefix("after "),
+                *outcome.cells(text),
+            )
+            for outcome in outcomes
+        ]
+        heads = [*doc.columns({"run": 2.4, "forecast after": 1.4}), *_columns(outcomes, name)]
+        blocks.append(doc.Table(heads, rows, is_whole=True))
     if n_without:
-        blocks.append(Paragraph(f"{fmt.plural(n_without, 'run')} without forecasts."))
-    blocks += map(Paragraph, time_limits[-_MOST_TIME_LIMITS:])
-    return Document(
+        blocks.append(doc.Paragraph(f"{fmt.plural(n_without, 'run')} without forecasts."))
+    blocks += map(doc.Paragraph, time_limits[-_MOST_TIME_LIMITS:])
+    return doc.Document(
         title="Forecasts and outcomes",
         verdict=verdict,
         blocks=blocks,
@@ -336,7 +317,7 @@ def sweep_document(
     totals: Mapping[str, Estimate | None],
     unknown: Mapping[str, int],
     warnings: Sequence[str],
-) -> Document:
+) -> doc.Document:
     """Return the forecast of a sweep.
 
     Args:
@@ -357,4 +338,4 @@ def sweep_document(
         if estimate is None:
             said.append(f"Not summed: {missing}.")
     verdict = f"{runs:,} runs like the {gone_by} of {whose}."
-    return Document("A sweep", blocks=(KeyFigures(figures), *map(Paragraph, said)), verdict=verdict)
+    return doc.Document("A sweep", blocks=(doc.KeyFigures(figures), *map(doc.Paragraph, said)), verdict=verdict)

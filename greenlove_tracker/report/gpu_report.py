@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -94,7 +94,7 @@ def gpus_document(known: Sequence[KnownGpu]) -> Document:
         rows.append((one.gpu.name, _amount(one.gpu.memory_gb), _amount(one.gpu.tdp_w), _speed_from(one), first))
         rows += [("", "", "", "", text) for text in others]
     heads = [*columns({"GPU": 1}, ("GiB", "W")), *columns({"speed from": 1, "to rent, $ per GPU and hour": 1})]
-    blocks: Blocks = [Table(heads, rows)]
+    blocks: Blocks = [Table(heads, rows, is_whole=True)]
     if any(one.offers for one in known):
         blocks.append(Paragraph(_OF_PRICES))
     return Document(f"{fmt.plural(len(known), 'GPU')} that can be compared", blocks=blocks)
@@ -176,7 +176,7 @@ def memory_document(rows: Sequence[MemoryRow], about: str) -> Document:
         about: the training in words.
     """
     known = [row for row in rows if row.peak_bytes is not None]
-    told = _gpus_text(known)
+    told = [*_gpus_text(known)]
     told += [f"{row.name}: {row.reason}." for row in rows if row.reason]
     stepped = ", ".join(row.name for row in known if row.method == MEASURED_STEP)
     if stepped:
@@ -208,13 +208,12 @@ def _size_text(row: MemoryRow) -> str:
     return "none" if size_gb is None else f"{size_gb:g} GB"
 
 
-def _gpus_text(known: Sequence[MemoryRow]) -> list[str]:
-    """Return the GPUs of a data centre that hold the rows, by the memory from which on they do."""
+def _gpus_text(known: Sequence[MemoryRow]) -> Iterator[str]:
+    """Yield the GPUs of a data centre that hold the rows, by the memory from which on they do."""
     sizes = {_least_memory_gb(row) for row in known}
-    lines = [f"{size:g} GB or more: {_named(size)}." for size in sorted(filter(None, sizes))]
+    yield from (f"{size:g} GB or more: {_named(size)}." for size in sorted(filter(None, sizes)))
     if None in sizes:
-        lines.append("none: more than any GPU in the table holds.")
-    return lines
+        yield "none: more than any GPU in the table holds."
 
 
 def _least_memory_gb(row: MemoryRow) -> float | None:

@@ -13,6 +13,7 @@ from greenlove_tracker.logs.schema import cell, flat_values
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.report.wording import scope_sentence
 from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.records import Factor
 
 # Scopes of the GHG Protocol: purchased electricity, and somebody else's machine
@@ -33,7 +34,7 @@ def ledger_row(run: Run, at_once: Collection[str] = (), twice_kwh: float | None 
     summary = run.summary
     factor = run.carbon_intensity if run.knows_carbon_intensity else None
     price = run.electricity_price if summary.cost_basis == "electricity" else None
-    scope = RENTED if run.text("is_rented") == "yes" else OWN_METER
+    is_rented = run.text("is_rented") == "yes"
     return {
         "run_id": run.run_id,
         "project": run.text("project"),
@@ -43,13 +44,11 @@ def ledger_row(run: Run, at_once: Collection[str] = (), twice_kwh: float | None 
         "energy_kwh": summary.energy_kwh,
         "measured_share": summary.measured_share,
         "pue": summary.pue,
-        "scope": scope,
-        "scope_statement": scope_sentence(
-            is_rented=scope == RENTED, coverage="" if factor is None else factor.coverage
-        ),
-        **_factor_cells("location", factor),
+        "scope": RENTED if is_rented else OWN_METER,
+        "scope_statement": scope_sentence(is_rented=is_rented, coverage=factor.coverage if factor else ""),
+        **_cells("location", factor),
         "location_kgco2e": kgco2e_by(factor, summary.energy_kwh),
-        **_factor_cells("market", run.market_intensity),
+        **_cells("market", run.market_intensity),
         "market_kgco2e": kgco2e_by(run.market_intensity, summary.energy_kwh),
         "factor_year_differs": cell(_differs(factor, run.started_at)),
         "simulated": cell(run.is_simulated),
@@ -60,8 +59,8 @@ def ledger_row(run: Run, at_once: Collection[str] = (), twice_kwh: float | None 
         "gpu_count": summary.gpu_count if run.knows_gpu_count else None,
         "duration_s": summary.duration_s,
         "gpu_hours": summary.gpu_hours if run.knows_gpu_count else None,
-        **_interval_cells("energy_kwh", run),
-        **_interval_cells("location_kgco2e", run, "emissions_kgco2e"),
+        **_cells("energy_kwh", run_interval(run, "energy_kwh"), _OF_INTERVAL),
+        **_cells("location_kgco2e", run_interval(run, "emissions_kgco2e"), _OF_INTERVAL),
         "calibration": run.calibration.text if run.calibration else "",
         "calibration_factor": run.calibration.factor if run.calibration else None,
         **flat_values(summary.energy),
@@ -70,8 +69,8 @@ def ledger_row(run: Run, at_once: Collection[str] = (), twice_kwh: float | None 
         "pue_source": run.text("pue.source"),
         "cost_usd": summary.cost_usd,
         "cost_basis": summary.cost_basis,
-        **_interval_cells("cost_usd", run),
-        **_factor_cells("price", price, _OF_PRICE),
+        **_cells("cost_usd", run_interval(run, "cost_usd"), _OF_INTERVAL),
+        **_cells("price", price, _OF_PRICE),
         "overlaps_with": " ".join(sorted(at_once)),
         "counted_twice_kwh": twice_kwh,
     }
@@ -87,8 +86,11 @@ _OF_FACTOR = {
 _OF_PRICE = {"usd_per_kwh": "value", "source": "source", "table_sha256": "table_sha256"}
 
 
-def _factor_cells(name: str, factor: Factor | None, columns: Mapping[str, str] = _OF_FACTOR) -> dict[str, Any]:
-    return {f"{name}_{column}": getattr(factor, detail, None) for column, detail in columns.items()}
+_OF_INTERVAL = {"lower": "lower", "upper": "upper"}
+
+
+def _cells(name: str, of: Factor | Estimate | None, columns: Mapping[str, str] = _OF_FACTOR) -> dict[str, Any]:
+    return {f"{name}_{column}": getattr(of, detail, None) for column, detail in columns.items()}
 
 
 def _differs(factor: Factor | None, started_at: str) -> bool | None:
@@ -98,11 +100,6 @@ def _differs(factor: Factor | None, started_at: str) -> bool | None:
     if not years or not began:
         return None
     return not min(years) <= began[0] <= max(years)
-
-
-def _interval_cells(name: str, run: Run, quantity: str = "") -> dict[str, float | None]:
-    estimate = run_interval(run, quantity or name)
-    return {f"{name}_{end}": getattr(estimate, end, None) for end in ("lower", "upper")}
 
 
 def ledger_csv(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import factors_of
 from greenlove_tracker.logs.uncertainty import error_parts
-from greenlove_tracker.rendering.document import Blocks, Heading, Note, Paragraph, Table, Texts, columns
+from greenlove_tracker.rendering.document import BlockIterator, Heading, Note, Paragraph, Table, Texts, columns
 from greenlove_tracker.report import wording
 from greenlove_tracker.text import format as fmt
-from greenlove_tracker.text.format import energy_scale
 from greenlove_tracker.vocabulary.records import Factor
 
 METHODS = (
@@ -28,102 +27,97 @@ _ERRORS = (
 _COMPONENT = {"cpu": "CPU", "gpu": "GPU", "ram": "memory", "unmetered": "time without a meter"}
 
 
-def method_blocks(run: Run) -> Blocks:
-    """Return how the numbers of a run are known."""
+def method_blocks(run: Run) -> BlockIterator:
+    """Yield how the numbers of a run are known."""
     energy = run.summary.energy
-    notes = [METHODS]
+    yield Heading("How we know")
+    yield wording.facts_table(_how(run))
+    yield Note(METHODS)
     if energy.gpu_kwh and run.calibration is None:  # else all of it is in the total
         counts_host = bool(energy.cpu_kwh or energy.ram_kwh)
-        notes.append(wording.beyond_gpus(run.terms.node_overhead, counts_host=counts_host))
-    return [
-        Heading("How we know"),
-        wording.facts_table(_how(run)),
-        *map(Note, notes),
-        *error_blocks(run),
-        Heading("Factors"),
-        factor_table(factors_of(run)),
-    ]
+        yield Note(wording.beyond_gpus(run.terms.node_overhead, counts_host=counts_host))
+    yield from error_blocks(run)
+    yield Heading("Factors")
+    yield factor_table(factors_of(run))
 
 
-def _how(run: Run) -> list[Texts]:
-    """Return what each figure rests on, as a product that a reader can do again."""
+def _how(run: Run) -> Iterator[Texts]:
+    """Yield what each figure rests on, as a product that a reader can do again."""
     summary = run.summary
     price = run.electricity_price
     energy = fmt.energy(summary.energy_kwh)
-    rows = list[Texts]()
     if summary.gpu_count:
         compute = wording.gpu_hours(summary.gpu_hours)
         if run.gpu_mean_w is not None:
             compute += f", mean {fmt.power(run.gpu_mean_w)}"
-        rows.append(("compute", compute))
+        yield "compute", compute
     if summary.energy_kwh is not None:
-        rows += _energy_parts(run, summary.energy_kwh)
-        rows += _energy_by_gpu(run)
-        rows.append(("measured", wording.measured_sentence(run)))
+        yield from _energy_parts(run, summary.energy_kwh)
+        yield from _energy_by_gpu(run)
+        yield "measured", wording.measured_sentence(run)
     if run.calibration is not None:
-        rows.append(("calibrated", run.calibration.text))
+        yield "calibrated", run.calibration.text
     if run.knows_carbon_intensity:
-        rows.append(("CO2e", f"{energy} × {fmt.significant(run.carbon_intensity.value)} g/kWh"))
+        yield "CO2e", f"{energy} × {fmt.significant(run.carbon_intensity.value)} g/kWh"
     if summary.cost_basis == "machine":
         per_hour = fmt.significant(run.terms.price_usd_per_gpu_hour or 0.0)
-        rows.append(("cost", f"machine at {per_hour} $ per GPU-hour, as set; electricity not added"))
+        yield "cost", f"machine at {per_hour} $ per GPU-hour, as set; electricity not added"
     elif summary.cost_usd is not None and price is not None:
-        rows.append(("cost", f"electricity: {energy} × {fmt.significant(price.value)} $/kWh"))
-    return rows
+        yield "cost", f"electricity: {energy} × {fmt.significant(price.value)} $/kWh"
 
 
-def _energy_parts(run: Run, whole_kwh: float) -> list[Texts]:
-    """Return the parts of the energy: each with its share, and how it is known."""
+def _energy_parts(run: Run, whole_kwh: float) -> Iterator[Texts]:
+    """Yield the parts of the energy: each with its share, and how it is known."""
     summary = run.summary
     energy = summary.energy
-    scale = energy_scale(whole_kwh)
-    watts = {"ram": (wording.field_text(run, "ram_w", 12), ""), "cpu": ("", wording.field_text(run, "cpu_tdp_w", 12))}
-    parts: list[tuple[str, float | None, str]] = []
-    for component in ("gpu", "cpu", "ram"):
-        method = wording.method(energy.component_method(component), *watts.get(component, ()))
-        parts.append((component.upper(), energy.component_kwh(component), method))
-    parts.append(("unmetered", summary.unmetered_estimate_kwh or None, f"{wording.unmetered_text(run)}, estimated"))
-    parts.append(("node", summary.node_assumed_kwh or None, wording.node_text(run)))
+    scale = fmt.energy_scale(whole_kwh)
+    ram = wording.method(energy.ram_method, constant_w=wording.field_text(run, "ram_w", 12))
+    cpu = wording.method(energy.cpu_method, tdp_w=wording.field_text(run, "cpu_tdp_w", 12))
+    parts = [
+        ("GPU", energy.gpu_kwh, wording.method(energy.gpu_method)),
+        ("CPU", energy.cpu_kwh, cpu),
+        ("RAM", energy.ram_kwh, ram),
+        ("unmetered", summary.unmetered_estimate_kwh or None, f"{wording.unmetered_text(run)}, estimated"),
+        ("node", summary.node_assumed_kwh or None, wording.node_text(run)),
+    ]
     overhead_kwh = whole_kwh - math.fsum(kwh or 0.0 for _, kwh, _ in parts)
     if overhead_kwh > 1e-9 * whole_kwh:  # what rounding leaves of a PUE of 1.0 is none
         parts.append(("PUE", overhead_kwh, f"PUE {summary.pue}: cooling and power supply"))
-    rows = list[Texts]()
     for name, kwh, how in parts:
         if kwh is not None:
             share = fmt.percent(kwh / whole_kwh) if whole_kwh > 0 else ""
-            rows.append((f"energy: {name}", ", ".join(filter(None, (f"{scale.text(kwh)} {scale.unit}", share, how)))))
-    return rows
+            yield f"energy: {name}", ", ".join(filter(None, (f"{scale.text(kwh)} {scale.unit}", share, how)))
 
 
-def _energy_by_gpu(run: Run) -> list[Texts]:
-    """Return the energy of each GPU of the first node, as metered; nothing where there is only one."""
-    rows = list[Texts]()
-    for one in run.gpu_energies:
-        text = fmt.energy(one.kwh)
-        if one.kwh is not None and not one.is_whole:
-            text = f"at least {text}"
-        rows.append((f"energy: GPU {one.index}", text))
-    return rows if len(rows) > 1 else []
+def _energy_by_gpu(run: Run) -> Iterator[Texts]:
+    """Yield the energy of each GPU of the first node, as metered; nothing where there is only one."""
+    if len(run.gpu_energies) > 1:
+        for one in run.gpu_energies:
+            least = "at least " if one.kwh is not None and not one.is_whole else ""
+            yield f"energy: GPU {one.index}", f"{least}{fmt.energy(one.kwh)}"
 
 
-def error_blocks(run: Run) -> Blocks:
-    """Return how far each method may be off, with its source; nothing where no energy is known."""
+def error_blocks(run: Run) -> BlockIterator:
+    """Yield how far each method may be off, with its source; nothing where no energy is known."""
     if run.summary.energy_kwh is None:
-        return []
+        return
+    yield Heading("Uncertainty")
     if run.calibration is not None:
         used = (
             f"{wording.run_label(one.run_id)}: {fmt.energy(one.wall_kwh)} at the wall, {fmt.energy(one.metered_kwh)} "
             f"metered ({fmt.shortened(one.origin, 130)})"
             for one in run.calibration.measurements
         )
-        text = f"The energy is calibrated: {run.calibration.text}. {'; '.join(used)}."
-        return [Heading("Uncertainty"), Paragraph(text), Note(NO_ERROR_OF)]
+        yield Paragraph(f"The energy is calibrated: {run.calibration.text}. {'; '.join(used)}.")
+        yield Note(NO_ERROR_OF)
+        return
     parts = error_parts(run)
     if parts is None:
         why = "the log names no method for some of the energy"
         if run.lacks_energy_of_gpu:
             why = "the energy of a GPU is missing, and nobody knows how much that is"
-        return [Heading("Uncertainty"), Paragraph(f"No interval: {why}.")]
+        yield Paragraph(f"No interval: {why}.")
+        return
     rows = []
     for error, _ in parts:
         name = f"{_COMPONENT.get(error.component, error.component)}, {error.method.replace('_', ' ')}"
@@ -131,8 +125,8 @@ def error_blocks(run: Run) -> Blocks:
         if error.after_1_s:
             reach += f"; ±{fmt.percent(error.after_1_s)} for 1 s"
         rows.append((name, reach, error.basis, error.source))
-    heads = columns({"energy": 1.5, "of the figure": 1.6, "basis": 1.0, "source": 4})
-    return [Heading("Uncertainty"), Table(heads, rows), Note(f"{_ERRORS} {NO_ERROR_OF}")]
+    yield Table(columns({"energy": 1.5, "of the figure": 1.6, "basis": 1.0, "source": 4}), rows)
+    yield Note(f"{_ERRORS} {NO_ERROR_OF}")
 
 
 def factor_table(factors: Iterable[Factor]) -> Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,19 +10,9 @@ from greenlove_tracker.logs.aggregate import Totals
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import RunRow
 from greenlove_tracker.logs.tables import MetricRecord
+from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import thinned
-from greenlove_tracker.rendering.document import (
-    Blocks,
-    ChartRow,
-    Column,
-    Heading,
-    Line,
-    LineChart,
-    Note,
-    Table,
-    columns,
-)
-from greenlove_tracker.report.wording import run_label, sum_mark
+from greenlove_tracker.report.wording import grouped, run_label, sum_mark
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.metrics import LARGER_IS_BETTER, SMALLER_IS_BETTER, words_of
 from greenlove_tracker.vocabulary.records import MetricSummary
@@ -39,7 +28,6 @@ _NAME_WIDTH = 40
 _HELD_OUT = frozenset({"val", "valid", "validation", "eval", "test", "dev"})
 _TRAINED_ON = frozenset({"train", "training"})
 _ACCURACY = frozenset({"acc", "accuracy", "top1"})
-_LEARNING_RATE = re.compile(r"(?:^|[^a-z0-9])(?:lr|learning[^a-z0-9]?rate)(?:$|[^a-z0-9])")
 
 
 def number_text(value: float | None) -> str:
@@ -55,30 +43,29 @@ def number_text(value: float | None) -> str:
     return f"{value:.{_DIGITS - 1}e}"
 
 
-def metric_blocks(run: Run) -> Blocks:
-    """Return the last and best value of each metric that a run logged; nothing without any."""
+def metric_blocks(run: Run) -> doc.BlockIterator:
+    """Yield the last and best value of each metric that a run logged; nothing without any."""
     metrics = run.summary.metrics
     if not metrics:
-        return []
+        return
     shown = metrics[:_MAX_METRICS]
     cells = {name: [number_text(getattr(one, name)) for one in shown] for name in ("last", "best", "lowest", "highest")}
     cells["values"] = [f"{one.n_values:,}" for one in shown]
     if run.stopped_early_after is not None:  # the weights are those of another epoch than the last
         cells["of the kept weights"] = [number_text(final_value(run, one.name)) for one in shown]
     names = [fmt.shortened(one.name, 40) for one in shown]
-    table = Table(columns({"metric": 2.4}, cells), list(zip(names, *cells.values(), strict=True)))
+    yield doc.Heading("Metrics")
+    yield doc.Table(doc.columns({"metric": 2.4}, cells), list(zip(names, *cells.values(), strict=True)))
     note = "Best is of all epochs, whichever weights were kept."
     if len(metrics) > _MAX_METRICS:
         note += f" {len(metrics) - _MAX_METRICS:,} more are in the log."
-    return [Heading("Metrics"), table, Note(note)]
+    yield doc.Note(note)
 
 
 class RankedMetric(NamedTuple):
     """The best value of a metric in one run.
 
     Attributes:
-        rank: less for a better one.
-        run_id: of the run.
         run: the run.
         best: the value.
         last: the last value.
@@ -86,8 +73,6 @@ class RankedMetric(NamedTuple):
         kwh_per_point: of a score, see ``points``.
     """
 
-    rank: float
-    run_id: str
     run: RunRow
     best: float
     last: float
@@ -97,20 +82,24 @@ class RankedMetric(NamedTuple):
 
 def ranked_metrics(runs: Sequence[RunRow]) -> dict[tuple[str, bool], list[RankedMetric]]:
     """Return all runs with a metric, the best first, by its name and whether larger values of it are better."""
-    found: dict[tuple[str, bool], list[RankedMetric]] = {}
-    for run in runs:
-        names = {metric.name for metric in run.metrics}
-        for metric in run.metrics:
-            best = metric.best
-            is_higher = metric.higher_is_better
-            kwh = run.whole_kwh
-            plain = metric.name.removesuffix("_step").removesuffix("_epoch")  # Lightning logs all three
-            is_twice = plain != metric.name and plain in names
-            if best is not None and is_higher is not None and not is_twice:
-                rank = -best if is_higher else best
-                ranked = RankedMetric(rank, run.run, run, best, metric.last, kwh, kwh_per_point(metric, kwh))
-                found.setdefault((metric.name, is_higher), []).append(ranked)
-    return {key: sorted(found[key], key=lambda one: one[:2]) for key in sorted(found)}
+    found = grouped(
+        (
+            (metric.name, metric.higher_is_better),
+            RankedMetric(run, metric.best, metric.last, run.whole_kwh, kwh_per_point(metric, run.whole_kwh)),
+        )
+        for run in runs
+        for metric in run.metrics
+        if metric.best is not None and metric.higher_is_better is not None and not _is_twice(metric.name, run)
+    )
+    for (_, is_higher), ranked in found.items():
+        ranked.sort(key=lambda one: one.run.run)  # of those that are as good
+        ranked.sort(key=lambda one: one.best, reverse=is_higher)
+    return dict(sorted(found.items()))
+
+
+def _is_twice(name: str, run: RunRow) -> bool:
+    plain = name.removesuffix("_step").removesuffix("_epoch")  # Lightning logs all three
+    return plain != name and any(metric.name == plain for metric in run.metrics)
 
 
 # Scores from 0 to 1, often given in percent: a hundredth of one is a point
@@ -144,27 +133,26 @@ def points(metric: MetricSummary) -> float | None:
     return best if highest > 1 else 100.0 * best
 
 
-def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> Blocks:
-    """Return the runs with the best values of each metric that so many runs have; nothing without such a metric."""
+def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> doc.BlockIterator:
+    """Yield the runs with the best values of each metric that so many runs have; nothing without such a metric."""
     shared = [item for item in ranked_metrics(runs).items() if len(item[1]) >= least_runs]
     shared.sort(key=lambda item: -len(item[1]))  # those of as many runs stay in the order of their names
-    blocks: Blocks = []
     for (name, is_higher), ranked in shared[:_MAX_SHARED]:
         rows = [
             (
-                run_label(one.run_id, one.run.facts.label),
+                run_label(one.run.run, one.run.facts.label),
                 number_text(one.best),
                 number_text(one.last),
                 f"{sum_mark(Totals([one.run]))}{fmt.energy(one.energy_kwh)}",
-                one.run_id.rpartition("-")[2][:8],
+                one.run.run.rpartition("-")[2][:8],
             )
             for one in ranked[:N_BEST]
         ]
         title = f"Runs by {fmt.shortened(name, 40)}, {'larger' if is_higher else 'smaller'} is better"
         if len(ranked) > N_BEST:
             title += f"; {fmt.plural(len(ranked), 'run')} in all"
-        blocks += [Heading(title), Table([*columns({"run": 2}, ("best", "last", "energy")), Column("id", 0.7)], rows)]
-    return blocks
+        yield doc.Heading(title)
+        yield doc.Table([*doc.columns({"run": 2}, ("best", "last", "energy")), doc.Column("id", 0.7)], rows)
 
 
 # -- How a run learnt --
@@ -172,18 +160,15 @@ def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> Blocks:
 
 def is_learning_rate(name: str) -> bool:
     """Return True for the name of a learning rate, which is set and not learnt: ``lr``, ``lr-Adam``."""
-    return _LEARNING_RATE.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()) is not None
+    words = words_of(name)
+    return "lr" in words or "learningrate" in words or {"learning", "rate"} <= set(words)
 
 
 def rank_of_metric(metric: MetricSummary) -> tuple[bool, ...]:
     """Return what metrics are sorted by: what was held out before what was trained on, and accuracies first."""
-    words = set(_words(metric.name))
+    words = set(words_of(metric.name))
     is_trained_on = not words.isdisjoint(_TRAINED_ON)
     return is_trained_on, not metric.higher_is_better, words.isdisjoint(_ACCURACY), words.isdisjoint(_HELD_OUT)
-
-
-def _words(name: str) -> list[str]:
-    return re.findall(r"[a-z0-9]+", name.lower())
 
 
 # -- The energy so far --
@@ -202,29 +187,29 @@ def overhead(run: Run) -> float:
 # -- Of one run --
 
 
-def learning_blocks(run: Run) -> Blocks:
-    """Return how a run learnt, a chart for each metric that has two values; nothing without one.
+def learning_blocks(run: Run) -> doc.BlockIterator:
+    """Yield how a run learnt, a chart for each metric that has two values; nothing without one.
 
     What was trained on and what was held out share a chart where their names pair: ``train_loss`` and ``val_loss``.
     """
-    pairs: dict[tuple[str, ...], dict[str, _Records]] = {}
-    for name in sorted(run.metrics, key=lambda name: ("loss" not in _words(name), name)):
-        common = tuple(word for word in _words(name) if word not in _HELD_OUT | _TRAINED_ON)
-        pairs.setdefault(common, {})[name] = _values(run, name)
-    charts = [chart for own in pairs.values() if (chart := _chart(run, own)) is not None][:_MOST_CHARTS]
+    names = sorted(run.metrics, key=lambda name: ("loss" not in words_of(name), name))
+    found = {name: _values(run, name) for name in names}
+    pairs = grouped((frozenset(words_of(name)) - _HELD_OUT - _TRAINED_ON, name) for name in names)
+    drawn = (_chart(run, {name: found[name] for name in own}) for own in pairs.values())
+    charts = list(filter(None, drawn))[:_MOST_CHARTS]
     if not charts:
-        return []
-    n_lost = sum(run.metrics[name].n_values - len(found) for own in pairs.values() for name, found in own.items())
-    blocks: Blocks = [Heading("Learning curves")]
-    blocks += [ChartRow(charts[i : i + 2]) for i in range(0, len(charts), 2)]
+        return
+    yield doc.Heading("Learning curves")
+    for i in range(0, len(charts), 2):
+        yield doc.ChartRow(charts[i : i + 2])
+    n_lost = sum(run.metrics[name].n_values - len(values) for name, values in found.items())
     if n_lost > 0:
-        blocks.append(Note(f"Not drawn: {fmt.plural(n_lost, 'value')}, not finite or not in the log."))
+        yield doc.Note(f"Not drawn: {fmt.plural(n_lost, 'value')}, not finite or not in the log.")
     if len(run.metric_values) > 1:
-        blocks.append(Note("Several ranks logged values: those of the first are drawn."))
-    return blocks
+        yield doc.Note("Several ranks logged values: those of the first are drawn.")
 
 
-def _chart(run: Run, values: Mapping[str, _Records]) -> LineChart | None:
+def _chart(run: Run, values: Mapping[str, _Records]) -> doc.LineChart | None:
     """Draw the metrics that have two values or more; None where none has."""
     is_by_epoch = all(map(_is_by_epoch, values.values()))
     lines = []
@@ -232,11 +217,11 @@ def _chart(run: Run, values: Mapping[str, _Records]) -> LineChart | None:
         at = {(r.epoch or 0) if is_by_epoch else run.first_step + r.steps_done: r.value for r in records}
         if len(at) > 1:
             points = thinned(sorted((float(x), value) for x, value in at.items()))
-            lines.append(Line(fmt.shortened(name, _NAME_WIDTH), points))
+            lines.append(doc.Line(fmt.shortened(name, _NAME_WIDTH), points))
     if not lines:
         return None
     title = fmt.shortened(", ".join(line.name for line in lines), 2 * _NAME_WIDTH)
-    return LineChart(title, "epoch" if is_by_epoch else "step", "", lines, is_from_0=False)
+    return doc.LineChart(title, "epoch" if is_by_epoch else "step", "", lines, is_from_0=False)
 
 
 def _values(run: Run, name: str) -> _Records:
@@ -250,11 +235,9 @@ def _values(run: Run, name: str) -> _Records:
 
 def final_value(run: Run, name: str) -> float | None:
     """Return the value of the weights that a run ended with: at its best epoch where early stopping went back to it."""
-    epoch = ""
-    if run.stopped_early_after is not None:
-        epoch = run.text("best_epoch")
-    if epoch.isdecimal():
-        return next((r.value for r in reversed(_values(run, name)) if r.epoch == int(epoch)), None)
+    best = run.amount("best_epoch")
+    if run.stopped_early_after is not None and best is not None:
+        return next((r.value for r in reversed(_values(run, name)) if r.epoch == best), None)
     found = run.metrics.get(name)
     if found is not None and math.isfinite(found.last):
         return found.last

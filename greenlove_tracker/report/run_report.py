@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import NamedTuple
 
-from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
+from greenlove_tracker.logs.run import GOOD_ENDINGS, SIMULATED_METERS, Run
 from greenlove_tracker.logs.run_fields import names_by
 from greenlove_tracker.logs.run_rows import kgco2e_by
 from greenlove_tracker.logs.totals import LEAST_METERED_S
@@ -15,6 +16,7 @@ from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.axes import thinned
 from greenlove_tracker.rendering.document import (
+    BlockIterator,
     Blocks,
     ChartRow,
     Column,
@@ -27,7 +29,6 @@ from greenlove_tracker.rendering.document import (
     Note,
     Paragraph,
     Point,
-    Points,
     ShadedSpan,
     Table,
     Texts,
@@ -44,10 +45,8 @@ from greenlove_tracker.report.forecast_report import (
 from greenlove_tracker.report.method import method_blocks
 from greenlove_tracker.report.metric_report import final_value, learning_blocks, metric_blocks, number_text
 from greenlove_tracker.report.spans import span_blocks
-from greenlove_tracker.report.wording import sentence
 from greenlove_tracker.text import format as fmt
-from greenlove_tracker.text.format import power_scale, time_scale
-from greenlove_tracker.vocabulary.records import EpochRecord, Row, RunStatus, sum_energies, sum_known
+from greenlove_tracker.vocabulary.records import Row, RunStatus, sum_energies, sum_known
 from greenlove_tracker.vocabulary.units import w_from_kwh_s
 
 _ELSEWHERE = "greenlove project compares this training with rented machines."
@@ -79,7 +78,7 @@ def run_document(run: Run) -> Document:
             *span_blocks(run),
             *rank_blocks(run),
         ]
-    blocks = [*parts, *_settings_blocks(run), *method_blocks(run), Note(run_scope(run))]
+    blocks = [*parts, *_settings_blocks(run), *method_blocks(run), Note(" ".join(run_scope(run)))]
     if not run.is_exploration:
         blocks.append(Note(_ELSEWHERE))
     footer = ("greenlove_tracker", wording.field_text(run, "greenlove_version", 20), "·", run.run_id)
@@ -127,8 +126,8 @@ def end_screen(
     texts = [wording.loops_sentence(run), *_said_of(run), checkpoints_sentence(run)]
     if is_verbose and run.emissions_kgco2e:
         texts.append(wording.as_much_as(run.emissions_kgco2e))
-    screen = Document(f"greenlove  {run.title(room)} · {ending}", "", "", _figures_and_notes(run, texts, is_end=True))
-    lines = [terminal.render(screen)]
+    blocks = [*_figures_and_notes(run, texts, is_end=True)]
+    lines = [terminal.render(Document(f"greenlove  {run.title(room)} · {ending}", blocks=blocks))]
     if wrote or next_command:
         lines.append("")
     lines += [f"{terminal.MARGIN}wrote {path}" for path in wrote]
@@ -137,13 +136,13 @@ def end_screen(
     return "\n".join(lines)
 
 
-def _figures_and_notes(run: Run, texts: Sequence[str], *, is_end: bool = False) -> Blocks:
-    """Return the key figures, what is said beside them, and what spoils them."""
-    said = list(map(sentence, filter(None, texts)))
+def _figures_and_notes(run: Run, texts: Iterable[str], *, is_end: bool = False) -> BlockIterator:
+    """Yield the key figures, what is said beside them, and what spoils them."""
+    yield KeyFigures(key_figures(run))
+    yield from (Paragraph(wording.sentence(text)) for text in texts if text)
     if is_end or not run.summary.measured_share:  # else the badges say it
-        said.append(sentence(wording.measured_sentence(run)))
-    said += [f"! {text}" for text in wording.warnings(run)]
-    return [KeyFigures(key_figures(run)), *map(Paragraph, said)]
+        yield Paragraph(wording.sentence(wording.measured_sentence(run)))
+    yield from (Paragraph(f"! {text}") for text in wording.warnings(run))
 
 
 # -- Its head --
@@ -169,11 +168,10 @@ def _verdict(run: Run) -> str:
     verb = "took"
     if summary.status == RunStatus.RUNNING:
         verb = "has taken"
-    took = wording.took(
-        summary.duration_s, summary.energy_kwh, run.emissions_kgco2e, summary.cost_usd, wording.energy_mark(run)
-    )
+    known = replace(summary, emissions_kgco2e=run.emissions_kgco2e)
+    took = wording.took(known, wording.energy_mark(run))
     verdict = f"This training {verb} {took}."
-    if run.is_simulated:
+    if run.text("meter") in SIMULATED_METERS:
         verdict += " That is simulated: no machine drew it."
     if summary.status not in (*GOOD_ENDINGS, RunStatus.RUNNING):
         verdict += f" It did not finish: {wording.why_incomplete(summary)}, {wording.progress(run)}."
@@ -198,26 +196,24 @@ def _minute(timestamp: str) -> str:
     return fmt.shortened(timestamp, 30)[:16].replace("T", " ")
 
 
-def run_scope(run: Run) -> str:
-    """Return period, place and scope of a run, and its market-based emissions."""
-    said = []
+def run_scope(run: Run) -> Iterator[str]:
+    """Yield period, place and scope of a run, and its market-based emissions."""
     period = filter(None, (_minute(run.started_at), _minute(run.summary.ended_at)))
     if run.started_at:
-        said.append(f"Period: {' to '.join(period)} UTC.")
-    said.append(f"Place: {wording.field_text(run, 'country', 40) or 'not given'}.")
+        yield f"Period: {' to '.join(period)} UTC."
+    yield f"Place: {wording.field_text(run, 'country', 40) or 'not given'}."
     coverage = run.carbon_intensity.coverage
-    said.append(wording.scope_sentence(is_rented=run.text("is_rented") == "yes", coverage=coverage))
+    yield wording.scope_sentence(is_rented=run.text("is_rented") == "yes", coverage=coverage)
     emissions = run.emissions_kgco2e
-    said.append(f"CO2e is location-based: {fmt.mass(emissions)}.")
+    yield f"CO2e is location-based: {fmt.mass(emissions)}."
     if emissions:
-        said.append(sentence(f"that is {wording.as_much_as(emissions, has_sources=True)}"))
+        yield wording.sentence(f"that is {wording.as_much_as(emissions, has_sources=True)}")
     contract = run.market_intensity
     market_kg = kgco2e_by(contract, run.summary.energy_kwh)
     if market_kg is None or contract is None:
-        said.append("Market-based: no contract was given.")
+        yield "Market-based: no contract was given."
     else:
-        said.append(f"Market-based: {fmt.mass(market_kg)} ({fmt.shortened(contract.source, 60)}).")
-    return " ".join(said)
+        yield f"Market-based: {fmt.mass(market_kg)} ({fmt.shortened(contract.source, 60)})."
 
 
 def _said_of(run: Run) -> Texts:
@@ -239,9 +235,9 @@ def _learnt_sentence(run: Run) -> str:
     learnt = ", ".join(f"{fmt.shortened(m.name, 30)} {number_text(final_value(run, m.name))}" for m in metrics)
     if not learnt:
         return ""
-    best = run.text("best_epoch")
-    if run.stopped_early_after is not None and best.isdecimal():
-        return f"with the weights of its best epoch, {int(best):,}: {learnt}"
+    best = run.amount("best_epoch")
+    if run.stopped_early_after is not None and best is not None:
+        return f"with the weights of its best epoch, {best:,.0f}: {learnt}"
     return f"at its last epoch: {learnt}"
 
 
@@ -255,12 +251,11 @@ def key_figures(run: Run) -> tuple[KeyFigure, ...]:
     badge = wording.badge(summary.measured_share)
     if run.calibration:
         badge = "calibrated"
-    elif run.is_simulated:
+    elif run.text("meter") in SIMULATED_METERS:
         badge = "simulated"
     emissions = run.emissions_kgco2e
     why = "the energy is unknown"
     if not run.knows_carbon_intensity:
-        emissions = None
         why = "no carbon intensity in the log"
     epochs = _epochs_text(run)
     energy, mass, cost = (run_interval(run, quantity) for quantity in ("energy_kwh", "emissions_kgco2e", "cost_usd"))
@@ -286,37 +281,37 @@ def _epochs_text(run: Run) -> str:
 # -- Its power --
 
 
-def power_chart(run: Run) -> Blocks:
-    """Return the power over time with epochs as bands."""
+def power_chart(run: Run) -> BlockIterator:
+    """Yield the power over time with epochs as bands."""
     powers = list[Point]()
     elapsed_s = 0.0
-    epochs = dict[int, Point]()
+    begins_s = dict[int, float]()  # of epochs
+    ends_s = {}
     for row in run.metered_rows:
         begin_s = elapsed_s
         elapsed_s = elapsed_s + row.gap_before_s + row.duration_s
-        if row.epoch is not None and len(epochs) <= _MOST_BANDS:
-            first_s, _ = epochs.get(row.epoch, (begin_s + row.gap_before_s, elapsed_s))
-            epochs[row.epoch] = (first_s, elapsed_s)
+        if row.epoch is not None:
+            begins_s.setdefault(row.epoch, begin_s + row.gap_before_s)
+            ends_s[row.epoch] = elapsed_s
         if elapsed_s > begin_s:
             powers += _metered_stretch(row, begin_s)
     if len(powers) < 4:
-        return []
-    time = time_scale(elapsed_s)
-    power = power_scale(max(w for _, w in powers))
+        return
+    time = fmt.time_scale(elapsed_s)
+    power = fmt.power_scale(max(w for _, w in powers))
     title = "Power, before PUE"
     spans = []
-    if 1 < len(epochs) <= _MOST_BANDS:
-        title += f"; every other one of {len(epochs)} epochs is shaded"
-        shaded = list(epochs.values())[::2]
+    if 1 < len(ends_s) <= _MOST_BANDS:
+        title += f"; every other one of {len(ends_s)} epochs is shaded"
+        shaded = list(zip(begins_s.values(), ends_s.values(), strict=True))[::2]
         spans = [ShadedSpan(time.value(begin_s), time.value(end_s)) for begin_s, end_s in shaded]
     points = thinned([(time.value(s), power.value(w)) for s, w in powers])
-    chart = LineChart(title, f"time since the start, {time.unit}", power.unit, [Line("", points)], spans=spans)
-    blocks: Blocks = [ChartRow([chart])]
+    x_label = f"time since the start, {time.unit}"
+    yield ChartRow([LineChart(title, x_label, power.unit, [Line("", points)], spans=spans)])
     if run.summary.n_nodes > 1:
-        blocks.append(Note(f"The chart shows the first of {run.summary.n_nodes} nodes."))
+        yield Note(f"The chart shows the first of {run.summary.n_nodes} nodes.")
     if run.calibration:
-        blocks.append(Note("Power is as metered, before calibration."))
-    return blocks
+        yield Note("Power is as metered, before calibration.")
 
 
 def power_now(run: Run) -> str:
@@ -326,26 +321,22 @@ def power_now(run: Run) -> str:
 
 
 def _latest_power_w(rows: Sequence[Row]) -> float | None:
-    for row in reversed(rows):
-        stretch = _metered_stretch(row, 0.0)
-        if stretch:
-            return stretch[-1][1]
-    return None
+    return next((power_w for row in reversed(rows) for _, power_w in _metered_stretch(row, 0.0)), None)
 
 
-def _metered_stretch(row: Row, begin_s: float) -> Points:
-    """Return the power of what was metered of a row and its gap, at its begin and its end; nothing where none was."""
-    middle_s = begin_s + row.gap_before_s
-    from_s = begin_s if row.gap_before.is_known else middle_s
-    to_s = middle_s
+def _metered_stretch(row: Row, begin_s: float) -> Iterator[Point]:
+    """Yield the power of what was metered of a row and its gap, at its begin and its end; nothing where none was."""
+    to_s = begin_s + row.gap_before_s
+    from_s = begin_s if row.gap_before.is_known else to_s
     if row.energy.is_known:
         to_s += row.duration_s
     metered_kwh = sum_energies((row.gap_before, row.energy)).total_kwh
-    is_uncounted = metered_kwh == 0 and to_s - from_s < LEAST_METERED_S
-    power_w = None
-    if metered_kwh is not None and not is_uncounted:
-        power_w = w_from_kwh_s(metered_kwh, to_s - from_s)
-    return () if power_w is None else ((from_s, power_w), (to_s, power_w))
+    if metered_kwh is None or (metered_kwh == 0 and to_s - from_s < LEAST_METERED_S):  # it is uncounted
+        return
+    power_w = w_from_kwh_s(metered_kwh, to_s - from_s)
+    if power_w is not None:
+        yield from_s, power_w
+        yield to_s, power_w
 
 
 # -- As long as it goes on --
@@ -378,7 +369,8 @@ def live_blocks(run: Run) -> Blocks:
 # -- Its settings --
 
 
-def _settings_blocks(run: Run) -> Blocks:
+def _settings_blocks(run: Run) -> BlockIterator:
+    yield Heading("Settings and hardware")
     rows = []
     for label, names in names_by("setting").items():
         text = " · ".join(filter(None, (wording.field_text(run, name) for name in names)))
@@ -386,7 +378,7 @@ def _settings_blocks(run: Run) -> Blocks:
             rows.append((label, text))
     if not run.text("country"):
         rows.append(("place", "not set"))
-    return [Heading("Settings and hardware"), Table((Column(""), Column("", 3.6)), rows)]
+    yield Table((Column(""), Column("", 3.6)), rows)
 
 
 # -- Its ranks --
@@ -400,26 +392,23 @@ class RankTimes(NamedTuple):
     mean_s: float
 
 
-def rank_times(run: Run) -> tuple[RankTimes, ...]:
+def rank_times(run: Run) -> list[RankTimes]:
     """Return the times of each rank that finished an epoch, by number; none where there are fewer than two."""
-    if len(run.rows) < 2:
-        return ()
-    finished: dict[int, dict[int, EpochRecord]] = {}
+    finished = {}
     for stream in run.rows:
         rank = run.joined.get(stream, stream)
-        epochs = {epoch.epoch: epoch for epoch in run.epochs_of(stream) if epoch.is_complete}
-        if epochs and rank in finished:
-            return ()  # a command that trained several times: its streams are no ranks of one training
-        if epochs:
-            finished[rank] = epochs
+        durations_s = {epoch.epoch: epoch.duration_s for epoch in run.epochs_of(stream) if epoch.is_complete}
+        if durations_s and rank in finished:
+            return []  # a command that trained several times: its streams are no ranks of one training
+        if durations_s:
+            finished[rank] = durations_s
     if len(finished) < 2:
-        return ()
-    common = frozenset.intersection(*(frozenset(epochs) for epochs in finished.values()))
-    found = []
-    for rank, epochs in sorted(finished.items()):
-        durations_s = [epochs[number].duration_s for number in common or epochs]
-        found.append(RankTimes(rank, len(epochs), statistics.fmean(durations_s)))
-    return tuple(found)
+        return []
+    common = set.intersection(*map(set, finished.values()))
+    return [
+        RankTimes(rank, len(durations_s), statistics.fmean(durations_s[epoch] for epoch in common or durations_s))
+        for rank, durations_s in sorted(finished.items())
+    ]
 
 
 def behind(times: Sequence[RankTimes]) -> tuple[RankTimes, float]:
@@ -443,13 +432,14 @@ def ranks_sentence(run: Run) -> str:
     return f"rank {slowest.rank} is behind: {fmt.duration(slowest.mean_s)} an epoch, {more}"
 
 
-def rank_blocks(run: Run) -> Blocks:
-    """Return the mean epoch of each rank the slowest first; nothing of a run with one rank."""
+def rank_blocks(run: Run) -> BlockIterator:
+    """Yield the mean epoch of each rank the slowest first; nothing of a run with one rank."""
     times = sorted(rank_times(run), key=lambda of_rank: -of_rank.mean_s)
     if not times:
-        return []
+        return
     rows = [(f"rank {of.rank}", f"{of.n_epochs:,}", fmt.duration(of.mean_s)) for of in times[:_MOST_RANKS]]
     said = ranks_sentence(run) or f"no rank is behind: all are within {fmt.percent(behind(times)[1], 1)} of the median"
     title = "the slowest first" if len(times) > _MOST_RANKS else "rank"
-    table = Table(columns({title: 2}, ("epochs", "mean epoch")), rows)
-    return [Heading("Ranks"), Paragraph(sentence(said)), table]
+    yield Heading("Ranks")
+    yield Paragraph(wording.sentence(said))
+    yield Table(columns({title: 2}, ("epochs", "mean epoch")), rows)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import kgco2e_by
 from greenlove_tracker.logs.tables import SpanFlag, SpanRow
-from greenlove_tracker.rendering.document import Block, Heading, Paragraph, Table, columns
+from greenlove_tracker.rendering.document import BlockIterator, Heading, Note, Table, columns
 from greenlove_tracker.report.metric_report import overhead
+from greenlove_tracker.report.wording import grouped
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.records import Energy, sum_energies, times
 
@@ -47,10 +48,8 @@ def span_summaries(run: Run) -> list[SpanSummary]:
 
     Each is followed by those within it, those of most time first.
     """
-    within: dict[tuple[str, ...], list[SpanRow]] = {}
-    for row in next((rows for _, rows in sorted(run.span_rows.items()) if rows), ()):
-        for length in range(1, len(row.path) + 1):
-            within.setdefault(row.path[:length], []).append(row)
+    every = next((rows for _, rows in sorted(run.span_rows.items()) if rows), ())
+    within = grouped((row.path[:length], row) for row in every for length in range(1, len(row.path) + 1))
     found = {path: _summary(path, rows) for path, rows in within.items()}
 
     def order(summary: SpanSummary) -> list[tuple[float, str]]:
@@ -75,21 +74,22 @@ def _summary(path: tuple[str, ...], rows: Sequence[SpanRow]) -> SpanSummary:
     )
 
 
-def span_blocks(run: Run) -> tuple[Block, ...]:
-    """Return what the named parts of a script took, each with those within it; nothing without any."""
+def span_blocks(run: Run) -> BlockIterator:
+    """Yield what the named parts of a script took, each with those within it; nothing without any."""
     spans = span_summaries(run)
-    factor = overhead(run)
     if not spans:
-        return ()
+        return
+    factor = overhead(run)
     rows = [_span_row(run, span, factor) for span in spans[:_MOST_SPANS]]
-    notes = ["A span with a dash is part of the one above it. PUE is included. * of the time with a meter."]
+    note = "A span with a dash is part of the one above it. PUE is included. * of the time with a meter."
     if any(SpanFlag.BY_TIME in span.flags for span in spans):
-        notes.append("Short spans get a share, by time, of meter readings that cover more than the span.")
+        note += " Short spans get a share, by time, of meter readings that cover more than the span."
     if len(spans) > _MOST_SPANS:
-        notes.append(f"{len(spans) - _MOST_SPANS:,} more are in the log.")
-    numbers = ("calls", "time", "of the run", "energy", "CO2e")
-    heads = columns({"span": 3.2}, numbers, 1.1)
-    return (Heading("Spans"), Table(heads, rows), Paragraph(" ".join(notes), is_note=True))
+        note += f" {len(spans) - _MOST_SPANS:,} more are in the log."
+    heads = columns({"span": 3.2}, ("calls", "time", "of the run", "energy", "CO2e"), 1.1)
+    yield Heading("Spans")
+    yield Table(heads, rows)
+    yield Note(note)
 
 
 def _span_row(run: Run, span: SpanSummary, factor: float) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker.rendering.document import Document, Heading, Note, Paragraph, Table, Texts, columns
@@ -34,7 +35,7 @@ def spot_document(advice: SpotAdvice, about: str) -> Document:
         footer=footer(),
         verdict=headline(advice),
         blocks=(
-            Table(columns({"": 1}, ("on demand", "spot"), 2.0), _totals(advice)),
+            Table(columns({"": 1}, ("on demand", "spot"), 2.0), list(_totals(advice))),
             *map(Paragraph, filter(None, (_save_text(advice), _break_even(advice)))),
             Heading("How we know"),
             *map(Paragraph, filter(None, _given(advice))),
@@ -102,14 +103,12 @@ def _given(advice: SpotAdvice) -> Texts:
     )
 
 
-def _totals(advice: SpotAdvice) -> list[Texts]:
-    """Return the quantities of both ways: label, on demand, spot; of neither known, that says so."""
-    rows = list[Texts]()
+def _totals(advice: SpotAdvice) -> Iterator[Texts]:
+    """Yield the quantities of both ways: label, on demand, spot; of neither known, that says so."""
     for field, (name, text) in fmt.QUANTITIES.items():
         write = fmt.brief_duration if text is fmt.duration else text
         found = [getattr(way, field, None) for way in (advice.on_demand, advice.spot)]
-        rows.append((name, *(fmt.UNKNOWN if one is None else fmt.interval(one, write) for one in found)))
-    return rows
+        yield name, *(fmt.UNKNOWN if one is None else fmt.interval(one, write) for one in found)
 
 
 def spot_record(advice: SpotAdvice, about: str) -> dict[str, Any]:

@@ -137,8 +137,7 @@ def over_budget(
     over = f"over the {f'{limit_source} after' if is_time else 'limit of'} {text(limit)}"
     if used is not None:
         return f"{name} is at {text(used)}, {over}"
-    if expected is None:
-        total = ""
-    else:
+    total = ""
+    if expected is not None:
         total = f"will reach {fmt.interval(expected, text)}"
     return f"{name} {total}, {over} with a probability of {fmt.chance(probability)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from greenlove_tracker.rendering.document import Column, KeyFigure, Table, Texts
 from greenlove_tracker.tables.equivalents import equivalents
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.vocabulary.forecasting import Estimate
-from greenlove_tracker.vocabulary.records import COMPONENTS, Factor, Flag, Method, RunStatus, RunSummary
+from greenlove_tracker.vocabulary.records import COMPONENTS, Consumption, Factor, Flag, Method, RunStatus, RunSummary
 from greenlove_tracker.vocabulary.version import __version__
 from greenlove_tracker.vocabulary.workloads import WORKLOADS
 
@@ -202,9 +202,9 @@ def early_stop_sentence(run: Run) -> str:
     if planned is not None and after <= run.first_epoch + planned:
         text += f" of {run.first_epoch + planned:,}"
     text += " epochs"
-    best = run.text("best_epoch")
-    if best.isdecimal():
-        text += f"; best: epoch {int(best):,}"
+    best = run.amount("best_epoch")
+    if best is not None:
+        text += f"; best: epoch {best:,.0f}"
     rule = field_text(run, "stopping_rule")
     if rule:
         text += f" ({rule})"
@@ -420,35 +420,34 @@ def unmetered_text(run: Run) -> str:
     return f"{fmt.duration(max(0.0, run.summary.duration_s - run.summary.metered_s))} {what}"
 
 
-def warnings(run: Run) -> list[str]:
-    """Return what spoils the figures of a run, one sentence each."""
-    said = []
+def warnings(run: Run) -> Iterator[str]:
+    """Yield what spoils the figures of a run, one sentence each."""
     if run.text("meter") in SIMULATED_METERS:
-        said.append("The hardware was simulated: the energy is not this machine's.")
+        yield "The hardware was simulated: the energy is not this machine's."
+    flags = run.summary.flags
     if run.summary.energy_kwh is not None or not run.summary.duration_s:
-        said += [text for flag, text in _FLAGS_OF_ENERGY.items() if flag in run.summary.flags]
-    said += [text for flag, text in _FLAGS.items() if flag in run.summary.flags]
+        yield from (text for flag, text in _FLAGS_OF_ENERGY.items() if flag in flags)
+    yield from (text for flag, text in _FLAGS.items() if flag in flags)
     if run.text("gpu_note"):
-        said.append(sentence(f"not read: {field_text(run, 'gpu_note')}"))
+        yield sentence(f"not read: {field_text(run, 'gpu_note')}")
     if run.text("gpu_doubt"):
-        said.append(sentence(field_text(run, "gpu_doubt")))
+        yield sentence(field_text(run, "gpu_doubt"))
     if is_mock(run.intensity_sources):
-        said.append("MOCK: the carbon intensity is invented, and so is the CO2e.")
+        yield "MOCK: the carbon intensity is invented, and so is the CO2e."
     fallbacks = [source for source in run.intensity_sources if source.is_fallback]
     if fallbacks:
         names = " and ".join(dict.fromkeys(source.described for source in fallbacks))
         why = fmt.shortened(fallbacks[-1].reason, 80)
-        said.append(f"For a part of the time {names} stood in for the intensity ({why}).")
+        yield f"For a part of the time {names} stood in for the intensity ({why})."
     if not run.has_summary and run.summary.status != RunStatus.RUNNING:
-        said.append("No summary was written: the totals are added up from the rows.")
+        yield "No summary was written: the totals are added up from the rows."
     cut_off = run.cut_off_ranks
     if cut_off:
         which = f"Rank {cut_off[0]}" if len(cut_off) == 1 else f"{len(cut_off):,} of {run.summary.n_ranks:,} ranks"
-        said.append(f"{which} recorded no end: the last work is missing from every figure.")
+        yield f"{which} recorded no end: the last work is missing from every figure."
     n_unread = len(run.problems)
     if n_unread:
-        said.append(f"{fmt.plural(n_unread, 'part')} of the log could not be read and {are(n_unread)} left out.")
-    return said
+        yield f"{fmt.plural(n_unread, 'part')} of the log could not be read and {are(n_unread)} left out."
 
 
 # -- What it took, and in which scope --
@@ -462,21 +461,19 @@ _UPSTREAM = {
 }
 
 
-def took(
-    duration_s: float, energy_kwh: float | None, kgco2e: float | None, cost_usd: float | None, tilde: str = ""
-) -> str:
+def took(of: Consumption | RunSummary | Totals, tilde: str = "") -> str:
     """Write ``41 min 12 s, 95.9 Wh, 36.6 g of CO2e and $0.04``, with the tilde of a modelled energy."""
     time = "an unknown time"
     energy = "an unknown energy"
-    if duration_s:
-        time = fmt.duration(duration_s)
-    if energy_kwh is not None:
-        energy = f"{tilde}{fmt.energy(energy_kwh)}"
+    if of.duration_s:
+        time = fmt.duration(of.duration_s)
+    if of.energy_kwh is not None:
+        energy = f"{tilde}{fmt.energy(of.energy_kwh)}"
     known = [time, energy]
-    if kgco2e is not None:
-        known.append(f"{tilde}{fmt.mass(kgco2e)} of CO2e")
-    if cost_usd is not None:
-        known.append(fmt.money(cost_usd))
+    if of.emissions_kgco2e is not None:
+        known.append(f"{tilde}{fmt.mass(of.emissions_kgco2e)} of CO2e")
+    if of.cost_usd is not None:
+        known.append(fmt.money(of.cost_usd))
     return joined(known)
 
 
@@ -583,36 +580,34 @@ def _starred(text: str, value: float | None, n_unknown: int) -> str:
     return text + STAR if value is not None and n_unknown else text
 
 
-def sum_notes(totals: Totals) -> list[str]:
-    """Return what the sums over some runs lack, assume or mix, a sentence each."""
-    notes = []
+def sum_notes(totals: Totals) -> Iterator[str]:
+    """Yield what the sums over some runs lack, assume or mix, a sentence each."""
     if any(cell.endswith(STAR) for cell in sum_cells(totals)):
-        notes.append("* without the runs for which it is unknown.")
+        yield "* without the runs for which it is unknown."
     if is_all_modelled(totals):
-        notes.append(f"{TILDE} Energy is modelled: no hardware measured it.")
+        yield f"{TILDE} Energy is modelled: no hardware measured it."
     if totals.n_partial:
         runs = fmt.plural(totals.n_partial, "run")
-        notes.append(f"{AT_LEAST}In {runs} a GPU could not be read: energy, CO2e and electricity are at least this.")
+        yield f"{AT_LEAST}In {runs} a GPU could not be read: energy, CO2e and electricity are at least this."
     at_once = [row.facts.host for row, others in zip(totals.rows, overlapping(totals.rows), strict=True) if others]
     if at_once:
         runs = f"{fmt.plural(len(at_once), 'run')} overlap on {joined(sorted(set(at_once)), 3)}"
         twice_kwh = totals.counted_twice_kwh or 0.0
         once = fmt.energy((totals.energy_kwh or 0.0) - twice_kwh)
         twice = f"Up to {fmt.energy(twice_kwh)} is counted twice; counted once, the sum is {once}"
-        notes.append(f"! {runs}: each holds what the whole machine drew. {twice}.")
+        yield f"! {runs}: each holds what the whole machine drew. {twice}."
     placeless = [row.facts.carbon_intensity for row in totals.rows if not row.facts.country]
     n_of_world = sum(factor is not None and bool(factor.table_sha256) for factor in placeless)  # as place_sentence
     if n_of_world:
-        notes.append(f"{fmt.plural(n_of_world, 'run')} without a country: CO2e at the world's average intensity.")
+        yield f"{fmt.plural(n_of_world, 'run')} without a country: CO2e at the world's average intensity."
     if totals.n_mock_intensity:
         mocked = fmt.plural(totals.n_mock_intensity, "run")
-        notes.append(f"! MOCK: the carbon intensity of {mocked} is invented, and so is the CO2e.")
+        yield f"! MOCK: the carbon intensity of {mocked} is invented, and so is the CO2e."
     if "+" in totals.intensity_coverage:
-        notes.append("The CO2e mixes direct and lifecycle carbon intensities.")
+        yield "The CO2e mixes direct and lifecycle carbon intensities."
     if totals.n_predicted:
-        notes.append("The sums hold carbontracker's prediction for epochs that it did not monitor.")
+        yield "The sums hold carbontracker's prediction for epochs that it did not monitor."
     if totals.n_calibrated:
-        notes.append(f"The energy of {fmt.plural(totals.n_calibrated, 'run')} is calibrated with a wall meter.")
+        yield f"The energy of {fmt.plural(totals.n_calibrated, 'run')} is calibrated with a wall meter."
     elif totals.node_assumed_kwh:
-        notes.append("The energy includes an assumed node_overhead.")
-    return notes
+        yield "The energy includes an assumed node_overhead."

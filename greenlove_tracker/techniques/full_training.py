@@ -18,7 +18,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer
-from greenlove_tracker.exploration.peak_memory import counted_updates
+from greenlove_tracker.exploration.peak_memory import MOST_BATCHES, N_STEPS, LiveTensors, counted_updates
 from greenlove_tracker.exploration.random_state import saved_generator
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.files.writing import write_atomically
@@ -39,6 +39,7 @@ from greenlove_tracker.tracker.session import open_run
 from greenlove_tracker.vocabulary.errors import BudgetExceeded, UsageError, whole_number
 from greenlove_tracker.vocabulary.forecasting import TrainingPlan
 from greenlove_tracker.vocabulary.records import Clock, Field, RunStatus
+from greenlove_tracker.vocabulary.units import BYTES_PER_GB
 
 _METER_S = 30.0  # that the meter is waited for, before the first epoch
 _SIGNALS = ("SIGTERM", "SIGUSR1", "SIGINT")  # Python's own SIGINT ends the training all the same, and saves nothing
@@ -129,6 +130,9 @@ def train_one(
             notes = list(filter(None, (arm.note, *arm.counted())))
             if notes:
                 session.write_fields([Field("technique_note", "; ".join(notes))])
+            if training.memory is not None:
+                peak_gb = training.memory.peak_bytes / BYTES_PER_GB
+                session.write_fields([Field("peak_cpu_memory_gb", cell(peak_gb), "GiB")])
     run = Run(tracker.run_dir)
     if run.summary.status == RunStatus.FINISHED:  # as the disk has it
         if weights is not None:
@@ -244,6 +248,7 @@ class ArmLoop:
 
     Attributes:
         progress: of the training, which a resumed one has made before.
+        memory: of its tensors in the first steps; None on a GPU, and of compiled code, which allocates without a word.
     """
 
     def __init__(self, arm: Arm, plan: TrainingPlan) -> None:
@@ -257,6 +262,7 @@ class ArmLoop:
         self._log_every = max(1, (plan.steps or 0) // _LOSSES_OF_STEPS)
         every = parts.get("eval_every") or (self._length if plan.steps else 1)
         self._eval_every = whole_number("eval_every", every)
+        self.memory: LiveTensors | None = None
         self.progress = _Progress()
 
     def state_dict(self) -> dict[str, Any]:
@@ -280,6 +286,9 @@ class ArmLoop:
             tracker.expect_stop(self._stopping.rule)
         if not self.progress.is_over:
             self._model.train()
+            step = self._arm.training_step()
+            if step.device.type == "cpu" and not step.is_compiled:
+                self.memory = LiveTensors(step)
             with counted_updates(each_of(self._arm.parts["optimizer"])) as self._n_updates:
                 for epoch in saved.epochs(self._plan.epochs, tracker=tracker):
                     if self._train_epoch(epoch):
@@ -346,7 +355,14 @@ class ArmLoop:
     def _step(self, batch: Any) -> None:
         progress = self.progress
         before = self._n_updates()
-        n_samples, loss = self._arm.train_on(batch)
+        memory = self.memory
+        has_states = (before or 0) >= N_STEPS  # of the optimizer
+        if memory is None or has_states or progress.batches_of_epoch >= MOST_BATCHES:
+            n_samples, loss = self._arm.train_on(batch)
+        else:
+            memory.count(batch)  # the data are no part of a step
+            with memory:
+                n_samples, loss = self._arm.train_on(batch)
         if isinstance(loss, torch.Tensor | int | float):
             progress.loss_sum = progress.loss_sum + loss
             progress.n_losses += 1

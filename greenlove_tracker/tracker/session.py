@@ -711,7 +711,7 @@ class Session:
         state.is_finished = state.is_training_over = True
         peak_gb = devices.peak_gpu_memory_gb()
         if peak_gb is not None:
-            self.writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.2f}", "GiB")])
+            self.writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.6g}", "GiB")])
         torch_version = getattr(sys.modules.get("torch"), "__version__", None)  # only the training imports torch
         if torch_version:
             self.writer.write_fields([Field("torch_version", str(torch_version))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from dataclasses import replace
 from functools import partial
@@ -42,9 +43,12 @@ def call(monkeypatch):
 
 
 def test_a_run_shows_the_result_and_writes_the_report(tmp_path, call):
-    result = call(make_experiment(tmp_path, seeds=(0,)), "run")
+    result = call(replace(make_experiment(tmp_path, seeds=(0,)), reports=("html", "json", "csv")), "run")
     assert result.exit_code == 0
     assert "wrote outputs/report.html" in result.stderr
+    savings = json.loads((tmp_path / "outputs" / "report.json").read_text())["savings"]
+    assert [row["quantity"] for row in savings][:2] == ["duration_s", "energy_kwh"]
+    assert (tmp_path / "outputs" / "report.csv").read_text().count("\n") == 1 + len(savings)
     page = (tmp_path / "outputs" / "report.html").read_text()
     assert "Experiment digits" in page
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from experiment_samples import training
 from fakes import FakeClock, make_tracker, train
 
 import greenlove_tracker.cli  # noqa: F401  # adds the verbs
@@ -99,6 +100,16 @@ def test_one_run_of_a_directory(log_dir):
 def test_other_files_are_refused(log_dir, name, said):
     result = CliRunner().invoke(cli, ["export", str(log_dir), "-o", str(log_dir.parent / name)])
     assert result.exit_code == 1 and said in result.output
+
+
+def test_rows_of_an_experiment_have_arm_seed_and_technique_and_come_in_their_order(tmp_path):
+    for seed, arm in ((0, "plain"), (0, "half"), (1, "half"), (1, "plain")):
+        training(tmp_path / "logs", seed, epochs=2, fields={"arm": arm, "technique": f"{arm}-it"})
+    path = tmp_path / "epochs.csv"
+    result = CliRunner().invoke(cli, ["export", str(tmp_path / "logs"), "--by", "arm", "-o", str(path)])
+    assert result.exit_code == 0, result.output
+    found = [(row["arm"], row["technique"], row["seed"], row["epoch"]) for row in csv.DictReader(path.open())]
+    assert found == [(a, f"{a}-it", s, e) for a in ("half", "plain") for s in "01" for e in "12"]
 
 
 def test_runs_without_epochs_are_an_empty_table(clock, tmp_path):

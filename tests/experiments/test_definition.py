@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from greenlove_tracker.experiments.definition import (
+    ArmSection,
     PlannedRun,
     TechniqueChoice,
     expanded,
@@ -22,10 +23,8 @@ COMMON = PlannedRun(
     batch_size=None,
     settings={},
 )
-ARMS = {
-    "baseline": (),
-    "optimised": (TechniqueChoice("amp-bf16", {}), TechniqueChoice("early-stopping", {"patience": 5, "delta": 1e-3})),
-}
+OPTIMISED = (TechniqueChoice("amp-bf16", {}), TechniqueChoice("early-stopping", {"patience": 5, "delta": 1e-3}))
+ARMS = {"baseline": ArmSection(), "optimised": ArmSection.model_construct(techniques=OPTIMISED)}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,7 @@ def test_what_trains_nothing_anew(change):
 
 
 def test_the_order_of_options_is_none_but_that_of_techniques_is_one():
-    first, second = ARMS["optimised"]
+    first, second = OPTIMISED
     turned = TechniqueChoice("early-stopping", {"delta": 1e-3, "patience": 5})
     one = replace(COMMON, techniques=(first, second))
     assert training_key(one) == training_key(replace(COMMON, techniques=(first, turned)))
@@ -80,7 +79,7 @@ def test_all_arms_follow_one_another_and_take_turns_in_who_is_first():
 
 
 def test_names_are_those_of_the_arm_and_the_values():
-    (run,) = planned_runs(COMMON, {"a": ()}, {"batch_size": [32], "--lr": ["1e-3"], "-w": ["2"]}, [7])
+    (run,) = planned_runs(COMMON, {"a": ArmSection()}, {"batch_size": [32], "--lr": ["1e-3"], "-w": ["2"]}, [7])
     assert run.group == "a, batch_size=32, --lr=1e-3, -w=2" and run.name == f"{run.group}, seed 7"
     assert run.values == {"batch_size": 32, "--lr": "1e-3", "-w": "2"} and run.batch_size == 32
     assert run.arguments == ("--width", "32", "--lr=1e-3", "-w", "2")
@@ -89,7 +88,7 @@ def test_names_are_those_of_the_arm_and_the_values():
 def test_new_seeds_arms_and_values_leave_the_keys_of_the_others():
     matrix = {"batch_size": [32], "--lr": ["1e-3", "3e-3"]}
     before = {run.name: run.key for run in planned_runs(COMMON, ARMS, matrix, [0, 1])}
-    more = {"first": (TechniqueChoice("compile", {}),), **ARMS}
+    more = {"first": ArmSection.model_construct(techniques=[TechniqueChoice("compile", {})]), **ARMS}
     turned = {"--lr": ["3e-3", "1e-3", "1"], "batch_size": [16, 32]}
     after = {run.key: run for run in planned_runs(COMMON, more, turned, [5, 1, 0])}
     assert set(before.values()) <= set(after) and len(after) == 3 * 6 * 3

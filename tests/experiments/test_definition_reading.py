@@ -107,7 +107,11 @@ def test_a_whole_file(write, tmp_path):
     }
 
 
-EXAMPLES = {"digits": (6, "baseline"), "carbon_sweep": (4, "baseline, batch_size=32")}
+EXAMPLES = {
+    "digits": (6, "baseline"),
+    "carbon_sweep": (4, "baseline, batch_size=32"),
+    "pipeline": (4, "baseline"),
+}
 
 
 @pytest.mark.parametrize(
@@ -117,6 +121,18 @@ def test_the_examples(path):
     experiment = read_experiment(path)
     assert (len(experiment.runs), experiment.baseline) == EXAMPLES[path.stem]
     assert experiment.outputs.parent.parent == path.parent
+
+
+def test_an_arm_has_a_start_of_its_own_and_what_waits_for_nothing_comes_first(write):
+    waiting = "schedule: {below_gco2e_per_kwh: 200, max_wait: 1h}"
+    experiment = read_experiment(write(f"{NEEDED}seeds: 2\narms: {{now: [], later: {{{waiting}}}}}\n"))
+    assert [(run.arm, run.seed) for run in experiment.runs] == [("now", 0), ("now", 1), ("later", 0), ("later", 1)]
+    starts = [experiment.start_of(run) for run in experiment.runs]
+    own = StartPolicy(below_gco2e_per_kwh=200.0, max_wait="1h")
+    assert starts == [StartPolicy(), StartPolicy(), own, own] and experiment.baseline == "now"
+    assert len({run.key for run in experiment.runs}) == 4  # the same training at another time is another one
+    turned = read_experiment(write(f"{NEEDED}{waiting}\narms: {{later: [compile], now: {{schedule: {{}}}}}}\n"))
+    assert [run.arm for run in turned.runs] == ["now", "later"] and turned.baseline == "later"
 
 
 def test_the_least_file(write, tmp_path):
@@ -189,11 +205,16 @@ MISTAKES = [
     (f'{NEEDED}matrix: {{--lr: ["a\\nb"]}}\n', ["matrix.--lr[0]: becomes part of a name"]),
     (f"{NEEDED}epochs: 4\nmatrix: {{steps: [1]}}\n", ["steps: epochs and steps exclude each other"]),
     (f"{NEEDED}schedule: {{start: best}}\n", ["schedule.start: no such key"]),
+    (f"{NEEDED}arms: {{a: {{schedule: {{start: best}}}}}}\n", ["arms.a.schedule.start: no such key"]),
+    (
+        f"{NEEDED}arms: {{a: {{technique: []}}}}\n",
+        ["arms.a.technique: no such key: did you mean techniques?"],
+    ),
     (f"{NEEDED}schedule: {{max_wait: 6}}\n", ["schedule.max_wait: '6' is no length of time"]),
     (f"{NEEDED}budget: {{hours: -1}}\n", ["budget.hours: should be greater than 0, not '-1'"]),
     (f"{NEEDED}budget: {{hours: inf}}\n", ["budget.hours: should be a finite number, not 'inf'"]),
     (f"{NEEDED}country: Norwai\n", ["country: country 'Norwai' is not an ISO 3166 code", "did you mean Norway?"]),
-    (f"{NEEDED}outputs: {{reports: [doc]}}\n", ["outputs.reports[0]: should be 'html', 'pdf' or 'md', not 'doc'"]),
+    (f"{NEEDED}outputs: {{reports: [doc]}}\n", ["outputs.reports[0]: should be 'html', 'pdf', 'md', 'json' or 'csv'"]),
     (f"{NEEDED}settings: {{peu: 2}}\n", ["line 3: settings: no such setting: peu; did you mean pue?"]),
     (f"{NEEDED}settings: {{pue: 0.5}}\n", ["settings.pue: pue must be at least 1 (1.0: no overhead), not 0.5"]),
     (NEEDED.replace(":task", ""), ["task: must name a file and a function in it, such as train.py:task"]),

@@ -102,17 +102,16 @@ def test_everything_that_a_run_takes_is_compared(runs: Runs) -> None:
     assert comparison.notes == ()
 
 
-def test_without_a_gpu_the_peak_memory_is_of_the_process(runs: Runs) -> None:
+def test_without_a_gpu_the_peak_memory_is_that_of_the_cpu(runs: Runs) -> None:
     def of(**fields: str) -> list[Run]:
         return [runs.write(rows_of(s), **fields) for s in (100.0, 101.0, 99.5)]
 
     before, after = (
-        of(peak_gpu_memory_gb="", peak_memory_gb="2.00"),
-        of(peak_gpu_memory_gb="0.000", peak_memory_gb="1.50"),
+        of(peak_gpu_memory_gb="", peak_cpu_memory_gb="2.00"),
+        of(peak_gpu_memory_gb="0", peak_cpu_memory_gb="1.50"),
     )
     comparison = compare_runs([("a", before), ("b", after)])
     assert comparison.rows[0].memory_ratio.point == pytest.approx(0.75)
-    assert comparison.notes == ("Peak memory is that of the whole process, including Python and its libraries",)
     mixed = compare_runs([("a", before), ("b", of(peak_gpu_memory_gb="1.50"))])
     assert mixed.rows[0].memory_ratio is None
 

@@ -36,6 +36,7 @@ from greenlove_tracker.rendering.document import (
     Table,
 )
 from greenlove_tracker.report.build import document, write_html
+from greenlove_tracker.text.format import printable
 
 SKELETON = """() => [...document.querySelectorAll("*")].map(
     e => e.tagName + " " + [...e.attributes].map(a => a.name).join(","))"""
@@ -179,7 +180,7 @@ def test_text_is_data(hostile: str) -> None:
     found = Skeleton(page)
     assert found.tags == harmless.tags
     assert found.ids == harmless.ids
-    assert html.visible(hostile) in found.text
+    assert printable(hostile, lines="") in found.text
 
 
 @pytest.mark.slow
@@ -257,7 +258,7 @@ def test_nothing_in_a_text_runs(show, harmless: list[str], hostile: str) -> None
     page.evaluate(TOUCH)
     assert page.evaluate("typeof pwned") == "undefined"
     assert page.seen == []
-    assert page.evaluate("document.querySelector('h1').textContent") == html.visible(hostile)
+    assert page.evaluate("document.querySelector('h1').textContent") == printable(hostile, lines="")
     assert page.evaluate("getComputedStyle(document.body).display") == "block"
     assert page.evaluate("document.documentElement.scrollWidth") == 375
     assert page.evaluate(SKELETON) == harmless

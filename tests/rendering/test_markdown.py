@@ -6,7 +6,7 @@ from report_samples import GERMANY, epoch_row, gpu_energy, write_run
 
 from greenlove_tracker.rendering import markdown
 from greenlove_tracker.rendering.document import KeyFigures, Table
-from greenlove_tracker.rendering.markdown import in_markdown as escaped
+from greenlove_tracker.rendering.escapes import in_markdown as escaped
 from greenlove_tracker.report.build import document
 
 

@@ -55,8 +55,9 @@ def test_a_ratio_is_told_as_a_change(estimate, text):
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
-def test_it_fits_the_terminal_and_loses_nothing(width):
-    lines = terminal.render(comparison_document(four_arms()), width=width).splitlines()
+def test_it_fits_the_terminal_and_loses_nothing(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = terminal.render(comparison_document(four_arms())).splitlines()
     assert max(map(terminal.display_width, lines)) <= width
     text = " ".join(" ".join(lines).split())
     for part in ("−38% [−40 – −36]", "+9% [+4 – +15]", "135 [131–139]", "0.091 [0.088–0.093]", "−42%"):

@@ -16,9 +16,9 @@ from greenlove_tracker.report.projection_report import projection_blocks, projec
 SLOP = r"(?<![\d.,])0(\.0+)? (kg|g|t|mg)\b"
 
 
-def screen(rows, *about: str, width: int = 100) -> str:
+def screen(rows, *about: str) -> str:
     document = projection_document(rows, about or ("LoRA, 8B", "forecast", "peak 21.3 GiB"), today=TODAY)
-    return terminal.render(document, brief=False, width=width)
+    return terminal.render(document, brief=False)
 
 
 def texts_of(blocks) -> list[str]:
@@ -53,9 +53,10 @@ def texts_of(blocks) -> list[str]:
 )
 @pytest.mark.parametrize("hours", [0.001, 20.0, 5000.0])
 @pytest.mark.parametrize("width", [80, 100])
-def test_it_fits_the_terminal_and_never_says_a_bare_zero(options, hours: float, width: int):
+def test_it_fits_the_terminal_and_never_says_a_bare_zero(options, hours: float, width: int, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
     rows = projected(forecast(hours, kwh=hours * 0.455), **options)
-    text = screen(rows, width=width)
+    text = screen(rows)
     assert max(map(len, text.splitlines())) <= width
     assert not re.search(SLOP, text) and "None" not in text and "nan" not in text
     for row in rows:  # every GPU is named, and whole

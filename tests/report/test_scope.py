@@ -5,6 +5,7 @@ from report_samples import GERMANY, cpu_energy, demo_run, epoch_row, write_run
 
 from greenlove_tracker import aggregate
 from greenlove_tracker.rendering import html, markdown, pdf, terminal
+from greenlove_tracker.rendering.document import KeyFigures
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.directory_report import directory_scope
 from greenlove_tracker.report.run_report import run_document, run_scope, run_title
@@ -40,11 +41,20 @@ def test_market_based_emissions_are_summed_and_what_has_no_contract_is_counted(t
     assert total.market_kgco2e == pytest.approx(0.024) and total.n_unknown_market == 1
     text = "Market-based: 24.0 g for the 2.00 kWh under contract. 1.00 kWh had no contract: 458 g, location-based."
     assert text in directory_scope(logs)
-    assert "PPA 2026" in run_scope(next(run for run in aggregate(tmp_path).runs if run.run_id == "run-1"))
+    assert "PPA 2026" in " ".join(run_scope(next(run for run in aggregate(tmp_path).runs if run.run_id == "run-1")))
 
 
 def simulated(log_dir: Path, run_id: str = "20261121T034044-7f3a", meter: str = "simulated"):
     return write_run(log_dir, [epoch_row(1, 2.0, cpu_energy(2.0))], run_id, fields={"meter": meter})
+
+
+def test_only_energy_that_no_machine_drew_is_said_to_be_simulated(tmp_path) -> None:
+    asked = {"intensity_order": "mock", "intensity_sources": "mock"}
+    run = write_run(tmp_path, [epoch_row(1, 2.0, cpu_energy(2.0))], fields=asked)
+    page = run_document(run)
+    assert run.is_simulated and "no machine drew it" not in page.verdict
+    (figures,) = [block for block in page.blocks if isinstance(block, KeyFigures)]
+    assert "simulated" not in [figure.note for figure in figures.figures]
 
 
 def test_simulated_runs_are_stamped_in_every_format(tmp_path) -> None:

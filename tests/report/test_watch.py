@@ -67,8 +67,8 @@ def test_the_share_of_a_resumed_run_counts_the_steps_of_its_open_epoch(tmp_path)
     assert progress_of(run, STARTED_S + 25.0).share == pytest.approx((12 + 6.5) / 24)
 
 
-def screen(logs, now_s=STARTED_S + 25.0, width=100, **more):
-    return terminal.render(watch_document(logs, now_s, **more), width=width)
+def screen(logs, now_s=STARTED_S + 25.0, **more):
+    return terminal.render(watch_document(logs, now_s, **more))
 
 
 def test_a_run_is_shown_with_all_that_is_known_of_it(tmp_path):
@@ -84,10 +84,11 @@ def test_a_run_is_shown_with_all_that_is_known_of_it(tmp_path):
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_it_fits_the_terminal(tmp_path, width):
+def test_it_fits_the_terminal(tmp_path, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
     running(tmp_path, forecast=issued(12.0, point=40.0), project="a-project-with-a-long-name" * 3)
     running(tmp_path, run_id="20261121T000002-b", host="node-of-a-cluster" * 4, pid="1", epochs_planned="")
-    text = screen(tmp_path, width=width)
+    text = screen(tmp_path)
     assert max(map(terminal.display_width, text.splitlines())) <= width, text
 
 

@@ -48,7 +48,7 @@ def test_a_run_that_a_rule_ended_is_complete_and_its_forecasts_are_scored(clock,
     sentence = "stopped early after 9 of 50 epochs; best: epoch 6 (val_loss, patience 3)"
     assert wording.early_stop_sentence(run) == sentence
     assert "Stopped early after 9 of 50 epochs" in end_screen(run, exit_code=None)
-    assert "It said: " in str(forecast_blocks(run))
+    assert "It said: " in str(list(forecast_blocks(run)))
 
 
 def test_forecasts_follow_the_values_and_are_logged_with_their_stop(clock, tmp_path):
