@@ -252,7 +252,6 @@ class ExplorationScheduler:
 
     @property
     def _trial_results(self) -> list[TrialResult]:
-        """All but those of the calibration."""
         return [r for r in self.results if r.request.purpose == "trial"]
 
     @property
@@ -390,7 +389,6 @@ class TrialBudget:
         return bisect_left(sizes, True, key=lambda m: self._most_epochs(runs(m)) < epochs)
 
     def _most_epochs(self, sizes: Sequence[int]) -> int:
-        """Return how many epochs fit of trials of these sizes."""
         epochs_s = math.fsum(map(self.cost.epoch_s, sizes))
         return int((self.available_s - len(sizes) * self.overhead_s) / epochs_s)
 

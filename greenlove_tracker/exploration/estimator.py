@@ -43,7 +43,7 @@ from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.settings.config import load_settings, setting_names
 from greenlove_tracker.text.format import duration
-from greenlove_tracker.vocabulary.errors import UsageError, is_whole
+from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate, TrainingPlan, WarningCode
 from greenlove_tracker.vocabulary.phases import Phase
 from greenlove_tracker.vocabulary.records import Clock
@@ -171,7 +171,7 @@ class Estimator:
                 raise UsageError("eval_fn in a training in steps: say how often it is run, with eval_every=")
             eval_every = 1
         self.plan = plan_of(self._source, total_epochs, total_steps, eval_every, given.phases)
-        if stopping is not None:
+        if stopping:
             if self.plan.epochs is None:
                 raise UsageError("stopping= counts epochs: give {argument}, not steps", argument="total_epochs")
             self.plan = replace(self.plan, stop=unknown_stop(stopping, self.plan.epochs))
@@ -229,7 +229,10 @@ class Estimator:
             try:
                 self._run_trials(run)
             finally:
-                self._note_kind(run)
+                with suppress(Exception):  # modules that are not as torch's are; a guess is worth no training
+                    run.workload = workload_of(self._model)
+                    is_under_autocast = is_mostly_under_autocast(self._autocast_calls)
+                    run.precision = precision_of(self._model, is_under_autocast=is_under_autocast)
             per_step = round(self._n_batches / (n_updates() or self._n_batches or 1))
         if not run.record.trials:
             raise UsageError(
@@ -256,7 +259,6 @@ class Estimator:
         return Snapshot(models, self._training.optimizers, data=data, others=others, watched=self._watched)
 
     def _run_trials(self, run: ExplorationRun) -> None:
-        """Run what the scheduler requests, until it requests no more."""
         batch_size = self._source.batch_size
         reserved_share = _EVAL_SHARE if self._eval_fn is not None else 0.0
         if self._training.device.type == "cpu":
@@ -295,12 +297,6 @@ class Estimator:
         with autocast_logged(self._model) as self._autocast_calls:  # the first step is not timed as the others are
             return self._training.step(batch)
 
-    def _note_kind(self, run: ExplorationRun) -> None:
-        with suppress(Exception):  # modules that are not as torch's are; a guess for a comparison is worth no training
-            run.workload = workload_of(self._model)
-            is_under_autocast = is_mostly_under_autocast(self._autocast_calls)
-            run.precision = precision_of(self._model, is_under_autocast=is_under_autocast)
-
     def _gpu_memory_estimate_gb(self, run: ExplorationRun) -> float | None:
         """Estimate the peak that a training on a CPU would have on a GPU; None where it is not soon found."""
         batch = self._last_batch
@@ -311,7 +307,7 @@ class Estimator:
         with warnings.catch_warnings(), suppress(Exception):  # the training went well: nobody asked for these steps
             warnings.simplefilter("ignore")
             found = peak_of_steps(self._training, repeat(batch), is_late=lambda: run.perf_s() >= deadline_s)
-            return None if found.peak_bytes is None else found.peak_bytes / BYTES_PER_GB
+            return found.peak_bytes / BYTES_PER_GB if found.peak_bytes else None
         return None
 
     def _time_evaluations(self, run: ExplorationRun) -> tuple[float, ...]:
@@ -359,9 +355,6 @@ def plan_of(
         raise UsageError(
             "give {argument} or {argument}: what is the whole training?", argument=("total_epochs", "total_steps")
         )
-    for name, count in (("total_epochs", epochs), ("total_steps", steps)):
-        if count is not None and not is_whole(count):
-            raise UsageError(f"{{argument}} must be a whole number of at least 1, not {count!r}", argument=name)
     if source.batches_per_epoch is None and steps is None and unit != "steps":
         raise UsageError(
             "the training data have no length: say with {argument=} how long the training is", argument="total_steps"
@@ -386,7 +379,6 @@ def check_single_process() -> None:
 
 
 def _gpus_of(models: Sequence[nn.Module]) -> int:
-    """Count the GPUs that parameters are on, or that a ``DataParallel`` copies them to."""
     copies = [len(m.device_ids) for model in models for m in model.modules() if isinstance(m, nn.DataParallel)]
     return max([len({p.device for m in models for p in m.parameters() if p.device.type == "cuda"}), *copies])
 

@@ -107,11 +107,8 @@ class Estimation:
 
     def __repr__(self) -> str:
         """Return it in a line: all of its fields would fill screens."""
-        known = []
-        for quantity, (_, text) in fmt.QUANTITIES.items():
-            estimate = getattr(self.forecast, quantity)
-            if estimate is not None:
-                known.append(fmt.interval(estimate, text))
+        estimates = ((getattr(self.forecast, name), text) for name, (_, text) in fmt.QUANTITIES.items())
+        known = [fmt.interval(estimate, text) for estimate, text in estimates if estimate]
         doubt = "" if self.forecast.is_reliable else ", not reliable"
         return f"Estimation({', '.join(known)}{doubt}; {fmt.plural(len(self.trials), 'trial')}; {self.run_dir})"
 
@@ -193,7 +190,7 @@ class ExplorationRun(TrialSession):
         spent_s = self.spent_s
         now_utc_s = self._clock.utc_s()
         limit = time_limit(self.settings, now_utc_s)  # not of this Slurm job: the training may be another
-        fit = None if limit is None else time_fit(forecast, limit.limit_s)
+        fit = time_fit(forecast, limit.limit_s) if limit else None
         run = Run(session.run_dir)
         projections: tuple[Projection, ...] = ()
         notes = [advice] if advice else []

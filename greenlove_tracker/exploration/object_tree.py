@@ -137,13 +137,11 @@ def _is_users(module: str) -> bool:
 
 
 def _names(code: CodeType) -> set[str]:
-    """Return what code names, with that of the functions inside."""
     inner = [_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
     return set(code.co_names).union(*inner)
 
 
 def _variables(function: FunctionType) -> Values:
-    """Return the variables that a user's function holds, and those of its module that it names."""
     if not _is_users(str(function.__module__)):
         return {}
     code = function.__code__
@@ -175,11 +173,11 @@ def _value(thing: Any) -> Any:
         return thing
     if issubclass(kind, torch.Tensor | np.ndarray | np.generic):
         return _digest(thing)
-    if issubclass(kind, bytearray) and len(thing) <= _MOST_BYTES:
+    if issubclass(kind, bytearray):
         return zlib.crc32(thing)
     if kind.__module__ == "itertools":
         return repr(thing)
-    return len(thing) if issubclass(kind, (*CONTAINERS, bytearray)) else kind.__qualname__
+    return len(thing) if issubclass(kind, CONTAINERS) else kind.__qualname__
 
 
 def _digest(array: Any) -> Any:

@@ -27,6 +27,11 @@ N_STEPS = 2  # the states of the optimizer exist from the second on
 MOST_BATCHES = 64  # until the optimizer has stepped twice: that many are accumulated at most
 
 
+def is_compiled(module: nn.Module) -> bool:
+    """Return True where ``torch.compile`` holds a module, or a part of it."""
+    return any(hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) for m in module.modules())
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingStep:
     """A training step, and what it trains.
@@ -46,8 +51,7 @@ class TrainingStep:
     @property
     def is_compiled(self) -> bool:
         """True where ``torch.compile`` holds the model: what compiled code allocates is not seen."""
-        parts = [part for module in self.modules for part in module.modules()]
-        return any(hasattr(p, "_orig_mod") or getattr(p, "_compiled_call_impl", None) is not None for p in parts)
+        return any(map(is_compiled, self.modules))
 
     def kept(self) -> tuple[list[torch.Tensor], list[Any], list[Any]]:
         """Return what it keeps between steps: parameters and buffers, their gradients, and the states of optimizers."""

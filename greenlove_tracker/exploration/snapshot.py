@@ -99,9 +99,9 @@ class Snapshot:
         named += [("a model", m) for m in each_of(models)] + [("an optimizer", o) for o in each_of(optimizers)]
         for name, thing in walk(named, lambda thing: parts_of(thing) if id(thing) in self._kept else ()):
             undo = _undo_of(name, thing)
-            if undo is not None:
+            if undo:
                 self._undos.append((name, undo))
-            if undo is not None or _is_array(thing):
+            if undo or _is_array(thing):
                 self._kept[id(thing)] = thing
         self._undos.reverse()  # parts before what holds them
         states: list[SavedState | None]
@@ -116,7 +116,7 @@ class Snapshot:
         parts = [data, *(getattr(data, name, None) for name in ("dataset", "sampler", "batch_sampler"))]
         of_data = [thing for thing in parts if hasattr(thing, "__dict__")]
         kinds = (DataLoader, Sampler, Dataset, *map(type, of_data))
-        for name, thing in objects_within([*self._watched.items(), ("the data", data)]):
+        for name, thing in objects_within({**self._watched, "the data": data}.items()):
             if isinstance(thing, kinds):
                 self._undos.append((name, _content_undo(vars(thing))))
             states.append(saved_generator(name, thing))
@@ -136,8 +136,7 @@ class Snapshot:
             RestoreError: something could not be put back; all else was.
         """
         self.restore()
-        now = values_within(self._watched.items(), self._kept)
-        self.left_changed = changed_names(self._before, now)
+        self.left_changed = changed_names(self._before, values_within(self._watched.items(), self._kept))
         if self.left_changed:
             names = self.left_changed[:_MOST_NAMES]
             if len(self.left_changed) > _MOST_NAMES:
@@ -177,7 +176,7 @@ def _undo_of(name: str, thing: Any) -> Undo | None:
         UsageError: it is a parameter that the first step makes: nobody could take that back.
     """
     generator = saved_generator(name, thing)
-    if generator is not None:
+    if generator:
         return generator.undo()
     if isinstance(thing, nn.parameter.UninitializedTensorMixin):
         owner, _, path = name.partition(".")

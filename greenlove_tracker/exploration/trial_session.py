@@ -69,7 +69,7 @@ class TrialSession:
                 'the exploration under if __name__ == "__main__":'
             )
         outer = open_run()
-        if outer is not None:
+        if outer:
             settings = replace(settings, log_dir=str(outer.run_dir / EXPLORATIONS_DIR))
         self.settings = settings
         self.budget_s = budget_s

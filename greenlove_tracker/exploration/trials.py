@@ -20,6 +20,7 @@ from greenlove_tracker.text.format import plural
 from greenlove_tracker.vocabulary.errors import UsageError, is_whole
 
 Step = Callable[[Any], Any]  # takes a batch, may return its loss
+Batches = Iterator[Any]
 _SYNCHRONISE_EVERY_S = 0.5  # a GPU runs behind: without this a deadline would be noticed too late
 
 DEFAULT_BATCH_SIZE = 64  # of a data set that comes without a loader
@@ -124,9 +125,13 @@ def loss_of(returned: Any) -> Any:
 
 def _is_finite(loss: Any) -> bool:
     loss = loss_of(loss)
-    if isinstance(loss, torch.Tensor):
-        return bool(torch.isfinite(loss.detach()).all())
-    return not isinstance(loss, float) or math.isfinite(loss)
+    is_number = isinstance(loss, torch.Tensor | float)
+    return not is_number or bool(torch.as_tensor(loss).isfinite().all())
+
+
+def clip_gradients(optimizer: Any, max_norm: float) -> None:
+    """Clip the gradients of all that an optimizer trains to a norm."""
+    torch.nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], max_norm)
 
 
 def step_of(loss: Callable[[Any, Any], Any], max_grad_norm: float | None = None) -> Callable[..., Any]:
@@ -138,7 +143,7 @@ def step_of(loss: Callable[[Any, Any], Any], max_grad_norm: float | None = None)
         found = loss(model, batch)
         found.backward()
         if max_grad_norm is not None:
-            torch.nn.utils.clip_grad_norm_([p for g in optimizer.param_groups for p in g["params"]], max_grad_norm)
+            clip_gradients(optimizer, max_grad_norm)
         optimizer.step()
         return found
 
@@ -196,7 +201,7 @@ def samples_of(batch: Any) -> list[int]:
     return sizes
 
 
-def _repeated(stream: Iterable[Any]) -> Iterator[Any]:
+def _repeated(stream: Iterable[Any]) -> Batches:
     """Yield the batches of a stream over and over, as a training in steps does; nothing of an empty one."""
     is_empty = False
     while not is_empty:
@@ -233,12 +238,12 @@ class BatchSource:
         self.samples_per_epoch = None if batches_per_epoch is None else batches_per_epoch * batch_size
         self._stream = stream
 
-    def first(self, batches: int) -> Iterator[Any]:
+    def first(self, batches: int) -> Batches:
         """Begin a new epoch that ends after so many batches; the stream is let go of with what is returned."""
         stream = _repeated(self._stream) if self.batches_per_epoch is None else self._stream
         return map(lambda _, batch: batch, range(batches), stream)  # holds its stream after the last batch, too
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Batches:
         """Begin a new epoch, of all its batches; it has no end where nobody knows how many there are."""
         return self.first(self.batches_per_epoch or sys.maxsize)
 
@@ -253,7 +258,7 @@ class _FirstBatches:
     batch_sampler: Iterable[Any]
     limit: int
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Batches:
         return islice(self.batch_sampler, self.limit)
 
 
@@ -299,13 +304,11 @@ class LoaderSource(BatchSource):
         if samples is not None and -(-samples // batch_size) == batches:  # else the sampler repeats or skips some
             self.samples_per_epoch = samples
 
-    def first(self, batches: int) -> Iterator[Any]:
-        """Begin a new epoch that ends after so many batches."""
+    def first(self, batches: int) -> Batches:
         self._sampler.limit = batches
         return iter(self._loader)
 
     def close(self) -> None:
-        """Let go of persistent workers."""
         self._loader._iterator = None
 
 

@@ -41,14 +41,14 @@ def carbon_intensity(place: Place | None, given_gco2e_per_kwh: float | None = No
     """
     if given_gco2e_per_kwh is not None:
         return Factor(_INTENSITY, given_gco2e_per_kwh, _INTENSITY_UNIT, given_by, basis="as given")
-    if place is None:
+    if not place:
         return world_intensity()
     if place.region:
         if place.iso3 == "CAN":
             return _province(place)
         return _us_state(place)
     found = country_intensities().get(place.iso3)
-    if found is None:
+    if not found:
         raise UsageError(
             f"no carbon intensity is known for {place.country}: give {{argument}}",
             argument=("carbon_intensity_gco2e_per_kwh", "country"),
@@ -106,11 +106,11 @@ def electricity_price(
     """
     if given_usd_per_kwh is not None:
         return Factor("electricity_price", given_usd_per_kwh, "USD/kWh", given_by, basis="as given")
-    if place is None:
+    if not place:
         return None
     for basis in (HOUSEHOLD, BUSINESS):
         prices = electricity_prices(basis)
         price = prices.get(place.code) or prices.get(place.iso3)
-        if price is not None:
+        if price:
             return price
     return None

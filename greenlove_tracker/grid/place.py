@@ -23,6 +23,8 @@ from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
 ZONES_TABLE = "grid_zones.csv"
 REGIONS_TABLE = "cloud_regions.csv"
 
+Cells = dict[str, str]  # of a table, by column
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -99,11 +101,11 @@ PROVINCES = {  # ISO 3166-2:CA
 
 
 @cache
-def _countries() -> list[dict[str, str]]:
+def _countries() -> list[Cells]:
     # pycountry's own table; importing pycountry takes 50 ms, which is all that a Tracker's construction may take
     path = package_file("pycountry", "databases", "iso3166-1.json")
     table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    countries: list[dict[str, str]] = table["3166-1"]
+    countries: list[Cells] = table["3166-1"]
     return [*countries, _KOSOVO]
 
 
@@ -132,7 +134,7 @@ def grid_place(text: str) -> GridPlace:
     if not wanted:
         return GridPlace(wanted)
     country = _find_country(wanted)
-    if country is not None:
+    if country:
         return GridPlace(wanted, _place(country))
     if _STATE.fullmatch(name) or (name[:3] == "CA-" and name[3:] in PROVINCES):
         country = _find_country(name[:2])
@@ -140,7 +142,7 @@ def grid_place(text: str) -> GridPlace:
     if name in zones():
         return GridPlace(wanted, resolve_place(zones()[name]["place"]), _codes(name))
     region = _cloud_region(wanted)
-    if region is not None:
+    if region:
         return GridPlace(wanted, resolve_place(region["place"]), _codes(region["grid_zone"] or region["place"]))
     raise UsageError(_unknown(text), argument="country")
 
@@ -157,23 +159,23 @@ def alpha2(iso3: str) -> str:
 
 
 @cache
-def zones() -> dict[str, dict[str, str]]:
+def zones() -> dict[str, Cells]:
     """Return the zones of grids, by name, as the table has them."""
     return {row["zone"]: row for row in rows(ZONES_TABLE)}
 
 
-def _place(country: dict[str, str], region: str = "") -> Place:
+def _place(country: Cells, region: str = "") -> Place:
     return Place(country["alpha_3"], country.get("common_name", country["name"]), region)
 
 
-def _find_country(text: str) -> dict[str, str] | None:
+def _find_country(text: str) -> Cells | None:
     folded = _ALSO_CALLED.get(text.casefold(), text).casefold()
     keys = ("alpha_2", "alpha_3", "name", "common_name", "official_name")
     return next((c for c in _countries() if folded in {c.get(k, "").casefold() for k in keys}), None)
 
 
 @cache
-def cloud_regions() -> tuple[dict[str, str], ...]:
+def cloud_regions() -> tuple[Cells, ...]:
     """Return the regions of clouds with provider, region, place and grid zone.
 
     Those of the projection's sites are among them.
@@ -181,15 +183,12 @@ def cloud_regions() -> tuple[dict[str, str], ...]:
     keys = ("provider", "region", "place", "grid_zone")
     named = [{key: row[key] for key in keys} for row in rows(REGIONS_TABLE)]
     for row in rows(SITES_TABLE):
-        if row["us_state"]:
-            place = f"US-{row['us_state']}"
-        else:
-            place = alpha2(row["country_iso3"])
+        place = f"US-{row['us_state']}" if row["us_state"] else alpha2(row["country_iso3"])
         named.append({**{key: row[key] for key in keys if key in row}, "place": place})
     return tuple(named)
 
 
-def _cloud_region(text: str) -> dict[str, str] | None:
+def _cloud_region(text: str) -> Cells | None:
     """Return the row of a cloud's region, by its name or that of a zone in it.
 
     Raises:
@@ -203,16 +202,10 @@ def _cloud_region(text: str) -> dict[str, str] | None:
     return found[0] if found else None
 
 
-def _is_called(row: dict[str, str], name: str) -> bool:
+def _is_called(row: Cells, name: str) -> bool:
     """Return whether a region has a name: as it is, as people write it, or with the letter of a zone in it."""
-    region = row["region"]
-    if row["provider"] == "azure":
-        return name.replace(" ", "") == region  # East US 2
-    if row["provider"] == "gcp":
-        zone = f"{region}-"  # us-east1-b
-    else:
-        zone = region  # us-east-1a
-    return name == region or (name[-1].isalpha() and name[:-1] == zone)
+    hyphen = "-" if row["provider"] == "gcp" else ""  # us-east1-b of Google, us-east-1a of AWS
+    return re.fullmatch(f"{row['region']}({hyphen}[a-z])?", name.replace(" ", "")) is not None  # "East US 2" of Azure
 
 
 def _unknown(text: str) -> str:

@@ -125,7 +125,6 @@ def parse_tariff(text_or_path: str | Path, time_zone: str | tzinfo | None = None
 
 
 def _set_prices(prices: list[float | None], words: Sequence[str]) -> None:
-    """Set the prices of a week, by the minute, that an entry names."""
     price: float | None = None
     days: list[int] = []
     hours: list[tuple[int, int]] = []
@@ -155,7 +154,6 @@ def _is_price(value: float) -> bool:
 
 
 def _minutes(hours: str) -> tuple[int, int]:
-    """Return the minutes since midnight of ``17-21`` or ``7:30-9``."""
     match = _HOURS.fullmatch(hours)
     if match:
         start, end = (int(match[n]) * 60 + int(match[n + 1] or 0) for n in (1, 3))

@@ -90,8 +90,6 @@ def read_series(path: Path, column: str, is_possible: Callable[[float], bool], w
     if all(value is None for value in series.values()):
         raise UsageError(f"{path} has no figure")
     steps = sorted(b - a for a, b in pairwise(starts))
-    step = _ONE_ROW
-    if steps:
-        step = min(steps[len(steps) // 2], _LONGEST_STEP)
-    ends = [min(a + step, b) for a, b in zip(starts, [*starts[1:], starts[-1] + step], strict=True)]
-    return tuple(TimedValue(a, b, series[a]) for a, b in zip(starts, ends, strict=True))
+    step = min(steps[len(steps) // 2], _LONGEST_STEP) if steps else _ONE_ROW
+    stretches = pairwise([*starts, starts[-1] + step])
+    return tuple(TimedValue(start, min(start + step, after), series[start]) for start, after in stretches)

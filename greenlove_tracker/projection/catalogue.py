@@ -112,7 +112,6 @@ def _by_words(name: str) -> tuple[GpuSpec, ...]:
 
 
 def _holds(gpu: GpuSpec, words: frozenset[str]) -> bool:
-    """Return True where one of the GPU's names has all of these words."""
     for name in (gpu.name, *gpu.aliases):
         own = {word for word in _words(name) if not _MEMORY.fullmatch(word)}
         if gpu.memory_gb:

@@ -24,13 +24,15 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
 from greenlove_tracker.projection.options import ProjectionOptions
-from greenlove_tracker.projection.types import Projection
+from greenlove_tracker.projection.types import Projection, Rows
 from greenlove_tracker.projection.uncertain import draws
 from greenlove_tracker.vocabulary.forecasting import Estimate
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
 
 WINNER = 0.9  # the probability from which one machine is named
 _MOST_LISTED = 4  # machines left to choose from
@@ -49,6 +51,9 @@ class Chance:
 
     machine: Projection
     probability: float
+
+
+Chances = tuple[Chance, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,30 +82,30 @@ class JointDraws:
         limits: the limits to keep.
     """
 
-    def __init__(self, rows: Sequence[Projection], limits: Limits = Limits()) -> None:
+    def __init__(self, rows: Rows, limits: Limits = Limits()) -> None:
         import numpy as np
 
         self.limits = limits
         named = [(id(row), quantity) for row in rows for quantity in row.joint]
         drawn = draws([row.joint[quantity] for row in rows for quantity in row.joint], _DRAWS)
-        self._drawn: dict[tuple[int, str], NDArray[np.float64]] = dict(zip(named, drawn, strict=True))
+        self._drawn: dict[tuple[int, str], Array] = dict(zip(named, drawn, strict=True))
         for row in rows:
             cost = (id(row), "cost_usd")
             if cost in self._drawn and row.minimum_term_usd is not None:
                 self._drawn[cost] = np.maximum(self._drawn[cost], row.minimum_term_usd)
 
-    def of(self, row: Projection, quantity: str) -> NDArray[np.float64] | None:
+    def of(self, row: Projection, quantity: str) -> Array | None:
         """Return the draws of a quantity, by its name in ``Projection``; None if it is unknown."""
         return self._drawn.get((id(row), quantity))
 
-    def at_most(self, row: Projection, quantity: str) -> NDArray[np.float64] | None:
+    def at_most(self, row: Projection, quantity: str) -> Array | None:
         """Return the same; the electricity here, where only its price is unknown, at more than anybody pays."""
         energy = self._drawn.get((id(row), "energy_kwh"))
         if quantity == "cost_usd" and row.is_local and row.cost_usd is None and energy is not None:
             return energy * _DEAREST_USD_PER_KWH
         return self.of(row, quantity)
 
-    def cheapest(self, rows: Sequence[Projection]) -> tuple[Chance, ...]:
+    def cheapest(self, rows: Rows) -> Chances:
         """Return how likely each machine with a known cost is to be the cheapest, the likeliest first."""
         import numpy as np
 
@@ -135,7 +140,7 @@ class JointDraws:
         return float((one + by < other).mean() + (one + by == other).mean() / 2)  # equal ones share it
 
 
-def without_spot(rows: Sequence[Projection]) -> list[Projection]:
+def without_spot(rows: Rows) -> list[Projection]:
     """Return the machines without spot offers, whose cost does not yet include what interruptions lose.
 
     If none is on demand, spot offers stay: they were asked for, or there is no other way to rent by the hour.
@@ -144,15 +149,9 @@ def without_spot(rows: Sequence[Projection]) -> list[Projection]:
     return [row for row in rows if not (has_others and row.obtained == "spot")]
 
 
-def machine_here(rows: Sequence[Projection]) -> Projection | None:
+def machine_here(rows: Rows) -> Projection | None:
     """Return the local machine among the rows; None if it is not there."""
     return next((row for row in rows if row.is_local), None)
-
-
-def shortlist_of(chances: Sequence[Chance]) -> tuple[Chance, ...]:
-    """Return the fewest machines that contain the best one with 90% probability; at most four."""
-    totals = list(accumulate(one.probability for one in chances[:_MOST_LISTED]))
-    return tuple(chances[: min(_MOST_LISTED, bisect_left(totals, WINNER) + 1)])
 
 
 # -- The decision --
@@ -216,7 +215,7 @@ class Decision:
     recommended: Projection | None
     probability: float | None
     meets: float | None
-    alternatives: tuple[Chance, ...]
+    alternatives: Chances
     faster: Faster | None
     if_it_fits: Projection | None
     spot: Projection | None
@@ -230,9 +229,7 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
         projections: the machines, this machine first, as ``project`` returns them.
         options: the options of the projection, with its limits (``within_s``, ``max_cost_usd``).
     """
-    limits = Limits()
-    if options:
-        limits = Limits(options.within_s, options.max_cost_usd)
+    limits = Limits(options.within_s, options.max_cost_usd) if options else Limits()
     rows = [row for row in projections if row.is_compared]
     drawn = JointDraws(rows, limits)
     known = [row for row in rows if row.duration_s is not None]
@@ -241,7 +238,7 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
     here = machine_here(compared)
     smaller = [row for row in to_have if has_less_memory(row, here)]
     as_large = [row for row in to_have if not has_less_memory(row, here)]
-    if here is not None and here.duration_s is not None and here.duration_s.point < LEAST_GAIN_S:
+    if here and here.duration_s and here.duration_s.point < LEAST_GAIN_S:
         chosen_by: _Choice = "too short", here, ()  # it takes less than it takes to move it
     else:
         chosen_by = _chosen(as_large, drawn)
@@ -252,8 +249,9 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
     shortlist = chances[:_MOST_LISTED]
     faster = None
     if_it_fits = None
-    if chosen is not None and verdict == "cheapest":
-        shortlist = shortlist_of(chances)
+    if chosen and verdict == "cheapest":
+        totals = list(accumulate(one.probability for one in shortlist))
+        shortlist = shortlist[: bisect_left(totals, WINNER) + 1]  # the fewest that contain the best one with 90%
         faster = _faster(chosen, as_large, drawn)
         if chosen in as_large:
             if_it_fits = _cheaper([row for row in smaller if row.is_for_rent_now], chosen, drawn)
@@ -268,18 +266,17 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
     keeps = None
     left_out = []
     if limits.each():
-        if chosen is not None:
+        if chosen:
             keeps = drawn.meets(chosen)
         listed = [chosen, *(c.machine for c in others)]
-        found = [_left_out(row, drawn) for row in compared if row not in listed]
-        left_out = [one for one in found if one is not None]
+        left_out = [one for one in (_left_out(row, drawn) for row in compared if row not in listed) if one]
     return Decision(verdict, limits, chosen, probability, keeps, others, faster, if_it_fits, spot, tuple(left_out))
 
 
-_Choice = tuple[Literal["cheapest", "too short", "best chance", "nothing"], Projection | None, tuple[Chance, ...]]
+_Choice = tuple[Literal["cheapest", "too short", "best chance", "nothing"], Projection | None, Chances]
 
 
-def _chosen(to_have: Sequence[Projection], drawn: JointDraws) -> _Choice:
+def _chosen(to_have: Rows, drawn: JointDraws) -> _Choice:
     """Return the cheapest machine that keeps the limits with 90%; else the one most likely to keep them."""
     without_term = [row for row in to_have if row.obtained != "reserved"]
     rows = to_have
@@ -299,20 +296,20 @@ def _chosen(to_have: Sequence[Projection], drawn: JointDraws) -> _Choice:
     return ("nothing", None, ())
 
 
-def _cheapest(rows: Sequence[Projection], drawn: JointDraws) -> _Choice:
+def _cheapest(rows: Rows, drawn: JointDraws) -> _Choice:
     """Return the cheapest machine that is likely to cost less than the one here; else the one here."""
     here = machine_here(rows)
     chances = drawn.cheapest(rows)
     priced = [chance.machine for chance in chances]
-    if here is not None:
+    if here:
         priced = [row for row in priced if drawn.better(row, here, "cost_usd") > EVEN]
     cheapest = min(priced, key=cost_point, default=here)
-    if cheapest is None:
+    if not cheapest:
         return ("nothing", None, ())
     return ("cheapest", cheapest, chances)
 
 
-def _faster(chosen: Projection, rows: Sequence[Projection], drawn: JointDraws) -> Faster | None:
+def _faster(chosen: Projection, rows: Rows, drawn: JointDraws) -> Faster | None:
     """Return the rented machine, in few nodes, that is likely to save time at the lowest price per hour saved."""
     chosen_s = chosen.duration_s
     chosen_usd = chosen.cost_usd.point if chosen.cost_usd else 0.0  # all of the other's where it is not known
@@ -327,11 +324,11 @@ def _faster(chosen: Projection, rows: Sequence[Projection], drawn: JointDraws) -
     return min(now or found, key=lambda one: (one.machine.n_machines, one.more_usd / one.saved_s), default=None)
 
 
-def _cheaper(rows: Sequence[Projection], chosen: Projection | None, drawn: JointDraws) -> Projection | None:
+def _cheaper(rows: Rows, chosen: Projection | None, drawn: JointDraws) -> Projection | None:
     """Return the cheapest machine that is likely to keep the limits and to cost less than the chosen one."""
-    likely = [row for row in rows if row.cost_usd is not None and drawn.meets(row) >= EVEN]
+    likely = [row for row in rows if row.cost_usd and drawn.meets(row) >= EVEN]
     cheapest = min(likely, key=cost_point, default=None)
-    if cheapest is None or (chosen is not None and drawn.better(cheapest, chosen, "cost_usd") < EVEN):
+    if not cheapest or (chosen and drawn.better(cheapest, chosen, "cost_usd") < EVEN):
         return None
     return cheapest
 
@@ -355,14 +352,14 @@ def saved_co2e_share(row: Projection, here: Projection) -> Estimate | None:
 
 def cost_point(row: Projection) -> float:
     """Return the cost of a machine for ranking; an unknown cost comes last."""
-    if row.cost_usd is None:
+    if not row.cost_usd:
         return math.inf
     return row.cost_usd.point
 
 
 def has_less_memory(row: Projection, here: Projection | None) -> bool:
     """Return True if a GPU has less memory than one here and the memory needed is unknown."""
-    if row.fits is not None or row.gpu is None or here is None or here.gpu is None:
+    if row.fits is not None or not row.gpu or not here or not here.gpu:
         return False
     return (row.gpu.memory_gb or 0.0) < (here.gpu.memory_gb or 0.0)
 
@@ -374,9 +371,7 @@ def _left_out(row: Projection, drawn: JointDraws) -> LeftOut | None:
         return LeftOut(row, "term")
     for quantity, limit in limits.each():
         values = drawn.at_most(row, quantity)
-        over = 1.0
-        if values is not None:
-            over = float((values > limit).mean())
+        over = float((values > limit).mean()) if values is not None else 1.0
         if over > 1 - WINNER:
             if drawn.of(row, quantity) is None:
                 return LeftOut(row, "unknown cost")

@@ -77,7 +77,6 @@ def decided(
 
 
 def _is_settled(decision: Decision) -> bool:
-    """Return True if a machine that is available at once keeps the limits."""
     row = decision.recommended
     return decision.verdict != "best chance" and row is not None and (row.is_local or row.is_for_rent_now)
 
@@ -171,7 +170,7 @@ def compare_run(run: Run, options: ProjectionOptions, *, forecast: Forecast | No
             f"{run.path} used no GPU and counted no steps, without which nobody knows how fast one would be: call "
             "tracker.step() after each step of the training, or explore it, or give --speedup"
         )
-    if options.pue is not None and forecast.energy_kwh is not None:  # it holds the PUE of the run
+    if options.pue is not None and forecast.energy_kwh:  # it holds the PUE of the run
         energy = forecast.energy_kwh
         forecast = replace(forecast, energy_kwh=energy.times(options.pue / run.terms.pue, energy.unit))
     if problem:  # nor is what was made of it
@@ -186,17 +185,11 @@ def compare_run(run: Run, options: ProjectionOptions, *, forecast: Forecast | No
 
 def _compared(about: tuple[str, ...], forecast: Forecast, options: ProjectionOptions) -> MachineComparison:
     rows = project_forecast(forecast, options)
-    return MachineComparison((*about, *_memory_text(options)), tuple(rows), options, forecast)
-
-
-def _memory_text(options: ProjectionOptions) -> tuple[str, ...]:
-    """Return the peak memory in words; nothing if it is unknown."""
-    if options.peak_memory_gb is not None:
-        return (f"peak {options.peak_memory_gb:.3g} GiB",)
-    estimate_gb = options.memory_estimate_gb
-    if estimate_gb is None:
-        return ()
-    return (f"estimated peak {fmt.memory(estimate_gb * BYTES_PER_GB)}",)
+    if options.peak_memory_gb:
+        about = (*about, f"peak {options.peak_memory_gb:.3g} GiB")
+    elif options.memory_estimate_gb:
+        about = (*about, f"estimated peak {fmt.memory(options.memory_estimate_gb * BYTES_PER_GB)}")
+    return MachineComparison(about, tuple(rows), options, forecast)
 
 
 def _with_place_of(run: Run, options: ProjectionOptions) -> ProjectionOptions:
@@ -236,7 +229,6 @@ def _with_kind_of(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptio
 
 
 def _completed(options: ProjectionOptions, **known: Any) -> ProjectionOptions:
-    """Return the options with known values for those that are left open."""
     return replace(options, **{name: value for name, value in known.items() if getattr(options, name) is None})
 
 
@@ -244,9 +236,7 @@ def _forecast_of_tracked(run: Run) -> tuple[Forecast, str]:
     """Return what a finished run took, else its last forecast."""
     summary = run.summary
     if run.is_complete and summary.duration_s > 0:
-        energy = None
-        if summary.energy_kwh is not None:
-            energy = _exact(summary.energy_kwh, "kWh")
+        energy = _exact(summary.energy_kwh, "kWh") if summary.energy_kwh is not None else None
         duration_s = _exact(summary.duration_s, "s")
         basis = "as this run took"
     elif run.forecasts:
@@ -301,9 +291,7 @@ def logged_gpus(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions
     n_logged = int(text) if text.isdecimal() else n_metered
     # The GPUs of a simulated meter are the user's word for those of the training.
     is_simulated = bool(text) and run.text("meter") == "simulated"
-    n_used = n_logged
-    if is_simulated and not n_logged:
-        n_used = n_metered
+    n_used = n_metered if is_simulated and not n_logged else n_logged
     if given and not n_used and not is_simulated and (text or run.text("gpu_count")):
         raise UsageError(
             f"{run.path} was made on a CPU, and its time is not that of {given}: give --hours without a log, or leave "
@@ -323,20 +311,20 @@ def logged_gpus(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions
         problem = f"{fmt.plural(n_metered, 'GPU')} metered, {n_used} used, so the energy is not compared"
     limit_w = None
     if n_gpus == n_used and run.summary.n_nodes == 1:
-        limit_w = _number(run, "gpu_power_limit_w")
+        limit_w = run.amount("gpu_power_limit_w")
     options = replace(options, local_gpu=name, n_gpus=n_gpus)
     if limit_w and n_metered:
         options = _completed(options, manual_tdp_watts=limit_w / n_metered)
     if limit_w and n_used == n_metered:
         options = _completed(options, utilization=_draw(run, limit_w))
     if given is None:
-        options = _completed(options, local_memory_gb=_number(run, "gpu_memory_gb"))
+        options = _completed(options, local_memory_gb=run.amount("gpu_memory_gb") or None)
     if n_logged or not text:  # else the log says that it used none
-        peak_gb = _number(run, "peak_gpu_memory_gb")
-        if peak_gb is None and name is not None:  # the peak of an exploration without a GPU is that of the process
-            peak_gb = _number(run, "peak_memory_gb")
-        options = _completed(options, peak_memory_gb=peak_gb)
-    return _completed(options, memory_estimate_gb=_number(run, "gpu_memory_estimate_gb")), problem
+        peak_gb = run.amount("peak_gpu_memory_gb")
+        if not peak_gb and name is not None:  # the peak of an exploration without a GPU is that of the process
+            peak_gb = run.amount("peak_memory_gb")
+        options = _completed(options, peak_memory_gb=peak_gb or None)
+    return _completed(options, memory_estimate_gb=run.amount("gpu_memory_estimate_gb") or None), problem
 
 
 def _logged_name(run: Run, n_used: int) -> str | None:
@@ -354,17 +342,6 @@ def _logged_name(run: Run, n_used: int) -> str | None:
         first = counted(models.partition(", ")[0])[1]
         raise UsageError(f"{run.path} ran on different GPUs ({models}): say which to go by, such as --gpu '{first}'")
     return counted(models)[1]
-
-
-def _number(run: Run, name: str) -> float | None:
-    """Return a positive number of ``run.csv``; None if there is none."""
-    try:
-        value = float(run.text(name))
-    except ValueError:
-        return None
-    if math.isfinite(value) and value > 0:
-        return value
-    return None
 
 
 def _draw(run: Run, limit_w: float) -> float | None:

@@ -64,13 +64,13 @@ class Machine:
     @property
     def overhead(self) -> Uncertain:
         """The power of the whole machine divided by that of its GPUs; 1 if unknown."""
-        if self.draw is None:
+        if not self.draw:
             return Uncertain(1.0)
         return node_overhead(self.draw)
 
     def energy(self, duration_s: Uncertain | None) -> Uncertain | None:
         """Return GPUs × TDP × draw × overhead × PUE × time in kWh; None if one of them is unknown."""
-        if duration_s is None or self.draw is None or self.tdp_w is None:
+        if not duration_s or not self.draw or self.tdp_w is None:
             return None
         power_w = self.draw.share.times(self.overhead).times(self.n_gpus * self.tdp_w * self.pue)
         return duration_s.times(power_w).times(kwh_from_w_s(1.0, 1.0))
@@ -91,7 +91,7 @@ class Machine:
             energy_kwh: with this machine's PUE. The first of two sites in one place counts.
         """
         found: dict[str, float] = {}
-        if energy_kwh is None:
+        if not energy_kwh:
             return found
         for one in self.sites:
             kgco2e = energy_kwh.point / self.pue * one.pue * one.intensity.value / GRAMS_PER_KG
@@ -101,7 +101,7 @@ class Machine:
     def market_claim(self, energy_kwh: Estimate | None) -> Claim | None:
         """Return the market-based emissions; None without a claim or a known energy."""
         site = self.site
-        if site is None or site.market_gco2e_per_kwh is None or energy_kwh is None:
+        if not site or site.market_gco2e_per_kwh is None or not energy_kwh:
             return None
         kgco2e = energy_kwh.times(site.market_gco2e_per_kwh / GRAMS_PER_KG, "kgCO2e")
         return Claim(kgco2e, site.market_claim, site.source)
@@ -130,12 +130,8 @@ def local_machine(forecast: Forecast, gpu: GpuSpec | None, options: ProjectionOp
         price = grid.electricity_price(place, price)
     n_gpus = options.n_gpus or 1
     has_gpu = options.local_gpu is not None
-    tdp_w = options.manual_tdp_watts
-    if not tdp_w and gpu:
-        tdp_w = gpu.tdp_w
-    local_pue = pue("workstation").value
-    if options.pue is not None:
-        local_pue = options.pue
+    tdp_w = options.manual_tdp_watts or (gpu.tdp_w if gpu else None)
+    local_pue = options.pue if options.pue is not None else pue("workstation").value
     return Machine(
         gpu=gpu,
         has_gpu=has_gpu,
@@ -160,7 +156,7 @@ def _draw(
     if tdp_w is None:
         return None
     power_w = None
-    if forecast.energy_kwh is not None:
+    if forecast.energy_kwh:
         power_w = w_from_kwh_s(forecast.energy_kwh.point, forecast.duration_s.point)
     if not power_w:
         return usual_draw(gpu, options.workload)
@@ -170,18 +166,18 @@ def _draw(
 def price_caveat(electricity_price: Factor | None, country: str | None, gpu: GpuSpec | None = None) -> Caveat | None:
     """Return the caveat about the local price of electricity; None if there is none."""
     place = grid.resolve_place(country or "")
-    if electricity_price is None:
+    if not electricity_price:
         of = f"for {country}" if country else "without a country"
         problem = f"no open price of electricity is known {of}"
     elif electricity_price.basis == BUSINESS:
         problem = f"the local price of electricity is one for businesses, of {electricity_price.year}"
-    elif place is not None and place.region and electricity_price.source.startswith(f"{place.country}, "):
+    elif place and place.region and electricity_price.source.startswith(f"{place.country}, "):
         problem = f"the price of electricity is that of all of the {place.country}"
-    elif gpu is not None and gpu.segment == "datacentre" and electricity_price.basis == HOUSEHOLD:
+    elif gpu and gpu.segment == "datacentre" and electricity_price.basis == HOUSEHOLD:
         problem = f"the electricity here is at a household's price, {electricity_price.value:.3g} USD/kWh"
     else:
         return None
-    return Caveat(f"{problem}: give {{argument}} in USD/kWh", ("electricity_price",))
+    return Caveat(f"{problem}: give {{argument}} in USD/kWh", argument="electricity_price")
 
 
 def machine_elsewhere(
@@ -202,11 +198,9 @@ def machine_elsewhere(
     Raises:
         UsageError: if the country of the offer is unknown.
     """
-    draw = None
-    if local.draw is not None:
-        draw = draw_elsewhere(local.draw, local.gpu, gpu)
+    draw = draw_elsewhere(local.draw, local.gpu, gpu) if local.draw else None
     machine = replace(local, gpu=gpu, has_gpu=True, n_gpus=n_gpus, tdp_w=gpu.tdp_w, draw=draw)
-    if offer is None:
+    if not offer:
         return replace(machine, price_usd_per_gpu_hour=None, notes=("nobody offers it: counted as if it stood here",))
     machine = replace(machine, electricity_price=None, price_usd_per_gpu_hour=offer.usd_per_gpu_hour)
     known = _sites_of(offer)
@@ -233,11 +227,11 @@ def _sites_of(offer: Offer) -> list[CloudSite]:
         UsageError: if the country is unknown.
     """
     of_table = [sites().get((offer.provider, region)) for region in offer.regions]
-    found = [site for site in of_table if site is not None]
+    found = [site for site in of_table if site]
     if found:
         return found
     country = grid.resolve_place(offer.country)
-    if country is not None:
+    if country:
         return [_assumed_site(offer, _shown_regions(offer) or country.name, country.name, country)]
     for region in offer.regions:
         with suppress(UsageError):

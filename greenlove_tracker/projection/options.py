@@ -26,7 +26,7 @@ def option(default: Any = dataclasses.MISSING, *, flag: str = "", must_be: str =
     Args:
         default: the value if it is not given.
         flag: the option; empty if there is none.
-        must_be: "positive", a "share", a "number" of GPUs; empty if something else checks it.
+        must_be: "positive", a "share", a "number" of GPUs, a "time" in s; empty if something else checks it.
         **of_click: further arguments of ``click.option``: help, metavar, type, multiple, is_flag.
     """
     return field(default=default, metadata={"flag": flag, "must_be": must_be, "of_click": of_click})
@@ -35,11 +35,6 @@ def option(default: Any = dataclasses.MISSING, *, flag: str = "", must_be: str =
 def option_names(kind: type) -> dict[str, str]:
     """Return the options by the names of the arguments that they give."""
     return {one.name: one.metadata["flag"] for one in dataclasses.fields(kind) if one.metadata.get("flag")}
-
-
-def today_utc() -> date:
-    """Return the date in UTC."""
-    return datetime.now(UTC).date()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,16 +173,10 @@ class ProjectionOptions:
     include_all: bool = option(
         False, flag="--all", is_flag=True, help="show and compare all, without a public price or by another maker too"
     )
-    today: date = field(default_factory=today_utc)
+    today: date = field(default_factory=lambda: datetime.now(UTC).date())
 
     def __post_init__(self) -> None:
-        for one in dataclasses.fields(self):
-            must_be = one.metadata.get("must_be")
-            value = getattr(self, one.name)
-            if isinstance(value, Factor):
-                value = value.value
-            if must_be and value is not None:
-                _check(one.name, value, must_be)
+        check_options(self)
         intensity = self.carbon_intensity
         if isinstance(intensity, Factor) and intensity.unit != "gCO2e/kWh":
             raise UsageError(f"{{argument}} must be in gCO2e/kWh, not {intensity.unit!r}", argument="carbon_intensity")
@@ -216,11 +205,29 @@ class ProjectionOptions:
         return custom
 
 
-def _check(name: str, value: Any, must_be: str) -> None:
-    """Raise UsageError if an option is not what it must be."""
+def check_options(options: Any) -> None:
+    """Check the options of a dataclass by their declarations.
+
+    Raises:
+        UsageError: if one is not what it must be.
+    """
+    for one in dataclasses.fields(options):
+        value = getattr(options, one.name)
+        if isinstance(value, Factor):
+            value = value.value
+        must_be = one.metadata.get("must_be")
+        if must_be and value is not None:
+            check_number(one.name, value, must_be)
+
+
+def check_number(name: str, value: Any, must_be: str) -> None:
+    """Raise UsageError if an argument is not what it must be."""
     if must_be == "number":
         is_meant = is_whole(value)
         wanted = "must be a whole number of at least 1"
+    elif must_be == "time":
+        is_meant = math.isfinite(value) and value >= 0
+        wanted = "must be 0 or more seconds"
     elif must_be == "share":
         is_meant = 0 < value <= 1
         wanted = "is a share from 0 to 1, such as 0.82"

@@ -39,6 +39,9 @@ class PowerDraw:
     is_assumed: bool = False
 
 
+Levels = Mapping[str, Uncertain]
+
+
 @dataclass(frozen=True, slots=True)
 class PowerTable:
     """The coefficients.
@@ -51,9 +54,9 @@ class PowerTable:
         rest: what the rest of a node draws, as a share of the power limit of its GPUs.
     """
 
-    idle: Mapping[str, Uncertain]
-    full: Mapping[str, Uncertain]
-    activity: Mapping[str, Uncertain]
+    idle: Levels
+    full: Levels
+    activity: Levels
     transfer: Uncertain
     rest: Uncertain
 
@@ -67,13 +70,12 @@ class PowerTable:
 
     def range_of(self, gpu: GpuSpec | None) -> tuple[Uncertain, Uncertain]:
         """Return the idle and the full share of a GPU; None stands for a GPU that no table has."""
-        name = gpu.name if gpu is not None else "the GPU here"
+        name = gpu.name if gpu else "the GPU here"
         level = name if name in self.idle else ""
         return _named(self.idle[level], f"idle draw of {name}"), _named(self.full[level], f"full draw of {name}")
 
 
 def _named(quantity: Uncertain, error: str) -> Uncertain:
-    """Return the quantity with its one error renamed."""
     (sides,) = quantity.errors.values()
     return Uncertain(quantity.point, {error: sides})
 
@@ -102,7 +104,7 @@ def usual_draw(gpu: GpuSpec | None, workload: str | None) -> PowerDraw:
         workload: None if unknown.
     """
     table = power_table()
-    level = "" if workload is None else workload_named(workload)
+    level = workload_named(workload) if workload else ""
     activity = _named(table.activity.get(level, table.activity[""]), "activity")
     usual = "usual for trainings"
     if level in table.activity and level:
@@ -132,7 +134,7 @@ def draw_of_machine(power_w: float, gpu: GpuSpec | None, limit_w: float) -> Powe
 
 def draw_elsewhere(local: PowerDraw, local_gpu: GpuSpec | None, target: GpuSpec) -> PowerDraw:
     """Return the draw of another GPU on the same training; the same draw for the same GPU."""
-    if local_gpu is not None and local_gpu.name == target.name:
+    if local_gpu and local_gpu.name == target.name:
         return local
     share = power_table().share_elsewhere(local.share, local_gpu, target)
     return PowerDraw(share, local.basis, is_assumed=local.is_assumed)

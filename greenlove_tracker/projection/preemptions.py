@@ -20,7 +20,7 @@ from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from greenlove_tracker.projection.options import option
+from greenlove_tracker.projection.options import check_options, option
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import PROJECTION_LEVEL, Estimate, Kind
 from greenlove_tracker.vocabulary.units import SECONDS_PER_HOUR
@@ -55,33 +55,43 @@ class SpotTerms:
         help="with --spot: preemptions per hour; 0.05, or 0.05,0.02,0.12 with its range",
         metavar="RATE",
     )
-    checkpoint_s: float = option(flag="--checkpoint-s", type=float, help="with --spot: pause for a checkpoint")
-    restart_s: float = option(flag="--restart-s", type=float, help="with --spot: time to resume on another machine")
-    written_s: float = option(
-        0.0, flag="--written-s", type=float, help="with --spot: further time until it is whole; default 0"
+    checkpoint_s: float = option(
+        flag="--checkpoint-s", must_be="positive", type=float, help="with --spot: pause for a checkpoint"
     )
-    wait_s: float = option(0.0, flag="--wait-s", type=float, help="with --spot: wait for another machine; default 0")
-    spot_price: float | None = option(None, flag="--spot-price", type=float, help="with --spot: USD per GPU and hour")
+    restart_s: float = option(
+        flag="--restart-s", must_be="time", type=float, help="with --spot: time to resume on another machine"
+    )
+    written_s: float = option(
+        0.0,
+        flag="--written-s",
+        must_be="time",
+        type=float,
+        help="with --spot: further time until it is whole; default 0",
+    )
+    wait_s: float = option(
+        0.0, flag="--wait-s", must_be="time", type=float, help="with --spot: wait for another machine; default 0"
+    )
+    spot_price: float | None = option(
+        None, flag="--spot-price", must_be="positive", type=float, help="with --spot: USD per GPU and hour"
+    )
     on_demand_price: float | None = option(
         None,
         flag="--on-demand-price",
+        must_be="positive",
         type=float,
         help="with --spot: USD per GPU and hour; default: --price, or the offer's",
     )
     interval_s: float | None = option(
-        None, flag="--save-every-s", type=float, help="with --spot: interval between checkpoints; default: the best one"
+        None,
+        flag="--save-every-s",
+        must_be="positive",
+        type=float,
+        help="with --spot: interval between checkpoints; default: the best one",
     )
 
     def __post_init__(self) -> None:
         _ = self.rate_per_hour  # says whether it can be meant
-        for name in ("checkpoint_s", "spot_price", "on_demand_price", "interval_s"):
-            number = getattr(self, name)
-            if number is not None and not (math.isfinite(number) and number > 0):
-                raise UsageError(f"{{argument}} must be a positive number, not {number!r}", argument=name)
-        for name in ("restart_s", "written_s", "wait_s"):
-            seconds = getattr(self, name)
-            if not (math.isfinite(seconds) and seconds >= 0):
-                raise UsageError(f"{{argument}} must be 0 or more seconds, not {seconds!r}", argument=name)
+        check_options(self)
 
     @property
     def rate_per_hour(self) -> Estimate:

@@ -78,7 +78,7 @@ def project_forecast(forecast: Forecast, options: ProjectionOptions) -> Projecti
     if options.price_usd_per_gpu_hour is None:
         price = price_caveat(local.electricity_price, options.country, local.gpu)
     caveats = (price, _kind_caveat(rows, local.gpu, options), left_out)
-    first = local_row(forecast, local, options, tuple(caveat for caveat in caveats if caveat))
+    first = local_row(forecast, local, options, caveats)
     return Projections([first, *sorted(rows, key=_order)])
 
 
@@ -99,7 +99,6 @@ def local_gpu(options: ProjectionOptions) -> GpuSpec | None:
 
 
 def _targets(local: Machine, options: ProjectionOptions) -> list[Target]:
-    """Return the GPUs that are offered, and those that are named."""
     wanted = options.target_gpus or local.n_gpus
     named = dict[str, set[int]]()
     for number, name in map(counted, options.gpus):
@@ -126,15 +125,14 @@ def _targets(local: Machine, options: ProjectionOptions) -> list[Target]:
 
 
 def _aside(target: Target, local: GpuSpec | None, *, is_asked_for: bool) -> str:
-    """Return why an offer is not compared; empty if it is."""
     offer = target.offer
-    if offer is not None and offer.access == "withdrawn":
+    if offer and offer.access == "withdrawn":
         return WITHDRAWN
     if is_asked_for:
         return ""
-    if offer is not None and offer.usd_per_gpu_hour is None:
+    if offer and offer.usd_per_gpu_hour is None:
         return "price on request"
-    if target.gpu.vendor == "AMD" and (local is None or local.vendor != "AMD"):
+    if target.gpu.vendor == "AMD" and (not local or local.vendor != "AMD"):
         return "other software (ROCm)"
     return ""
 
@@ -162,7 +160,7 @@ def _target_rows(
     if reason and unknown:
         if not known:
             raise reason
-        caveat = Caveat(f"left out: {', '.join(unknown)}: {reason.args[0]}", reason.arguments)
+        caveat = Caveat(f"left out: {', '.join(unknown)}: {reason.args[0]}", argument=reason.arguments)
     else:
         precision = options.precision or usual_precision(local.gpu)
         to_model = [gpus()[name] for name in unknown]
@@ -173,13 +171,12 @@ def _target_rows(
     found = []
     for target in targets:
         faster = known.get(target.gpu.name)
-        if faster is not None:
+        if faster:
             found.append(target_row(forecast, local, target, faster, options, standing))
     return found, caveat
 
 
 def _only_custom(forecast: Forecast, local: Machine) -> UsageError | None:
-    """Return the error if only a speedup of the user's leads to another GPU; else None."""
     if local.gpu is None and local.has_gpu:
         message = "the local GPU is in no table, and nothing leads from it to another without a {argument}"
     elif not local.has_gpu and forecast.method == "power":
@@ -192,7 +189,7 @@ def _only_custom(forecast: Forecast, local: Machine) -> UsageError | None:
 def _kind_caveat(rows: Sequence[Projection], here: GpuSpec | None, options: ProjectionOptions) -> Caveat | None:
     """Return the precision and workload assumed if none is given; None if no speedup depends on them."""
     precision = usual_precision(here)
-    if here is not None and precision == "fp32":
+    if here and precision == "fp32":
         precision = f"fp32 ({here.name} has no tensor cores)"
     unknown = {"precision": precision, "workload": "any kind of model"}
     assumed = {name: what for name, what in unknown.items() if getattr(options, name) is None}
@@ -200,4 +197,4 @@ def _kind_caveat(rows: Sequence[Projection], here: GpuSpec | None, options: Proj
     if not (assumed and is_modelled):
         return None
     names = " or ".join(["{argument}"] * len(assumed))
-    return Caveat(f"assuming {' and '.join(assumed.values())}: {names} narrows the ranges", tuple(assumed))
+    return Caveat(f"assuming {' and '.join(assumed.values())}: {names} narrows the ranges", argument=tuple(assumed))

@@ -7,7 +7,7 @@ from their number); energy = GPUs × power limit × draw × overhead × PUE × t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ TIME_HERE = "time here"  # the error of the forecast, which every row has
 
 
 def local_row(
-    forecast: Forecast, machine: Machine, options: ProjectionOptions, caveats: tuple[Caveat, ...]
+    forecast: Forecast, machine: Machine, options: ProjectionOptions, caveats: Iterable[Caveat | None]
 ) -> Projection:
     """Return the row of the local machine.
 
@@ -35,22 +35,20 @@ def local_row(
         forecast: the forecast of the training on it.
         machine: the local machine.
         options: the options of the projection.
-        caveats: the caveats about the whole table.
+        caveats: the caveats about the whole table; None for none.
     """
     duration = at_level(forecast.duration_s)
     time_s = uncertain(duration, TIME_HERE)
     joint = {"duration_s": time_s}
     energy = None
-    if forecast.energy_kwh is not None:
+    if forecast.energy_kwh:
         energy = at_level(forecast.energy_kwh)
         joint["energy_kwh"] = _energy_here(time_s, energy)
     gpu = machine.gpu
-    name = options.local_gpu or "this machine"
-    if gpu:
-        name = gpu.name
+    name = gpu.name if gpu else options.local_gpu or "this machine"
     fits = None
     if options.peak_memory_gb is not None:
-        fits = gpu is None or _fits(gpu, gpu, options)
+        fits = not gpu or _fits(gpu, gpu, options)
     row = _row(
         machine,
         joint,
@@ -66,9 +64,9 @@ def local_row(
         fits=fits,
         sources=(),
         assumptions=(),
-        caveats=(*caveats, *_caveats_of_draw(machine, has_energy=energy is not None)),
+        caveats=tuple(filter(None, (*caveats, _caveat_of_draw(machine, has_energy=energy is not None)))),
     )
-    if row.cost_usd is None and forecast.cost_usd is not None:
+    if not row.cost_usd and forecast.cost_usd:
         cost = at_level(forecast.cost_usd)
         joint["cost_usd"] = uncertain(cost, "cost here")
         if "energy_kwh" in joint:
@@ -84,13 +82,12 @@ def local_row(
     return replace(row, sources=tuple(filter(None, sources)))
 
 
-def _caveats_of_draw(machine: Machine, *, has_energy: bool) -> tuple[Caveat, ...]:
-    """Return the caveats about an unknown or assumed draw of the GPUs."""
-    if machine.draw is None:
+def _caveat_of_draw(machine: Machine, *, has_energy: bool) -> Caveat | None:
+    if not machine.draw:
         message = "the power limit of the GPUs here is not known, so no energy or CO2e elsewhere: give {argument}, in W"
-        return (Caveat(message, ("manual_tdp_watts",)),)
+        return Caveat(message, argument="manual_tdp_watts")
     if not machine.draw.is_assumed:
-        return ()
+        return None
     share = machine.draw.share.estimate("")
     what = "the GPUs' draw is unknown"
     if not machine.has_gpu:
@@ -100,7 +97,7 @@ def _caveats_of_draw(machine: Machine, *, has_energy: bool) -> tuple[Caveat, ...
             what = "the energy here is not known, as there is no GPU; elsewhere it"
         what += " is that of the GPUs there"
     of_limit = f"{share.point:.0%} of their power limit is assumed [{share.lower:.0%}–{min(1.0, share.upper):.0%}]"
-    return (Caveat(f"{what}: {of_limit}, beside the rest of the node; give {{argument}}", ("utilization",)),)
+    return Caveat(f"{what}: {of_limit}, beside the rest of the node; give {{argument}}", argument="utilization")
 
 
 def _energy_here(duration_s: Uncertain, energy: Estimate) -> Uncertain:
@@ -140,9 +137,7 @@ def target_row(
     offer = target.offer
     n_gpus = target.billed_gpus
     machine = machine_elsewhere(gpu, n_gpus, offer, local, standing)
-    most_in_one = GPUS_OF_A_NODE
-    if offer is not None:
-        most_in_one = max(offer.gpus_per_instance)
+    most_in_one = max(offer.gpus_per_instance) if offer else GPUS_OF_A_NODE
     gain = gain_of_number(options, local.gpu, gpu, n_gpus, most_in_one)
     fits = _fits(gpu, local.gpu, options)
     least_s = _least_s(forecast, local, faster)
@@ -152,8 +147,10 @@ def target_row(
         time_s = uncertain(at_level(forecast.duration_s), TIME_HERE).over(faster.ratio.times(gain))
         duration = time_s.estimate("s")
         if least_s and duration.lower < least_s:
-            duration = _at_least(duration, least_s)
-            time_s = time_s.scaled_to(duration.point)
+            point = max(duration.point, least_s)
+            longer = duration.upper / duration.point
+            duration = replace(duration, point=point, lower=least_s, upper=point * longer)
+            time_s = time_s.scaled_to(point)
         joint["duration_s"] = time_s
     return _row(
         machine,
@@ -187,23 +184,23 @@ def _row(
         energy: the energy if it was measured or forecast; else the machine's model gives it.
         **told: the other fields of the row.
     """
-    if duration is not None and energy is None:
+    if duration and not energy:
         modelled = machine.energy(joint["duration_s"])
-        if modelled is not None:
+        if modelled:
             joint["energy_kwh"] = modelled
             energy = modelled.estimate("kWh")
     rates = machine.rates
     cost, cost_basis = rates.cost(duration, energy, machine.n_gpus)
     emissions = rates.emissions(energy)
-    if cost is not None and cost.point > 0:
+    if cost and cost.point > 0:
         paid = "duration_s" if cost_basis == "machine" else "energy_kwh"
         joint["cost_usd"] = joint[paid].scaled_to(cost.point)
     term_usd = term_cost_usd(told["offer"], machine.n_gpus)
-    if cost is not None and term_usd is not None:
+    if cost and term_usd is not None:
         if term_usd > cost.point:
             cost_basis = "minimum term"
         cost = _no_less(cost, term_usd)
-    if emissions is not None and emissions.point > 0:
+    if emissions and emissions.point > 0:
         joint["emissions_kgco2e"] = joint["energy_kwh"].scaled_to(emissions.point)
     return Projection(
         gpu=machine.gpu,
@@ -225,7 +222,6 @@ def _row(
 
 
 def _no_less(estimate: Estimate, least: float) -> Estimate:
-    """Return the estimate with its point and ends raised to at least ``least``."""
     point, lower, upper = (max(value, least) for value in (estimate.point, estimate.lower, estimate.upper))
     return replace(estimate, point=point, lower=lower, upper=upper)
 
@@ -243,13 +239,9 @@ def gain_of_number(
         most_in_one: the most GPUs of one machine there.
     """
     n_here = options.n_gpus or 1
-    usual = interconnect_of(gpu)
-    if n_gpus > 1 and most_in_one == 1:
-        usual = BETWEEN_NODES
+    usual = BETWEEN_NODES if n_gpus > 1 and most_in_one == 1 else interconnect_of(gpu)
     there = options.interconnect or usual
-    here = there
-    if local is not None:
-        here = interconnect_of(local)
+    here = interconnect_of(local) if local else there
     in_node = min(most_in_one, GPUS_OF_A_NODE)
     if (n_here, here) == (n_gpus, there) and n_here <= in_node:
         return Uncertain(1.0)
@@ -263,16 +255,9 @@ def _least_s(forecast: Forecast, local: Machine, faster: speedups.Speedup) -> fl
     Several GPUs share each batch, so the number of successive steps stays.
     """
     plan = forecast.plan
-    if local.has_gpu or faster.method != "specifications" or plan is None:
+    if local.has_gpu or faster.method != "specifications" or not plan:
         return 0.0
     return speedups.LAUNCH_S * plan.n_epochs * plan.batches_per_epoch
-
-
-def _at_least(duration_s: Estimate, least_s: float) -> Estimate:
-    """Return the estimate raised to at least ``least_s``; the upper end rises in proportion to the point."""
-    point = max(duration_s.point, least_s)
-    longer = duration_s.upper / duration_s.point
-    return replace(duration_s, point=point, lower=max(duration_s.lower, least_s), upper=point * longer)
 
 
 def _fits(gpu: GpuSpec, local: GpuSpec | None, options: ProjectionOptions) -> bool | None:
@@ -293,7 +278,7 @@ def _fits(gpu: GpuSpec, local: GpuSpec | None, options: ProjectionOptions) -> bo
 
 def _cited(factor: Factor | None) -> str:
     """Return a factor with its value, basis, source and year; empty without one."""
-    if factor is None:
+    if not factor:
         return ""
     about = ", ".join(part for part in (factor.basis, factor.source, factor.year) if part)
     return f"{factor.name.replace('_', ' ')} {factor.value:.4g} {factor.unit}: {about}"
@@ -301,7 +286,7 @@ def _cited(factor: Factor | None) -> str:
 
 def _energy_text(machine: Machine) -> str:
     """Return the factors of a modelled energy: ``energy: 8 × 700 W × 82% × 1.2 host × PUE 1.3``."""
-    if machine.draw is None or machine.tdp_w is None:
+    if not machine.draw or machine.tdp_w is None:
         return ""
     power = f"{machine.n_gpus} × {machine.tdp_w:.0f} W × {machine.draw.share.point:.0%} ({machine.draw.basis})"
     return f"energy: {power} × {machine.overhead.point:.3g} host × PUE {machine.pue}"
@@ -309,10 +294,10 @@ def _energy_text(machine: Machine) -> str:
 
 def _sources(target: Target, machine: Machine, faster: speedups.Speedup) -> tuple[str, ...]:
     found = [*faster.sources, f"data sheet: {target.gpu.source}"]
-    if target.offer is not None:
+    if target.offer:
         found.append(f"price, read on {target.offer.price_date}: {target.offer.source}")
     found.append(_cited(machine.intensity))
-    if machine.site is not None and machine.site.source:
+    if machine.site and machine.site.source:
         found.append(f"site: {machine.site.source}")
     return tuple(filter(None, dict.fromkeys(found)))
 
@@ -321,7 +306,7 @@ def _assumptions(machine: Machine, target: Target) -> tuple[str, ...]:
     offer = target.offer
     billed = target.billed_gpus
     found = [_energy_text(machine)]
-    if offer is not None:
+    if offer:
         if billed > target.wanted_gpus:
             sizes = ", ".join(map(str, offer.gpus_per_instance))
             found.append(f"billed by instances of {sizes} GPUs: {billed} for {target.wanted_gpus} wanted, and all used")

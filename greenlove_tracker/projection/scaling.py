@@ -73,6 +73,9 @@ class Scaling:
         return replace(self, exponent=1 + math.log(efficiency, 8), exponent_errors=kept)
 
 
+Scalings = dict[tuple[str, str], Scaling]  # by interconnect and class of workload
+
+
 def scaling_gain(
     n_gpus: int,
     *,
@@ -103,7 +106,7 @@ def scaling_gain(
     link = interconnect or ""
     if link not in ("", *INTERCONNECTS):
         raise UsageError(f"{{argument}} must be nvlink, pcie or ethernet, not {link!r}", argument="interconnect")
-    of_class = "" if workload is None else workload_named(workload)
+    of_class = workload_named(workload) if workload else ""
     between = scalings()[BETWEEN_NODES, of_class]
     if link == BETWEEN_NODES:
         inside = _one_gpu_a_node(of_class)
@@ -147,9 +150,9 @@ def interconnect_of(gpu: GpuSpec) -> str:
 
 
 @cache
-def scalings() -> dict[tuple[str, str], Scaling]:
+def scalings() -> Scalings:
     """Return the table by interconnect and class of workload; each is "" if unknown."""
-    found: dict[tuple[str, str], Scaling] = {}
+    found: Scalings = {}
     for row in rows(TABLE):
         exponent_errors = (float(row["exponent_below"]), float(row["exponent_above"]))
         number_errors = (float(row["number_below"]), float(row["number_above"]))

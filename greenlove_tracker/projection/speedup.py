@@ -10,11 +10,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
-from statistics import NormalDist
 
 from greenlove_tracker.projection.catalogue import recognise, software_notes
 from greenlove_tracker.projection.speedup_model import LogSpeeds, shipped_model
-from greenlove_tracker.projection.uncertain import Uncertain, uncertain
+from greenlove_tracker.projection.uncertain import DEVIATIONS, Uncertain, uncertain
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import PROJECTION_LEVEL, Estimate, Kind
@@ -30,7 +29,6 @@ _CPU_FACTOR = 5.0  # a guess: no benchmark of the tables was run on a CPU
 LAUNCH_S = 0.3e-3
 _BY_N_MEASURED = ("specs only", "half specs", "benchmarks")  # of the two GPUs
 _METHODS = {"same GPU": "same", "given": "custom", "benchmarks": "benchmarks"}  # by what it is known from
-_Z = NormalDist().inv_cdf((1 + PROJECTION_LEVEL) / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +131,7 @@ def given_speedup(custom: object, gpu: str = "") -> Speedup:
             f"{{argument}} must be positive, with lower ≤ figure ≤ upper, not {custom!r}", argument="custom_speedup"
         )
     figure = Estimate(point, lower, upper, PROJECTION_LEVEL, UNIT, Kind.ASSUMPTION)
-    ratio = uncertain(figure, f"given speedup of {gpu}")
-    return Speedup(ratio, "given", ("given by the user",))
+    return Speedup(uncertain(figure, f"given speedup of {gpu}"), "given", ("given by the user",))
 
 
 def _modelled(local: GpuSpec, others: Sequence[GpuSpec], workload: str | None, precision: str) -> list[Speedup]:
@@ -144,7 +141,7 @@ def _modelled(local: GpuSpec, others: Sequence[GpuSpec], workload: str | None, p
     compared = [local, *others]
     known = shipped_model().log_speeds(compared, workload=workload, precision=precision)
     n = len(others)
-    factor_of_cpu = math.log(_CPU_FACTOR) / _Z
+    factor_of_cpu = math.log(_CPU_FACTOR) / DEVIATIONS
     # From the CPU, each is known against the middle of them, and that within the factor; else against the local GPU.
     of_local = -np.ones((n, 1))
     of_others = np.eye(n)
@@ -165,7 +162,6 @@ def _modelled(local: GpuSpec, others: Sequence[GpuSpec], workload: str | None, p
 
 
 def _told(ratio: Uncertain, compared: Sequence[GpuSpec], known: LogSpeeds, i: int, precision: str) -> Speedup:
-    """Return the speedup of the i-th GPU over the first, with how it is known."""
     n_measured = bool(known.measured_as[0]) + bool(known.measured_as[i])
     notes = []
     for k in (0, i):

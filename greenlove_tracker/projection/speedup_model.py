@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from greenlove_tracker.tables.gpus import GpuSpec, gpus
-from greenlove_tracker.tables.reading import rows
+from greenlove_tracker.tables.reading import TableRow, record, rows
 from greenlove_tracker.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,6 +64,9 @@ class Effect:
         return f"{self.kind}:{self.level}"
 
 
+Names = tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class LogSpeeds:
     """The joint normal distribution of the log speeds of some GPUs in one training.
@@ -79,9 +82,9 @@ class LogSpeeds:
 
     means: Array
     covariance: Array
-    measured_as: tuple[str, ...]
-    computes_in: tuple[str, ...]
-    sources: tuple[tuple[str, ...], ...]
+    measured_as: Names
+    computes_in: Names
+    sources: tuple[Names, ...]
 
 
 class _Part(NamedTuple):
@@ -136,9 +139,7 @@ class SpeedModel:
         import numpy as np
 
         known_as = tuple("" if data_sheets_only else self.measured_name(gpu) for gpu in of)
-        shares = self._shares
-        if workload is not None:
-            shares = {workload: 1.0}
+        shares = {workload: 1.0} if workload is not None else self._shares
         weights = np.array(list(shares.values())) / math.fsum(shares.values())
         by_class = [self._of_class(of, known_as, name, precision) for name in shares]
         each, covariances = (np.array(part) for part in zip(*by_class, strict=True))
@@ -156,7 +157,7 @@ class SpeedModel:
             return gpu.name
         return next((name for name, other in self._measured.items() if _is_same_chip(other, gpu)), "")
 
-    def _sources(self, gpu: GpuSpec, known_as: str) -> tuple[str, ...]:
+    def _sources(self, gpu: GpuSpec, known_as: str) -> Names:
         if known_as:
             return tuple(_BETWEEN_SOURCES.split(self._effects[f"gpu:{known_as}"].source))
         return (gpu.source, *_BETWEEN_SOURCES.split(self._effects["compute:"].source))
@@ -300,7 +301,6 @@ def shipped_model() -> SpeedModel:
     return SpeedModel(effects, covariance)
 
 
-def parse_effect(row: Mapping[str, str]) -> Effect:
+def parse_effect(row: TableRow) -> Effect:
     """Return one row of the effects."""
-    is_joint = row["in_covariance"] == "yes"
-    return Effect(row["kind"], row["level"], float(row["mean"]), float(row["sd"]), is_joint, row["source"])
+    return record(Effect, row, is_joint=row["in_covariance"] == "yes")

@@ -15,6 +15,7 @@ import numpy as np
 from scipy import optimize
 
 from greenlove_tracker.projection.catalogue import counted, recognise
+from greenlove_tracker.projection.options import check_number
 from greenlove_tracker.projection.preemptions import (
     SpotTerms,
     best_interval_s,
@@ -156,10 +157,8 @@ def spot_advice(
     """
     duration, energy = _known(training)
     training_s = duration.point
-    if carbon_intensity is not None and not (math.isfinite(carbon_intensity) and carbon_intensity > 0):
-        raise UsageError(
-            f"{{argument}} must be a positive number, not {carbon_intensity!r}", argument="carbon_intensity"
-        )
+    if carbon_intensity is not None:
+        check_number("carbon_intensity", carbon_intensity, "positive")
     whole_number("n_gpus", n_gpus)
     of = SpotTerms(**terms)
     on_demand_usd = of.on_demand_price
@@ -183,7 +182,7 @@ def spot_advice(
     n = int(min(_DRAWS, max(_LEAST_DRAWS, _MOST_EVENTS / expected)))
     # A longer training takes more energy: both have one error.
     drawn = [uncertain(duration, "training"), uncertain(rate, "preemptions")]
-    if energy is not None:
+    if energy:
         drawn.append(uncertain(energy, "training"))
     work_s, rates, *energies = draws(drawn, n, seed + 1)
     ran_s, preemptions = simulate(rng, of, rates / SECONDS_PER_HOUR, work_s, np.minimum(interval_s, work_s))
@@ -194,7 +193,7 @@ def spot_advice(
     if not math.isfinite(running_s.upper):
         return advice
     kwh = None
-    if energy is not None:
+    if energy:
         kwh = _interval(energies[0] * times_as_long, energy.point * longer, energy.unit)
     wall_s = _interval(ran_s + preemptions * of.wait_s, parts.running_s + parts.waiting_s, "s")
     advice = replace(
@@ -294,14 +293,12 @@ def simulate(
 
 
 def _interval(values: Draws, point: float, unit: str) -> Estimate:
-    """Return an expected figure with the interval of its draws."""
     lower = float(np.quantile(values, (1 - PROJECTION_LEVEL) / 2, method="lower"))
     upper = float(np.quantile(values, (1 + PROJECTION_LEVEL) / 2, method="higher"))
     return Estimate(point, min(lower, point), max(upper, point), PROJECTION_LEVEL, unit, Kind.ASSUMPTION)
 
 
 def _parts(terms: SpotTerms, training_s: float, interval_s: float) -> TimeParts:
-    """Return where the time goes at the stated rate."""
     running_s = expected_running_s(terms, training_s, interval_s)
     restarting_s = running_s * -math.expm1(-terms.per_s * terms.restart_s)  # one begins after each preemption
     saving_s = (n_segments(training_s, interval_s) - 1) * terms.checkpoint_s
@@ -311,7 +308,6 @@ def _parts(terms: SpotTerms, training_s: float, interval_s: float) -> TimeParts:
 
 
 def _known(training: Forecast | Projection | float) -> tuple[Estimate, Estimate | None]:
-    """Return the time of a training, and its energy if known."""
     if not isinstance(training, int | float):
         if training.duration_s is None:
             raise UsageError("the training does not fit this machine")
@@ -364,16 +360,12 @@ def spot_advice_of(row: Projection, terms: Mapping[str, Any], price_here: float 
     Raises:
         UsageError: if a figure is missing or impossible.
     """
-    on_demand = price_here
-    if row.offer is not None:
-        on_demand = row.offer.usd_per_gpu_hour
+    on_demand = row.offer.usd_per_gpu_hour if row.offer else price_here
     if row.obtained == "spot":
         on_demand = None
     for name, why in _NEEDED.items():
         if name not in terms:
             raise UsageError(f"{{argument}} is needed: {why}", argument=name)
-    intensity = None
-    if row.intensity is not None:
-        intensity = row.intensity.value
+    intensity = row.intensity.value if row.intensity else None
     known = {"on_demand_price": on_demand, **terms}
     return spot_advice(row, n_gpus=row.billed_gpus, carbon_intensity=intensity, **known)

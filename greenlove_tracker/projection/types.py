@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,26 +22,8 @@ if TYPE_CHECKING:
 MINIMUM_TERM_DAYS = 7
 
 
-@dataclass(frozen=True, slots=True)
-class Caveat:
-    """A reason to trust a row less, often with an argument that would help.
-
-    Attributes:
-        message: a sentence; ``{argument}`` in it stands for the name of an argument, as in ``UsageError``.
-        arguments: their names in Python, in the order of the sentence.
-    """
-
-    message: str
-    arguments: tuple[str, ...] = ()
-
-    def in_options(self, options: Mapping[str, str]) -> str:
-        """Return the sentence with options of the command line for the names of arguments."""
-        if not self.arguments:
-            return self.message
-        return UsageError(self.message, argument=self.arguments).in_options(options)
-
-    def __str__(self) -> str:
-        return self.in_options({})
+class Caveat(UsageError):  # noqa: N818  # it is said as one, and never raised
+    """A reason to trust a row less, often with an argument that would help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +107,7 @@ class Projection:
         """How to get the machine: ``here``, ``no offer``, or the access of its offer."""
         if self.is_local:
             return "here"
-        if self.offer is None:
+        if not self.offer:
             return "no offer"
         return self.offer.access
 
@@ -142,7 +124,7 @@ class Projection:
     @property
     def n_machines(self) -> int:
         """The number of machines that hold the GPUs; a network joins more than one."""
-        if self.offer is None:
+        if not self.offer:
             return 1
         return math.ceil(self.billed_gpus / max(self.offer.gpus_per_instance))
 
@@ -179,9 +161,12 @@ class Projection:
         return self.fits is not False and not self.aside
 
 
+Rows = Sequence[Projection]
+
+
 def term_cost_usd(offer: Offer | None, n_gpus: int) -> float | None:
     """Return the price of an offer's minimum term; None if it has no term, or no price."""
-    if offer is None or offer.access != "reserved" or offer.usd_per_gpu_hour is None:
+    if not offer or offer.access != "reserved" or offer.usd_per_gpu_hour is None:
         return None
     return offer.usd_per_gpu_hour * n_gpus * h_from_s(MINIMUM_TERM_DAYS * SECONDS_PER_DAY)
 

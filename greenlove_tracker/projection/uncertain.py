@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+DEVIATIONS = NormalDist().inv_cdf((1 + PROJECTION_LEVEL) / 2)  # standard ones, from the middle to an end
 _LEAST_SHARE = 1e-3
 Deviations = tuple[float, float]  # of the logarithm, per standard deviation of the error below and above its middle
 
@@ -63,9 +64,8 @@ class Uncertain:
         """Return the 90% interval: the errors of each side in quadrature; exact if all are symmetric."""
         down = math.hypot(*(max(below, -above, 0.0) for below, above in self.errors.values()))
         up = math.hypot(*(max(above, -below, 0.0) for below, above in self.errors.values()))
-        z = NormalDist().inv_cdf((1 + PROJECTION_LEVEL) / 2)
-        lower = self.point * math.exp(-z * down)
-        upper = self.point * math.exp(z * up)
+        lower = self.point * math.exp(-DEVIATIONS * down)
+        upper = self.point * math.exp(DEVIATIONS * up)
         return Estimate(self.point, lower, upper, PROJECTION_LEVEL, unit, Kind.ASSUMPTION)
 
 

@@ -163,25 +163,20 @@ class WindowMeans:
         missing = np.isnan(paths)
         self._hours = paths.shape[1]
         self._sums = _cumulated(np.where(missing, 0.0, paths))
-        self._missing = _cumulated(missing.astype(float)) if missing.any() else None
+        self._missing = _cumulated(missing)
 
     def of(self, starts: Array, length_h: float) -> Array:
         """Return the means from each start; ``starts`` is (m,), the same for all paths, or (n, m)."""
-        means: Array = (self._until(self._sums, starts + length_h) - self._until(self._sums, starts)) / length_h
-        if self._missing is not None:
-            gaps = self._until(self._missing, starts + length_h) - self._until(self._missing, starts)
-            means = np.where(gaps > 1e-9, np.nan, means)
-        return means
+        within, gaps = (
+            self._until(sums, starts + length_h) - self._until(sums, starts) for sums in (self._sums, self._missing)
+        )
+        return np.where(gaps > 1e-9, np.nan, within / length_h)
 
     def _until(self, sums: Array, ends: Array) -> Array:
         inside = np.minimum(ends, self._hours)
-        whole = np.minimum(np.floor(inside), self._hours - 1).astype(np.int64)
-        if ends.ndim == 1:
-            low = sums[:, whole]
-            high = sums[:, whole + 1]
-        else:
-            low = np.take_along_axis(sums, whole, 1)
-            high = np.take_along_axis(sums, whole + 1, 1)
+        whole = np.atleast_2d(np.minimum(np.floor(inside), self._hours - 1).astype(np.int64))
+        low = np.take_along_axis(sums, whole, 1)
+        high = np.take_along_axis(sums, whole + 1, 1)
         beyond = (ends - inside) / self._hours * sums[:, -1:]
         total: Array = low + (inside - whole) * (high - low) + beyond
         return total

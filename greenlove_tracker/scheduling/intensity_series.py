@@ -141,7 +141,7 @@ def _series(region: str | None, source: HourlyIntensity | IntensityFallbacks, no
         return RegionHours(_dated(IntensityBasis(region, source="hours given"), source, now), source)
     region = region or source.place.name or None
     file = next((provider for provider in source.providers if isinstance(provider, CsvIntensity)), None)
-    if file is not None:
+    if file:
         answer = IntensityAnswer(tuple(file.points))
     else:
         try:
@@ -159,7 +159,7 @@ def _series(region: str | None, source: HourlyIntensity | IntensityFallbacks, no
         always = HourlyIntensity(first_hour, np.full(MOST_AHEAD_H, yearly))
         basis = replace(basis, yearly_gco2e_per_kwh=yearly, problem=problem)
         return RegionHours(basis, None, always)
-    given = None if file is None else _by_hour(answer.points)
+    given = _by_hour(answer.points) if file else None
     past = [point for point in answer.points if point.end_utc <= now]
     if past:
         history = _by_hour(past)
@@ -186,10 +186,8 @@ def _dated(basis: IntensityBasis, hourly: HourlyIntensity, now: datetime) -> Int
     """Return a basis with the number of known hours before now, and the end of the newest."""
     past = hourly.before(int(now.timestamp() // 3600))
     known = np.flatnonzero(np.isfinite(past.values))
-    newest = None
-    age_s = None
-    if known.size:
-        newest = time_of(past.first_hour + int(known[-1]) + 1)
-        if not basis.is_mock:
-            age_s = (now - newest).total_seconds()
+    if not known.size:
+        return basis
+    newest = time_of(past.first_hour + int(known[-1]) + 1)
+    age_s = None if basis.is_mock else (now - newest).total_seconds()
     return replace(basis, n_hours=int(known.size), newest_utc=newest, age_s=age_s)

@@ -32,6 +32,7 @@ class BestStart:
     Attributes:
         duration: of the run.
         about: it in words.
+        reserved: for the run, before its deadline.
         latest: the last start that meets the deadline, and the maximum wait.
         deadline: of the run, or the end of its Slurm job.
         settings: of the run.
@@ -40,6 +41,7 @@ class BestStart:
 
     duration: Forecast | float
     about: str
+    reserved: timedelta
     latest: datetime
     deadline: datetime
     settings: Settings
@@ -62,7 +64,7 @@ class BestStart:
         latest = deadline - reserved
         if max_wait_s is not None:
             latest = min(latest, datetime.now(UTC) + timedelta(seconds=max_wait_s))
-        start = cls(duration, about, latest, deadline, settings, max_wait_s)
+        start = cls(duration, about, reserved, latest, deadline, settings, max_wait_s)
         start._opened()  # what cannot be meant is said now
         return start
 
@@ -71,11 +73,11 @@ class BestStart:
 
     def planned(self, now: datetime) -> Planned:
         """Return the best start as it stands at a moment, and the intensity then; a network may be asked."""
-        from greenlove_tracker.scheduling.start_windows import RunLength, best_start
+        from greenlove_tracker.scheduling.start_windows import best_start
 
         source = self._opened()
         answer = None
-        latest_end = self.latest + timedelta(hours=RunLength.of(self.duration).reserved_h)  # with the maximum wait
+        latest_end = self.latest + self.reserved  # with the maximum wait
         advice = best_start(self.duration, intensity=source, deadline=latest_end, now=now)
         with suppress(IntensityUnavailable):
             answer = source.now()
@@ -116,9 +118,9 @@ def best_of(planned: Callable[[datetime], Planned], latest_utc_s: float) -> Next
         why = advice.reason.rstrip(".")
         is_known = advice.saving is not None
         point = latest_point(before, answer)
-        if before is None and not advice.is_worth_waiting:
+        if not before and not advice.is_worth_waiting:
             return Outlook(point, None, "not worth waiting" if is_known else "no provider", why)
-        if before is not None and not is_known:  # nothing is known any more: the plan before stands
+        if before and not is_known:  # nothing is known any more: the plan before stands
             return replace(before, point=point, problem=why)
         start_utc_s = min(advice.start_utc.timestamp(), latest_utc_s)
         if advice.wait_s < 1.0:
@@ -183,10 +185,9 @@ class TimedStart:
 
 
 def _deadline(settings: Settings) -> datetime | None:
-    """Return the earlier of the deadline and the end of the Slurm job; None without either."""
     now = datetime.now(UTC)
     limit = time_limit(replace(settings, max_hours=None), now.timestamp(), os.environ)
-    if limit is None:
+    if not limit:
         return None
     return now + timedelta(seconds=limit.limit_s)
 
@@ -215,7 +216,7 @@ def logged_length(log_dir: str) -> tuple[Run, Forecast, str]:
         run = latest_run(log_dir)
     except UsageError as error:
         raise UsageError(f"{error}; without a log give --hours, how long it takes") from error
-    if run is None:
+    if not run:
         raise UsageError(f"{log_dir} holds no run to go by: give --hours, how long it takes")
     forecast, basis = forecast_of(run)
     return run, forecast, basis

@@ -87,15 +87,13 @@ def _by_clock(text: str, clock: re.Match[str], now: datetime, zone: tzinfo | Non
     elif day in ("today", "tomorrow"):
         days = [int(day == "tomorrow")]
     else:
-        days = [(n - today.weekday()) % 7 + 7 * week for week in (0, 1) for n in _weekdays(day)]
-        if not days:
+        named = [n for n, name in enumerate(_DAYS) if day in (name, name[:3])]
+        if not named:
             raise _no_time(text)
+        ahead = (named[0] - today.weekday()) % 7
+        days = [ahead, ahead + 7]
     times = [(today + timedelta(days=n)).replace(tzinfo=zone).astimezone(UTC) for n in days]
     return next((time for time in times if time > now), times[-1])
-
-
-def _weekdays(word: str) -> list[int]:
-    return [n for n, name in enumerate(_DAYS) if word in (name, name[:3])]
 
 
 def _no_time(text: str) -> UsageError:

@@ -9,18 +9,19 @@ their own: one that hangs holds nothing up.
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks, opened_intensity
+from greenlove_tracker.grid.live.http_client import ask_on_thread
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityProvider, PointKind
 from greenlove_tracker.logs.schema import cell
-from greenlove_tracker.machine.forks import start_thread
 from greenlove_tracker.scheduling.times import parse_span_s
 from greenlove_tracker.text import format as fmt
 from greenlove_tracker.text.console import say
@@ -52,12 +53,12 @@ class WaitClocks:
     Attributes:
         utc_s: seconds since the Unix epoch, by the wall clock, which may be set.
         steady_s: seconds that include those of a suspended machine, by a clock that is never set.
-        sleep: sleeps so many seconds, or until the event is set, where there is one: an answer that is awaited.
+        sleep: sleeps so many seconds, or until the answer that is awaited is there.
     """
 
     utc_s: Callable[[], float] = time.time
     steady_s: Callable[[], float] = steady_s
-    sleep: Callable[[float, threading.Event | None], object] = lambda s, until: (until or threading.Event()).wait(s)
+    sleep: Callable[[float, Future[Outlook] | None], object] = lambda s, until: wait([until or Future()], s)
 
 
 # Why a wait ended.
@@ -89,7 +90,7 @@ class WaitResult:
         """The lines of ``run.csv`` of the run that follows."""
         fields = [Field("wait_s", cell(self.waited_s), "s"), Field("wait_reason", self.reason)]
         for when, known in (("request", self.at_request), ("start", self.at_start)):
-            if known is not None:
+            if known:
                 fields.append(Field(f"intensity_at_{when}_gco2e_per_kwh", cell(known.gco2e_per_kwh), "gCO2e/kWh"))
         return fields
 
@@ -119,8 +120,8 @@ NextStart = Callable[[datetime, Outlook | None], Outlook]
 
 def latest_point(before: Outlook | None, answer: IntensityAnswer | None) -> IntensityPoint | None:
     """Return the figure of an answer, or the known one where a table stands in: a year's average is of no hour."""
-    known = None if before is None else before.point
-    if answer is None or (known is not None and answer.point.kind == PointKind.TABLE):
+    known = before.point if before else None
+    if not answer or (known and answer.point.kind == PointKind.TABLE):
         return known
     return answer.point
 
@@ -153,8 +154,7 @@ class Wait:
         self._begun_s = self.clocks.steady_s()
         self._begun_utc_s = self.clocks.utc_s()
         self._asked_s = -math.inf
-        self._is_answered: threading.Event | None = None  # None: nothing is asked
-        self._answers: list[Outlook | Exception] = []
+        self._asked: Future[Outlook] | None = None
         self._outlook: Outlook | None = None
         self._said = ""
 
@@ -173,18 +173,18 @@ class Wait:
             self._take_answer()
             now_utc_s = self._utc_s
             now = datetime.fromtimestamp(now_utc_s, UTC)
-            point = None if self._outlook is None else self._outlook.point
+            point = self._outlook.point if self._outlook else None
             if is_first:
                 at_request = point
             ending = self._ending()
-            if ending is not None:
+            if ending:
                 result = WaitResult(*ending, self._waited_s, at_request, point)
                 self._say(_end_text(result, now))
                 hand_over_wait(result.fields, self._utc_s, deadline_utc=deadline_utc)
                 return result
             self._ask(now)
             outlook = self._outlook
-            if outlook is not None:
+            if outlook:
                 text = self._state_text(outlook, now_utc_s)
                 why = "" if self._said else outlook.explanation
                 if text != self._said:
@@ -210,59 +210,41 @@ class Wait:
         return self.clocks.steady_s() - self._asked_s
 
     def _ask(self, now: datetime) -> None:
-        """Ask on a thread, each five minutes."""
-        if self._is_answered is not None or self._since_asked_s < _ASKED_EVERY_S:
+        if self._asked or self._since_asked_s < _ASKED_EVERY_S:
             return
         self._asked_s = self.clocks.steady_s()
-        before = self._outlook
-        is_answered = threading.Event()
-        answers = list[Outlook | Exception]()
-        self._is_answered = is_answered
-        self._answers = answers
-
-        def work() -> None:
-            try:
-                answers.append(self.next_start(now, before))
-            except Exception as error:  # told of by the thread that waits
-                answers.append(error)
-            finally:
-                is_answered.set()
-
-        no_thread = start_thread("greenlove-wait", work)
-        if no_thread is not None:
-            answers.append(no_thread)
-            is_answered.set()
+        self._asked = ask_on_thread("greenlove-wait", partial(self.next_start, now, self._outlook))
 
     def _take_answer(self) -> None:
         """Take the answer that has come; one that does not come for a minute is waited for, and counted as none."""
-        if self._is_answered is None:
+        if not self._asked:
             return
-        if self._is_answered.is_set():
-            self._is_answered = None
-            (answer,) = self._answers
-            if isinstance(answer, Outlook):
-                self._outlook = answer
+        if self._asked.done():
+            asked = self._asked
+            self._asked = None
+            try:
+                self._outlook = asked.result()
                 return
-            if self._outlook is None and isinstance(answer, UsageError):
-                raise answer
-            problem = f"{answer}" or repr(answer)
+            except Exception as error:
+                if not self._outlook and isinstance(error, UsageError):
+                    raise
+                problem = f"{error}" or repr(error)
         elif self._since_asked_s >= ANSWER_TIMEOUT_S:
             problem = f"no answer within {ANSWER_TIMEOUT_S:.0f} s"
         else:
             return
-        if self._outlook is not None or not self.unanswered:
+        if self._outlook or not self.unanswered:
             self._outlook = replace(self._outlook or Outlook(start_utc_s=self.start_utc_s), problem=problem)
         else:
             self._outlook = Outlook(now="no provider", explanation=f"{self.unanswered}: {problem}")
 
     def _ending(self) -> tuple[WaitReason, str] | None:
-        """Return the reason to begin now, if there is one, and its explanation."""
         outlook = self._outlook
         start_utc_s = self._next_utc_s
-        if outlook is not None and outlook.now is not None:
+        if outlook and outlook.now:
             return outlook.now, outlook.explanation
         if start_utc_s is not None and self._utc_s >= start_utc_s:
-            if outlook is None and self.unanswered:
+            if not outlook and self.unanswered:
                 return "no provider", f"{self.unanswered}: the latest possible start has come"
             return self.arrival
         if self.max_wait_s is not None and self._waited_s >= self.max_wait_s:
@@ -271,7 +253,7 @@ class Wait:
 
     @property
     def _next_utc_s(self) -> float | None:
-        if self._outlook is None or self._outlook.start_utc_s is None:
+        if not self._outlook or self._outlook.start_utc_s is None:
             return self.start_utc_s
         return self._outlook.start_utc_s
 
@@ -282,20 +264,19 @@ class Wait:
         start_utc_s = self._next_utc_s
         if start_utc_s is not None:
             seconds.append(start_utc_s - now_utc_s)
-        self.clocks.sleep(max(0.0, min(seconds)), self._is_answered)
+        self.clocks.sleep(max(0.0, min(seconds)), self._asked)
 
     def _say(self, text: str) -> None:
         if not self.quiet:
             say(f"greenlove: {text}")
 
     def _state_text(self, outlook: Outlook, now_utc_s: float) -> str:
-        """Return where the wait stands."""
         parts = [f"waiting {self.goal}"]
         point = outlook.point
         if outlook.start_utc_s is not None:
             # To the minute: the latest possible start, reckoned from two clocks, trembles.
             parts.append(f"starting {fmt.clock_time(60 * round(outlook.start_utc_s / 60), now_utc_s)}")
-        if point is not None:
+        if point:
             parts.append(f"now {point.gco2e_per_kwh:.0f} gCO2e/kWh ({point.source})")
         if self.max_wait_s is not None:
             parts.append(f"at most until {fmt.clock_time(self._begun_utc_s + self.max_wait_s, now_utc_s)}")
@@ -310,12 +291,9 @@ def _end_text(result: WaitResult, now: datetime) -> str:
         text += f" after {fmt.duration(round(result.waited_s))}"
     text += f": {result.explanation}"
     is_said = result.reason in ("below the threshold", "no provider")
-    if result.at_start is not None and not is_said:
+    if result.at_start and not is_said:
         text += f"; now {result.at_start.told(now)}"
     return text
-
-
-UNKNOWN_INTENSITY = "the carbon intensity is not known"
 
 
 def below_threshold(threshold_gco2e_per_kwh: float, opened: Callable[[], IntensityFallbacks]) -> NextStart:
@@ -341,7 +319,7 @@ def below_threshold(threshold_gco2e_per_kwh: float, opened: Callable[[], Intensi
         answer = opened().now()
         point = answer.point
         failures = "; ".join(answer.failures)
-        if before is not None and latest_point(before, answer) is not point:
+        if before and latest_point(before, answer) is not point:
             return replace(before, problem=failures)
         is_table = point.kind == PointKind.TABLE
         by = f"by {point.source}"
@@ -411,7 +389,7 @@ def wait_for_low_carbon(
         next_start,
         f"until the grid is at or below {threshold_gco2e_per_kwh:g} gCO2e/kWh",
         ("start time", "the time has come"),
-        unanswered=UNKNOWN_INTENSITY,
+        unanswered="the carbon intensity is not known",
         max_wait_s=max_wait_s,
         clocks=clocks or WaitClocks(),
         quiet=quiet,

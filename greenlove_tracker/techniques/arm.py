@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from torch import nn
 from greenlove_tracker.exploration.estimator import ARGUMENT_NAMES, device_of, plan_of
 from greenlove_tracker.exploration.peak_memory import TrainingStep
 from greenlove_tracker.exploration.task import each_of, pieces_of
-from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, loss_of, samples_of, source_of
+from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, Step, loss_of, samples_of, source_of
 from greenlove_tracker.techniques.step import OwnStep
 from greenlove_tracker.techniques.technique import Parts, Technique
 from greenlove_tracker.vocabulary.comparisons import BASELINE
@@ -44,7 +44,7 @@ class Arm:
     parts: Parts
     source: BatchSource
     device: torch.device
-    step: Callable[[Any], Any]
+    step: Step
     active: Callable[[], AbstractContextManager[Any]] = nullcontext
     note: str = ""
 
@@ -96,20 +96,19 @@ def build_arm(task: Task, technique: Technique | None = None, *, seed: int = 0) 
 
 def arm_of(parts: Parts, technique: Technique | None = None) -> Arm:
     """Return the training of some parts with a technique applied; arguments and errors as of ``build_arm``."""
-    if technique is not None:
+    if technique:
         parts = technique.apply(parts)
     if not isinstance(parts["model"], nn.Module):
         raise UsageError(f"the model is a {type(parts['model']).__name__}, and must be a torch.nn.Module")
     source = batches_of(parts)
-    device = device_of(parts["model"], parts.get("device"))
+    device = device_of_parts(parts)
     step = _step_of(parts, device)
-    if technique is None:
+    if not technique:
         return Arm(BASELINE, parts, source, device, step)
     return Arm(technique.name, parts, source, device, step, technique.active, technique.note)
 
 
-def _step_of(parts: Parts, device: torch.device) -> Callable[[Any], Any]:
-    """Return what makes a step on a batch: the task's own ``train_step`` where there is one."""
+def _step_of(parts: Parts, device: torch.device) -> Step:
     own = parts.get("train_step")
     if own is None:
         return OwnStep(parts, device)
@@ -117,7 +116,7 @@ def _step_of(parts: Parts, device: torch.device) -> Callable[[Any], Any]:
     return lambda batch: own(model, batch, optimizer, criterion, device)
 
 
-def check_is_new(parts: Mapping[str, Any], first: Mapping[str, Any]) -> None:
+def check_is_new(parts: Parts, first: Parts) -> None:
     """Refuse a task that returns a model or optimizer again: trained in one arm, it has learnt already in the next.
 
     Raises:
@@ -130,14 +129,13 @@ def check_is_new(parts: Mapping[str, Any], first: Mapping[str, Any]) -> None:
         )
 
 
-def _changing(parts: Mapping[str, Any]) -> list[Any]:
-    """Return what training changes: models, their parameters, and optimizers."""
+def _changing(parts: Parts) -> list[Any]:
     modules = [m for m in (parts["model"], parts["criterion"]) if isinstance(m, nn.Module)]
     parameters = [parameter for module in modules for parameter in module.parameters()]
     return [parts["model"], *each_of(parts["optimizer"]), *parameters]
 
 
-def plan_of_parts(parts: Mapping[str, Any]) -> TrainingPlan:
+def plan_of_parts(parts: Parts) -> TrainingPlan:
     """Return the plan of the whole training, evaluations left out.
 
     Raises:
@@ -147,7 +145,11 @@ def plan_of_parts(parts: Mapping[str, Any]) -> TrainingPlan:
     return plan_of(batches_of(parts), parts.get("total_epochs"), parts.get("total_steps"), None, phases)
 
 
-def batches_of(parts: Mapping[str, Any]) -> BatchSource:
+def device_of_parts(parts: Parts) -> torch.device:
+    return device_of(parts["model"], parts.get("device"))
+
+
+def batches_of(parts: Parts) -> BatchSource:
     """Return the batches of the parts.
 
     Raises:

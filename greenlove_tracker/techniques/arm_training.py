@@ -190,7 +190,6 @@ class ArmTraining:
         self.arm.source.close()
 
     def _rested_s(self) -> float:
-        """Return the time once the device is at rest."""
         devices.synchronise()
         return self._perf_s()
 
@@ -241,7 +240,5 @@ def _steady_cost(times_s: Sequence[float], samples: Sequence[int]) -> tuple[floa
     s_per_sample = max(math.fsum(times_s[half:]) / n_steady, 1e-12)
     if len(times_s) < _LEAST_STEPS:
         return s_per_sample, None
-    steady = zip(times_s[half:], samples[half:], strict=True)
-    typical_s = statistics.median(time_s / max(1, n) for time_s, n in steady)
-    usual_s = sum(samples[:half]) * typical_s
+    usual_s = sum(samples[:half]) * s_per_sample
     return s_per_sample, max(0.0, math.fsum(times_s[:half]) - usual_s)

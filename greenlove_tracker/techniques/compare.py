@@ -29,7 +29,7 @@ from greenlove_tracker.techniques.arm import Task, arm_of, check_is_new, parts_o
 from greenlove_tracker.techniques.arm_training import ArmRecord, ArmTraining, CutOffError
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Technique, technique_named
 from greenlove_tracker.techniques.trial_schedule import LEAST_BLOCKS, ArmCost, BlockPlan, TrialSchedule, budget_for
-from greenlove_tracker.text.format import duration, plural
+from greenlove_tracker.text.format import duration, plural, shortened
 from greenlove_tracker.vocabulary.comparisons import (
     BASELINE,
     ArmTrial,
@@ -40,7 +40,7 @@ from greenlove_tracker.vocabulary.comparisons import (
     is_modelled,
 )
 from greenlove_tracker.vocabulary.errors import UsageError
-from greenlove_tracker.vocabulary.forecasting import LEAST_ENERGY_S, LEVEL, Estimate, Kind, TrainingPlan
+from greenlove_tracker.vocabulary.forecasting import LEAST_ENERGY_S, LEVEL, Estimate, Kind
 from greenlove_tracker.vocabulary.records import (
     COMPONENTS,
     Clock,
@@ -138,7 +138,7 @@ def techniques_of(given: str | Sequence[str | Technique]) -> list[Technique]:
     Raises:
         UsageError: where there is none, one of them twice, or one that there is none of.
     """
-    several = given.split(",") if isinstance(given, str) else list(given)
+    several = given.split(",") if isinstance(given, str) else given
     named = [t if isinstance(t, Technique) else technique_named(t.strip()) for t in several]
     if not named:
         raise UsageError("no technique is named: there is nothing to compare the baseline with")
@@ -152,8 +152,6 @@ def techniques_of(given: str | Sequence[str | Technique]) -> list[Technique]:
 
 
 class _ComparisonRun(TrialSession):
-    """The run of a comparison; its trials are those of all arms."""
-
     def train(
         self,
         task: Task,
@@ -167,7 +165,8 @@ class _ComparisonRun(TrialSession):
         self._arms: dict[str, ArmTraining] = {}
         self._costs: list[ArmCost] = []
         self._trials: list[ArmTrial] = []
-        self._plan: TrainingPlan | None = None
+        has_length = any(first.get(name) for name in ("total_epochs", "total_steps", "phases"))
+        self._plan = plan_of_parts(first) if has_length else None
         self._method = ""
         self._prepared_s = 0.0
         self._n_positions = 0
@@ -223,7 +222,7 @@ class _ComparisonRun(TrialSession):
             tuple(trials),
             spent_s=self.spent_s,
             budget_s=self.budget_s,
-            residual_cv=None if self._time is None else self._time.residual_cv,
+            residual_cv=self._time.residual_cv if self._time else None,
             energy_method=self._method,
             run_dir=self._session.run_dir,
             left_changed=left_changed,
@@ -247,8 +246,7 @@ class _ComparisonRun(TrialSession):
             pass
 
     def _add_arm(self, technique: Technique | None, until_s: float) -> None:
-        """Build an arm and warm it up; one that cannot be is noted, with its reason."""
-        name = BASELINE if technique is None else technique.name
+        name = technique.name if technique else BASELINE
         record = self._records[name]
         is_of_whole = technique is not None and technique.is_of_whole
         if self._arms and not is_of_whole and self.spent_s >= self.budget_s:
@@ -262,9 +260,6 @@ class _ComparisonRun(TrialSession):
                 raise NotApplicableError(_OF_WHOLE)
             parts = self._made.pop(0) if self._made else self._make()
             arm = arm_of(parts, technique)
-            has_length = any(parts.get(name) for name in ("total_epochs", "total_steps", "phases"))
-            if technique is None and has_length:
-                self._plan = plan_of_parts(parts)
             training = ArmTraining(arm, self.perf_s, record)
             self._arms[name] = training
             end_s = self.perf_s() + self.budget_s - self.spent_s
@@ -278,7 +273,7 @@ class _ComparisonRun(TrialSession):
         """Run a block of trials; return False where the time that is left holds none."""
         costs = [training.cost for training in self._arms.values()]
         plan = schedule.next_block(costs, left_s)
-        if plan is None:
+        if not plan:
             return False
         trials = list[ArmTrial]()
         for name in schedule.order(list(self._arms)):
@@ -309,16 +304,12 @@ class _ComparisonRun(TrialSession):
         self._n_positions += 1
         untimed_s = max(0.0, ended_s - began_s - trial.duration_s)
         training.cost = ArmCost(trial.duration_s / trial.samples, training.cost.batch_size, untimed_s)
+        trial = replace(trial, started_s=ended_s - trial.duration_s)
         # Of short trials only the slow ones last long enough: their energy would be compared with nothing.
-        is_long = plan.is_metered and trial.duration_s >= LEAST_ENERGY_S and bool(energy.total_kwh)
-        method = joined_methods(energy.component_method(c) for c in COMPONENTS) or ""
-        self._method = method if is_long else self._method
-        return replace(
-            trial,
-            started_s=ended_s - trial.duration_s,
-            energy_kwh=energy.total_kwh if is_long else None,
-            energy_method=method if is_long else "",
-        )
+        if plan.is_metered and trial.duration_s >= LEAST_ENERGY_S and energy.total_kwh:
+            self._method = joined_methods(energy.component_method(c) for c in COMPONENTS) or ""
+            trial = replace(trial, energy_kwh=energy.total_kwh, energy_method=self._method)
+        return trial
 
     def _pause(self, training: ArmTraining, *, is_metered: bool) -> None:
         """Let a GPU cool down, and shift the phase of the trials to that of a meter that samples power."""
@@ -335,7 +326,7 @@ class _ComparisonRun(TrialSession):
         self._records[name].reason = reason_of(error)
         self._trials = [trial for trial in self._trials if trial.arm != name]
         training = self._arms.pop(name, None)
-        if training is not None:
+        if training:
             training.close()
         error.__traceback__ = None  # its frames hold the arm's tensors
         del training
@@ -354,9 +345,7 @@ class _ComparisonRun(TrialSession):
         energy_ratio = _ratio(self._energy, name)
         # Of energy where hardware counted any of it.
         fit = self._time if energy_ratio is None or is_modelled(self._method) else self._energy
-        verdict = Verdict.NO_DIFFERENCE
-        if name != BASELINE:
-            verdict = verdict_of(_ratio(fit, name))
+        verdict = verdict_of(_ratio(fit, name)) if name != BASELINE else Verdict.NO_DIFFERENCE
         _, basis = rates.cost(1.0, 1.0, self._session.state.gpu_count)
         cost_ratio = None
         if basis == "machine":
@@ -399,20 +388,20 @@ class _ComparisonRun(TrialSession):
         plan = self._plan
         record = self._records[name]
         state = self._session.state
-        if plan is None or plan.phases or not trials:  # of phases the trials saw the first
+        if not plan or plan.phases or not trials:  # of phases the trials saw the first
             return WholeRun()
         if plan.epochs is not None:
             samples = float(plan.epochs * (plan.samples or 0))
         else:
             samples = float((plan.steps or 0) * (plan.batches_per_step or 1) * (plan.batch_size or 1))
         duration = self._total(name, self._time, lambda t: t.duration_s, samples, "s")
-        if duration is None:
+        if not duration:
             return WholeRun()
         starts_held = record.n_starts / sum(t.samples for t in trials) * samples
         start_s = statistics.median(record.starts_s) if record.starts_s else 0.0
         further_s = start_s * max(0.0, plan.n_starts - starts_held) + (record.one_off_s or 0.0)
         energy = self._total(name, self._energy, lambda t: t.energy_kwh, samples, "kWh")
-        if energy is not None:  # what is added draws what the rest does
+        if energy:  # what is added draws what the rest does
             energy = energy.times((1 + further_s / duration.point) * state.energy_factor, "kWh")
         duration = duration.plus(further_s)
         cost, _ = state.factors.rates.cost(duration, energy, state.gpu_count)
@@ -424,11 +413,11 @@ class _ComparisonRun(TrialSession):
         taken = [(value(trial), trial.samples) for trial in self._trials if trial.arm == BASELINE]
         logs = [math.log(amount / n) for amount, n in taken if amount]
         ratio = _ratio(fit, name)
-        if len(logs) < 2 or (name != BASELINE and ratio is None):
+        if len(logs) < 2 or (name != BASELINE and not ratio):
             return None
         width = student_quantile((1 + LEVEL) / 2, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
         mean = statistics.fmean(logs)
-        if ratio is not None:  # in logarithms the widths of a product add as those of independent numbers do
+        if ratio:  # in logarithms the widths of a product add as those of independent numbers do
             mean += math.log(ratio.point)
             width = math.hypot(width, math.log(ratio.upper / ratio.lower) / 2)
         lower, point, upper = (samples * math.exp(mean + side * width) for side in (-1, 0, 1))
@@ -444,22 +433,18 @@ def free_memory() -> None:
 
 def reason_of(error: BaseException) -> str:
     """Return why an arm did not run, in a sentence without a full stop."""
-    if isinstance(error, NotApplicableError):
-        return str(error)
     if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
         return "out of memory"
-    text = " ".join(str(error).split()).rstrip(".")
-    if len(text) > _MOST_REASON:
-        text = f"{text[:_MOST_REASON]}…"
+    text = shortened(str(error), _MOST_REASON).rstrip(".")
     if isinstance(error, UsageError):
         return text
     return f"{type(error).__name__}: {text}"
 
 
 def _ratio(fit: RatioFit | None, name: str) -> Estimate | None:
-    return None if fit is None else fit.ratios.get(name)
+    return fit.ratios.get(name) if fit else None
 
 
 def _order(row: ComparisonRow) -> tuple[bool, bool, float]:
     ratio = row.energy_ratio or row.time_ratio
-    return row.verdict is Verdict.NOT_RUN, ratio is None, 0.0 if ratio is None else ratio.point
+    return row.verdict is Verdict.NOT_RUN, not ratio, ratio.point if ratio else 0.0

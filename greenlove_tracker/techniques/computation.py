@@ -15,9 +15,10 @@ import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint import checkpoint_wrapper as wrapping
 
-from greenlove_tracker.exploration.estimator import device_of
+from greenlove_tracker.exploration.peak_memory import is_compiled
 from greenlove_tracker.exploration.random_state import switches
 from greenlove_tracker.exploration.trials import map_tensors
+from greenlove_tracker.techniques.arm import device_of_parts
 from greenlove_tracker.techniques.step import check_own_step, with_step
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, whole_value, with_note
 from greenlove_tracker.text.format import plural
@@ -83,7 +84,7 @@ def _compiled(parts: Parts, mode: str) -> Parts:
     Raises:
         NotApplicableError: where the step is the task's own, or compiles already.
     """
-    if any(getattr(m, "_compiled_call_impl", None) or hasattr(m, "_orig_mod") for m in parts["model"].modules()):
+    if is_compiled(parts["model"]):
         raise NotApplicableError("the training compiles its model already")
     return with_step(parts, compile_mode=mode)
 
@@ -94,14 +95,13 @@ def _with_tf32(parts: Parts) -> Parts:
     Raises:
         NotApplicableError: where it has no TF32.
     """
-    if device_of(parts["model"], parts.get("device")).type != "cuda" or torch.version.hip is not None:
+    if device_of_parts(parts).type != "cuda" or torch.version.hip is not None:
         raise NotApplicableError("TF32 is a number format of NVIDIA's GPUs, and the model is on none")
     return parts
 
 
 @contextmanager
 def _tf32_switched_on() -> Iterator[None]:
-    """Let CUDA use TF32 for products of matrices and convolutions in the block."""
     # one of them sets others
     undos = [s.undo() for s in switches() if "precision" in s.name or "tf32" in s.name]
     torch.set_float32_matmul_precision("high")

@@ -133,7 +133,7 @@ class EarlyStopping:
         if self._tracker is not None:
             self._tracker.log_metric(self.rule.metric, number, higher_is_better=self.rule.higher_is_better)
         if self._is_best(number):  # copied first: an error or Ctrl-C here leaves what was the best until now
-            self._best = None if self._pair is None else _copied(self._pair[0]())
+            self._best = _copied(self._pair[0]()) if self._pair else None
         self.has_stopped = self._add(number)
         if self.has_stopped and self._tracker is not None:
             self._tracker.log_early_stop(self.best_epoch)
@@ -162,8 +162,7 @@ class EarlyStopping:
         if self._is_best(number):
             self.best_value = number
             self.best_at = len(self._values)
-        end = self.rule.first_stop(self._values)
-        return end is not None
+        return self.rule.first_stop(self._values) is not None
 
     def _is_best(self, number: float) -> bool:
         return math.isfinite(number) and (self.best_value is None or self.rule.gain(number, self.best_value) > 0)
@@ -177,7 +176,7 @@ class EarlyStopping:
         Raises:
             UsageError: where no weights are kept.
         """
-        if self._pair is None:
+        if not self._pair:
             raise UsageError("nothing can be put back: say what with {argument=}model", argument="restore")
         if self._best is None:
             raise UsageError(f"no weights are kept: {self.rule.metric} was no number so far, or restore= was not given")
@@ -254,7 +253,6 @@ def _state_of(thing: Any) -> Any:
 
 
 def _copied(state: Any) -> Any:
-    """Return a copy of a state, with the tensors of torch on the host."""
     if "torch" not in sys.modules:
         return copy.deepcopy(state)
     from greenlove_tracker.exploration.random_state import copied
@@ -316,7 +314,7 @@ def _with_early_stopping(parts: Parts, *, metric: str | None, options: Mapping[s
     return with_note({**parts, "early_stopping": stopping}, lambda: stopping.note)
 
 
-def _metric_of(parts: Mapping[str, Any], metric: str | None) -> str:
+def _metric_of(parts: Parts, metric: str | None) -> str:
     """Return the metric to be followed, of those that one evaluation gives; each layer keeps its mode.
 
     Raises:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import os
 import shutil
 import warnings
@@ -46,7 +45,6 @@ _METER_S = 30.0  # that the meter is waited for, before the first epoch
 _SIGNALS = ("SIGTERM", "SIGUSR1", "SIGINT")  # Python's own SIGINT ends the training all the same, and saves nothing
 LEARNING_RATE = "learning_rate"  # of the first optimizer, and of its groups the largest
 _LOSSES_OF_STEPS = 100  # logged over a training that counts in steps, at most
-_log = logging.getLogger("greenlove_tracker")
 
 
 def train_one(
@@ -144,7 +142,6 @@ def train_one(
 
 
 def _keep_weights(model: nn.Module, file: Path) -> None:
-    """Write weights, whole or not at all."""
     content = io.BytesIO()
     torch.save(model.state_dict(), content)
     try:
@@ -166,8 +163,7 @@ def _checkpointer(directory: Path, arm: Arm, training: ArmLoop, clock: Clock | N
     models = {"model": parts["model"]}
     if isinstance(criterion, nn.Module) and criterion.state_dict():
         models["criterion"] = criterion
-    named = list(parts.get("also_restore", ()))
-    others = {f"also-{n}": _with_state(thing) for n, thing in enumerate(named, 1)}
+    others = {f"also-{n}": _with_state(thing) for n, thing in enumerate(parts.get("also_restore", ()), 1)}
     if "early_stopping" in parts:
         others["early-stopping"] = parts["early_stopping"]
     if isinstance(arm.step, OwnStep):
@@ -185,7 +181,7 @@ def _checkpointer(directory: Path, arm: Arm, training: ArmLoop, clock: Clock | N
 def _with_state(thing: Any) -> Any:
     """Return what of ``also_restore`` a checkpoint can hold: a generator, and functions in a list, as a pair."""
     generator = saved_generator("", thing)
-    if generator is not None:
+    if generator:
         return generator.save, generator.put_back
     return tuple(thing) if isinstance(thing, list) else thing
 
@@ -274,7 +270,6 @@ class ArmLoop:
         return asdict(self.progress)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` returned."""
         self.progress = _Progress(**state)
 
     def run(self, tracker: Tracker, saved: Checkpointer) -> None:
@@ -287,7 +282,7 @@ class ArmLoop:
         self._tracker = tracker
         self._saved = saved
         self._schedulers = {s: s.last_epoch for s in _epoch_schedulers(self._arm.parts)}  # now, after a resume
-        if self._stopping is not None and self._plan.epochs is not None:  # a rule counts epochs
+        if self._stopping and self._plan.epochs is not None:  # a rule counts epochs
             tracker.expect_stop(self._stopping.rule)
         if not self.progress.is_over:
             self._model.train()
@@ -298,7 +293,7 @@ class ArmLoop:
                 for epoch in saved.epochs(self._plan.epochs, tracker=tracker):
                     if self._train_epoch(epoch):
                         saved.stop()
-        if self._stopping is not None and self._stopping.has_stopped:
+        if self._stopping and self._stopping.has_stopped:
             best_at = self._stopping.best_at
             if best_at:
                 self._stopping.restore_best()
@@ -331,7 +326,6 @@ class ArmLoop:
         return self.progress.is_over
 
     def _end_epoch_of_schedulers(self) -> None:
-        """Step the schedulers that nobody stepped in the epoch."""
         with warnings.catch_warnings():  # of the optimizer's steps torch knows only those of this one since a resume
             warnings.simplefilter("ignore", UserWarning)
             for scheduler, position in self._schedulers.items():
@@ -379,7 +373,6 @@ class ArmLoop:
         self._tracker.step(n_samples=n_samples, n_steps=n_steps)
 
     def _log_loss(self) -> None:
-        """Log the mean loss since it was last logged, and the learning rate of now."""
         progress = self.progress
         progress.loss = float(progress.loss_sum) / progress.n_losses if progress.n_losses else None
         progress.loss_sum = 0.0
@@ -404,14 +397,14 @@ class ArmLoop:
         values = {f"eval_{n}" if n in own else str(n): value for n, value in found.items() if value is not None}
         for name, value in values.items():
             self._tracker.log_metric(name, value)
-        if self._stopping is None:
+        if not self._stopping:
             return False
         values[TRAIN_LOSS] = self.progress.loss
         self.progress.valued_epochs.append(epoch + 1)
         return bool(self._stopping.step(values.get(self._stopping.rule.metric)))
 
 
-def _epoch_schedulers(parts: Mapping[str, Any]) -> list[LRScheduler]:
+def _epoch_schedulers(parts: Parts) -> list[LRScheduler]:
     """Return the learning-rate schedulers in ``also_restore`` that may be stepped behind each epoch.
 
     ``ReduceLROnPlateau`` is none: it steps by a value that only the training's own loop knows.

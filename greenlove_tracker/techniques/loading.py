@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from greenlove_tracker.exploration.estimator import device_of
 from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, LoaderSource, copied_loader, source_of
-from greenlove_tracker.techniques.arm import batches_of
+from greenlove_tracker.techniques.arm import batches_of, device_of_parts
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, whole_value
 
 _OTHER_SIZE = "another batch size is another training: other steps an epoch, and a learning rate that is to be set anew"
@@ -52,11 +50,10 @@ def _pinned(parts: Parts) -> Parts:
     Raises:
         NotApplicableError: where the model is on no CUDA device, or the data are a stream.
     """
-    device = device_of(parts["model"], parts.get("device"))
+    device = device_of_parts(parts)
     if device.type != "cuda":
         raise NotApplicableError(f"the model is on the {device.type}: only copies to a CUDA GPU gain by pinned memory")
-    loader = loader_of(parts)
-    return {**parts, "train_dataset": copied_loader(loader, pin_memory=True)}
+    return {**parts, "train_dataset": copied_loader(loader_of(parts), pin_memory=True)}
 
 
 def loader_of(parts: Parts) -> DataLoader[Any]:
@@ -85,7 +82,7 @@ def _resized(batch_size: int, parts: Parts) -> Parts:
     return resized
 
 
-def with_batch_size(parts: Mapping[str, Any], batch_size: int) -> Parts:
+def with_batch_size(parts: Parts, batch_size: int) -> Parts:
     """Return the parts with batches of another size: sampler, order, workers and a dropped last batch stay.
 
     Raises:

@@ -13,8 +13,8 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import nn
 
-from greenlove_tracker.exploration.estimator import device_of
 from greenlove_tracker.machine.devices import nvml_gpus, power_limit_w, set_power_limit
+from greenlove_tracker.techniques.arm import device_of_parts
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, whole_value
 from greenlove_tracker.tracker.shutdown import guard
 
@@ -59,7 +59,7 @@ def _gpus_of(parts: Parts) -> list[str]:
     Raises:
         NotApplicableError: where it is on none that NVML shows, or others compute there, whom a limit would slow down.
     """
-    if device_of(parts["model"], parts.get("device")).type != "cuda":
+    if device_of_parts(parts).type != "cuda":
         raise NotApplicableError("the model is not on an NVIDIA GPU: its power cannot be limited")
     by_uuid = {gpu.uuid: gpu for gpu in nvml_gpus()}
     uuids = [f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in _cuda_indices(parts["model"])]

@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 
 from greenlove_tracker.exploration.task import each_of
-from greenlove_tracker.exploration.trials import loss_of, loss_of_pair, map_tensors, samples_of
+from greenlove_tracker.exploration.trials import clip_gradients, loss_of, loss_of_pair, map_tensors, samples_of
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts
 from greenlove_tracker.vocabulary.errors import UsageError
 
@@ -43,7 +43,7 @@ class StepSettings:
     schedulers: tuple[Any, ...] = ()
 
 
-def check_own_step(parts: Mapping[str, Any]) -> None:
+def check_own_step(parts: Parts) -> None:
     """Refuse a training whose step is not made here.
 
     Raises:
@@ -53,7 +53,7 @@ def check_own_step(parts: Mapping[str, Any]) -> None:
         raise NotApplicableError(_OPAQUE)
 
 
-def own_optimizer(parts: Mapping[str, Any]) -> torch.optim.Optimizer:
+def own_optimizer(parts: Parts) -> torch.optim.Optimizer:
     """Return the optimizer of a training whose step is made here.
 
     Raises:
@@ -66,7 +66,7 @@ def own_optimizer(parts: Mapping[str, Any]) -> torch.optim.Optimizer:
     return optimizer
 
 
-def settings_of(parts: Mapping[str, Any]) -> StepSettings:
+def settings_of(parts: Parts) -> StepSettings:
     """Return the settings of the step of a training."""
     found: StepSettings = parts.get("step_settings", StepSettings())
     return found
@@ -97,7 +97,7 @@ class OwnStep:
         UsageError: where there are several optimizers, or one that calls the model itself.
     """
 
-    def __init__(self, parts: Mapping[str, Any], device: torch.device) -> None:
+    def __init__(self, parts: Parts, device: torch.device) -> None:
         self._settings = settings_of(parts)
         self._device = device
         self.model = parts["model"]
@@ -133,7 +133,7 @@ class OwnStep:
             if share != 1:
                 loss = loss * share
             if loss.requires_grad:
-                scaled = loss if self._scaler is None else self._scaler.scale(loss)
+                scaled = self._scaler.scale(loss) if self._scaler else loss
                 scaled.backward()
                 has_gradient = True
             total = total + loss.detach()
@@ -143,7 +143,8 @@ class OwnStep:
             raise UsageError(
                 "the loss has no gradient, so nothing would be learnt: is a detach() or a no_grad() in it?"
             )
-        if self._n_steps == 1 and self._settings.compile_mode is not None and not _has_compiled():
+        is_first_compiled = self._n_steps == 1 and self._settings.compile_mode is not None
+        if is_first_compiled and not torch._dynamo.utils.counters["stats"].get("unique_graphs"):
             raise NotApplicableError("torch.compile compiled nothing of what the loss calls")
         return total
 
@@ -155,12 +156,11 @@ class OwnStep:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the scale of the loss, and what was counted."""
-        scaler = None if self._scaler is None else self._scaler.state_dict()
+        scaler = self._scaler.state_dict() if self._scaler else None
         return {"scaler": scaler, "n_steps": self._n_steps, "n_skipped": self.n_skipped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` returned."""
-        if self._scaler is not None:
+        if self._scaler:
             self._scaler.load_state_dict(state["scaler"])
         self._n_steps = state["n_steps"]
         self.n_skipped = state["n_skipped"]
@@ -186,14 +186,12 @@ class OwnStep:
             yield map_tensors(batch, partial(_rows, begin, end)), share
 
     def _update(self) -> None:
-        """Clip the gradients, and step the optimizer and the schedulers."""
         self._n_steps += 1
         scaler = self._scaler
         if self._max_grad_norm is not None:
-            if scaler is not None:
+            if scaler:
                 scaler.unscale_(self._optimizer)
-            groups = self._optimizer.param_groups
-            torch.nn.utils.clip_grad_norm_([p for group in groups for p in group["params"]], self._max_grad_norm)
+            clip_gradients(self._optimizer, self._max_grad_norm)
         if scaler is None:
             self._optimizer.step()
         else:
@@ -219,11 +217,6 @@ def _checked_loss(loss: Any) -> torch.Tensor:
             return loss
         kind = f"tensor of {loss.numel():,} numbers"
     raise UsageError(f"the loss is a {kind}: let the criterion, or loss(model, batch), return a tensor of one number")
-
-
-def _has_compiled() -> bool:
-    """Return True where torch.compile has made a graph in this process since it was last reset."""
-    return bool(torch._dynamo.utils.counters["stats"].get("unique_graphs"))
 
 
 def _rows(begin: int, end: int, tensor: torch.Tensor) -> torch.Tensor:

@@ -143,7 +143,7 @@ def technique_with(name: str, options: Mapping[str, Any]) -> Technique:
 def _single(text: str, options: Mapping[str, Any] = MappingProxyType({})) -> Technique:
     name, separator, value = text.partition("=")
     listed = TECHNIQUES.get(name)
-    if listed is None:
+    if not listed:
         raise UsageError(f"no technique is called {name or text!r}: {nearest(name, TECHNIQUES)}")
     if separator and not re.fullmatch(r"[\w.%-]+", value):
         raise UsageError(f"{text}: no value stands after the =")

@@ -47,6 +47,9 @@ class ArmCost:
         return self.untimed_s + math.ceil(samples / self.batch_size) * self.batch_size * self.s_per_sample
 
 
+Costs = Sequence[ArmCost]
+
+
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
     """The next block.
@@ -87,7 +90,7 @@ class TrialSchedule:
         self._last = tuple(self._random.sample(list(arms), len(arms)))
         return self._last
 
-    def next_block(self, costs: Sequence[ArmCost], left_s: float) -> BlockPlan | None:
+    def next_block(self, costs: Costs, left_s: float) -> BlockPlan | None:
         """Return what the next block is to be; None where the time that is left holds none.
 
         Args:
@@ -106,7 +109,7 @@ class TrialSchedule:
             return _long(costs, _FIRST_MARGIN)
         return long if long.expected_s <= usable_s else None
 
-    def _short(self, costs: Sequence[ArmCost], usable_s: float) -> BlockPlan | None:
+    def _short(self, costs: Costs, usable_s: float) -> BlockPlan | None:
         """Return a block of trials so short that enough of them fit; at least the largest batch each."""
         untimed_s = sum(cost.untimed_s for cost in costs)
         per_sample_s = sum(cost.s_per_sample for cost in costs)
@@ -127,24 +130,24 @@ class TrialSchedule:
         return None
 
 
-def budget_for(costs: Sequence[ArmCost], spent_s: float) -> float:
+def budget_for(costs: Costs, spent_s: float) -> float:
     """Return the budget in s that holds enough blocks of long trials, after what was spent before them."""
     first_s = _long(costs, _FIRST_MARGIN).expected_s
     return spent_s + _SLACK * (first_s + (_WANTED_BLOCKS - 1) * _long(costs).expected_s)
 
 
-def _long(costs: Sequence[ArmCost], margin: float = _MARGIN) -> BlockPlan:
+def _long(costs: Costs, margin: float = _MARGIN) -> BlockPlan:
     """Return a block whose trials are long enough for their energy."""
     samples = math.ceil(margin * LEAST_ENERGY_S / min(cost.s_per_sample for cost in costs))
     unit = _unit(costs, samples)
     return _plan(costs, -(-samples // unit) * unit, is_metered=True)
 
 
-def _plan(costs: Sequence[ArmCost], samples: int, *, is_metered: bool = False) -> BlockPlan:
+def _plan(costs: Costs, samples: int, *, is_metered: bool = False) -> BlockPlan:
     return BlockPlan(samples, sum(cost.trial_s(samples) for cost in costs), is_metered)
 
 
-def _unit(costs: Sequence[ArmCost], samples: int) -> int:
+def _unit(costs: Costs, samples: int) -> int:
     """Return a number of samples that all arms have in whole batches, where that is a small part of a trial."""
     common = math.lcm(*(cost.batch_size for cost in costs))
     if common <= _LARGEST_UNIT_SHARE * samples:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from datetime import UTC, datetime, timedelta
 
 from greenlove_tracker.grid.live.fallback import IntensityFallbacks
@@ -66,10 +66,10 @@ class FakeMachine:
         self.utc += left
         self.true_s += left
 
-    def sleep(self, seconds: float, until: threading.Event | None) -> None:
+    def sleep(self, seconds: float, until: Future[Outlook] | None) -> None:
         self.slept.append(seconds)
         assert len(self.slept) < 200_000, "the wait hangs"
-        if until is not None and until.wait(self.answer_within_s):
+        if until is not None and wait([until], self.answer_within_s).done:
             self._pass(0.05)
         else:
             self._pass(max(seconds, 1e-3))

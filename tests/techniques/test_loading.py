@@ -69,5 +69,5 @@ def test_what_cannot_be_is_said():
 
 
 def test_batches_are_pinned(monkeypatch):
-    monkeypatch.setattr(loading, "device_of", lambda *_: torch.device("cuda", 0))
+    monkeypatch.setattr(loading, "device_of_parts", lambda *_: torch.device("cuda", 0))
     assert technique_named("pin-memory").apply(with_data(DATA)())["train_dataset"].pin_memory

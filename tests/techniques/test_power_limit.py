@@ -26,7 +26,7 @@ def gpu(monkeypatch):
         nvmlDeviceSetPowerManagementLimit=lambda gpu, limit_mw: setattr(gpu, "limit_mw", limit_mw),
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    monkeypatch.setattr(power_limit, "device_of", lambda model, device: torch.device("cuda:0"))
+    monkeypatch.setattr(power_limit, "device_of_parts", lambda parts: torch.device("cuda:0"))
     monkeypatch.setattr(power_limit, "nvml_gpus", lambda: [found])
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid="1a2b"))
     monkeypatch.setattr(power_limit, "_cuda_indices", lambda model: [0])

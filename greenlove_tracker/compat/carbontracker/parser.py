@@ -25,13 +25,14 @@ from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, w_from_kwh_s
 __all__ = ["parse_all_logs", "parse_logs", "print_aggregate"]
 
 PathText = str | os.PathLike[str]
+Entry = dict[str, Any]  # as carbontracker shapes a run, what it took, and what its devices drew
 _ENERGY = "energy (kWh)"
 _GRAMS = "co2eq (g)"
 _CAR = "km travelled by car"
 _UNKNOWN = "an unknown amount"
 
 
-def parse_all_logs(log_dir: PathText) -> list[dict[str, Any]]:
+def parse_all_logs(log_dir: PathText) -> list[Entry]:
     """Return every run of a directory.
 
     Returns:
@@ -50,7 +51,7 @@ def parse_all_logs(log_dir: PathText) -> list[dict[str, Any]]:
 
 def parse_logs(
     log_dir: PathText, std_log_file: PathText | None = None, output_log_file: PathText | None = None
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Entry]:
     """Return the components of one run, as ``parse_all_logs`` has them.
 
     Args:
@@ -85,9 +86,7 @@ def print_aggregate(log_dir: PathText) -> None:
     total_kg = math.fsum(known_kg)
     kwh = f"{math.fsum(known_kwh):.6g} kWh" if known_kwh or not found else _UNKNOWN
     kg = f"{total_kg:.6g} kg" if known_kg or not found else _UNKNOWN
-    as_much = ""
-    if total_kg:
-        as_much = f", as much as {_car_km(total_kg):.6g} {_CAR}"
+    as_much = f", as much as {_car_km(total_kg):.6g} {_CAR}" if total_kg else ""
     n_lacking = max((n_runs - len(known) for known in (known_kwh, known_kg) if known), default=0)
     without = ""
     if n_lacking:
@@ -98,7 +97,7 @@ def print_aggregate(log_dir: PathText) -> None:
     )
 
 
-def _counted(run: Run) -> dict[str, Any]:
+def _counted(run: Run) -> Entry:
     """Return the actual or predicted consumption that counts; empty if nothing is known."""
     if _logged(run):
         return _totals(run.summary, run.summary.epochs_planned)  # with the epochs that were not monitored
@@ -121,11 +120,9 @@ def _readable(path: PathText) -> Sequence[Run]:
 # -- the shape of a run --
 
 
-def _entry(run: Run) -> dict[str, Any]:
+def _entry(run: Run) -> Entry:
     log = _logged(run)
-    output = run.place
-    if log:
-        output = log.output
+    output = log.output if log else run.place
     return {
         "output_filename": output,
         "standard_filename": run.place,
@@ -136,7 +133,7 @@ def _entry(run: Run) -> dict[str, Any]:
     }
 
 
-def actual_of(run: Run) -> dict[str, Any] | None:
+def actual_of(run: Run) -> Entry | None:
     """Return the consumption of the run; None where nothing was measured."""
     summary = run.summary
     if Flag.PREDICTED in summary.flags:  # in its last row, for what was not monitored
@@ -146,7 +143,7 @@ def actual_of(run: Run) -> dict[str, Any] | None:
     return _totals(summary, summary.epochs_done)
 
 
-def predicted_of(run: Run) -> dict[str, Any] | None:
+def predicted_of(run: Run) -> Entry | None:
     """Return the prediction of the run; None where none was made."""
     summary = run.summary
     log = _logged(run)
@@ -158,7 +155,7 @@ def predicted_of(run: Run) -> dict[str, Any] | None:
     return _forecast(run)
 
 
-def _forecast(run: Run) -> dict[str, Any] | None:
+def _forecast(run: Run) -> Entry | None:
     """Return a run's first forecast of its energy from ``epochs_before_pred`` on."""
     intensity = run.carbon_intensity.value
     n_before = run.amount("epochs_before_pred")
@@ -167,9 +164,7 @@ def _forecast(run: Run) -> dict[str, Any] | None:
     for issued in run.forecasts:
         if n_before and issued.epochs_done >= n_before and "energy_kwh" in issued.estimates:
             energy_kwh = issued.estimates["energy_kwh"].point
-            grams = None
-            if math.isfinite(intensity):
-                grams = energy_kwh * intensity
+            grams = energy_kwh * intensity if math.isfinite(intensity) else None
             return _amounts(issued.planned, issued.estimates["duration_s"].point, energy_kwh, grams)
     return None
 
@@ -185,20 +180,17 @@ def is_stopped_early(run: Run) -> bool:
 
 
 def _logged(run: Run) -> ForeignLog | None:
-    """Return what carbontracker logged; None of any other run."""
     if isinstance(run, ForeignRun) and run.log.components:
         return run.log
     return None
 
 
-def _totals(summary: RunSummary, epochs: int | None) -> dict[str, Any]:
+def _totals(summary: RunSummary, epochs: int | None) -> Entry:
     return _amounts(epochs, summary.duration_s, summary.energy_kwh, times(summary.emissions_kgco2e, GRAMS_PER_KG))
 
 
-def _amounts(epochs: int | None, duration_s: float, energy_kwh: float | None, grams: float | None) -> dict[str, Any]:
-    as_much = None
-    if grams is not None:
-        as_much = {_CAR: _car_km(grams / GRAMS_PER_KG)}
+def _amounts(epochs: int | None, duration_s: float, energy_kwh: float | None, grams: float | None) -> Entry:
+    as_much = {_CAR: _car_km(grams / GRAMS_PER_KG)} if grams is not None else None
     return {
         "epochs": epochs,
         "duration (s)": duration_s,
@@ -209,12 +201,10 @@ def _amounts(epochs: int | None, duration_s: float, energy_kwh: float | None, gr
 
 
 def _car_km(kilograms: float) -> float:
-    """Return how far a car goes for so much CO2e."""
-    car = next(e for e in equivalents() if e.key == "car_eu_new_2024_km")
-    return kilograms / car.kgco2e_per_unit
+    return kilograms / next(e.kgco2e_per_unit for e in equivalents() if e.key == "car_eu_new_2024_km")
 
 
-def _components(run: Run) -> dict[str, dict[str, Any]]:
+def _components(run: Run) -> dict[str, Entry]:
     log = _logged(run)
     if log:
         durations = [row.duration_s for row in log.rows if row.epoch is not None]
@@ -233,9 +223,7 @@ def _components(run: Run) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _arrays(
-    powers: Sequence[Sequence[float | None]], durations: Sequence[float], devices: Sequence[str]
-) -> dict[str, Any]:
+def _arrays(powers: Sequence[Sequence[float | None]], durations: Sequence[float], devices: Sequence[str]) -> Entry:
     """Return the arrays of carbontracker; None where there are no epochs, NaN where nothing was measured."""
     watts = joules = seconds = None
     if durations:

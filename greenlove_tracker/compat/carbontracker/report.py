@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 from greenlove_tracker import write_pdf
+from greenlove_tracker.compat.carbontracker.parser import PathText
 
 __all__ = ["generate_report_from_log"]
 
 
-def generate_report_from_log(log_file_path: str | os.PathLike[str], output_path: str | os.PathLike[str]) -> None:
+def generate_report_from_log(log_file_path: PathText, output_path: PathText) -> None:
     """Write the PDF of the run in one of carbontracker's logs, or in a run directory of ours.
 
     Raises:

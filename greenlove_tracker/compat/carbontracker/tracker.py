@@ -125,7 +125,7 @@ class CarbonTracker:
         self.tracker = Tracker(epochs, **given)
         if self.tracker.run_dir is not None:
             run = open_run()
-            if run is not None:
+            if run:
                 run.write_fields([Field("monitor_epochs", str(self._monitored))])
 
     def epoch_start(self) -> None:
@@ -170,7 +170,7 @@ class CarbonTracker:
         self._is_over = True
         self.tracker.stop(status=status)
         summary = self.tracker.summary
-        if is_first and summary is not None and self._verbose >= 1:
+        if is_first and summary and self._verbose >= 1:
             self._say_equivalents(summary.emissions_kgco2e)
 
     def _show_prediction(self) -> None:
@@ -180,9 +180,9 @@ class CarbonTracker:
             intensity = wording.intensity(run.carbon_intensity)
             say(f"greenlove  counted: {_counted(run)}")
             say(f"greenlove  carbon intensity, now and expected to the end: {intensity}")
-        if forecast is not None:
+        if forecast:
             say(f"greenlove  predicted: {_predicted(forecast)}")
-            if forecast.emissions_kgco2e is not None:
+            if forecast.emissions_kgco2e:
                 self._say_equivalents(forecast.emissions_kgco2e.point)
 
     def _say_equivalents(self, kgco2e: float | None) -> None:
@@ -222,10 +222,5 @@ def _counted(run: Run) -> str:
 
 
 def _predicted(forecast: Forecast) -> str:
-    """Write the time, energy and CO2e of the whole training."""
-    parts = []
-    for quantity in ("duration_s", "energy_kwh", "emissions_kgco2e"):
-        estimate = getattr(forecast, quantity)
-        if estimate is not None:
-            parts.append(fmt.interval(estimate, fmt.QUANTITIES[quantity][1]))
-    return " · ".join(parts)
+    named = ((name, getattr(forecast, name)) for name in ("duration_s", "energy_kwh", "emissions_kgco2e"))
+    return " · ".join(fmt.interval(known, fmt.QUANTITIES[name][1]) for name, known in named if known)

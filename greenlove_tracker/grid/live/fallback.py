@@ -126,8 +126,8 @@ def open_intensity(
         return IntensityFallbacks(place, (CsvIntensity(name, now=client.now),))
     opened = [
         service(client, (base_urls or {}).get(service.name, ""), env.get(service.key_variable, ""))
-        for service in services_for(place)
-        if not service.needs_key or env.get(service.key_variable)
+        for service in _SERVICES
+        if service.zone_of(place) and (not service.needs_key or env.get(service.key_variable))
     ]
     if name != LIVE:
         chosen = next(service for service in _SERVICES if service.name == name)
@@ -173,11 +173,6 @@ def opened_intensity(
     return IntensityFallbacks(place, (intensity,))
 
 
-def services_for(place: GridPlace) -> list[type[Service]]:
-    """Return the services that know a place, with their keys or without, in the order of ``live``."""
-    return [service for service in _SERVICES if service.zone_of(place)]
-
-
 def parse_base_urls(text: str) -> dict[str, str]:
     """Return the addresses of a setting such as ``eia=http://127.0.0.1:8000/v2,neso=https://example.org``.
 
@@ -185,7 +180,7 @@ def parse_base_urls(text: str) -> dict[str, str]:
         UsageError: where it has another form.
     """
     found = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in filter(None, map(str.strip, text.split(","))):
         name, equals, url = part.partition("=")
         if not equals or name not in SERVICES:
             there = f"{part!r} is not service=address; there are {', '.join(SERVICES)}"

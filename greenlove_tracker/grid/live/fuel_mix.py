@@ -63,9 +63,7 @@ def intensities(
     least = _LEAST_MISSED_SHARE * math.fsum(totals.values())
     needed = [fuel for fuel, total in totals.items() if total >= least]
     made_at = {at: math.fsum(max(0.0, value or 0.0) for value in made.values()) for at, made in generation.items()}
-    least_total = 0.0
-    if made_at:
-        least_total = _LEAST_TOTAL * statistics.median(made_at.values())
+    least_total = _LEAST_TOTAL * statistics.median(made_at.values()) if made_at else 0.0
     found = []
     for start, made in sorted(generation.items()):
         if made_at[start] < least_total or any(made.get(fuel) is None for fuel in needed):

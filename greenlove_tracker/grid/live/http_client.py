@@ -12,20 +12,23 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from greenlove_tracker.machine.forks import forks_wait, start_thread
 from greenlove_tracker.vocabulary.errors import GreenloveError, UsageError
 
 _STATUS_WORDS = {401: ", the token is refused", 403: ", not allowed", 404: ", not found", 429: ", too many requests"}
-_OTHER_SHAPE = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _ADDRESS = re.compile(r"(?P<scheme>https?)://(?P<host>[\w.-]+|\[[0-9a-f:]+\])(:\d{1,5})?(/[^\s?#@]*)?", re.ASCII)
 _HEADERS = {"Accept": "application/json", "User-Agent": "greenlove_tracker"}
+
+
+Query = Sequence[tuple[str, str]]
+Headers = Mapping[str, str]
 
 
 class RequestFailed(GreenloveError):  # noqa: N818  # one of several that are tried
@@ -56,11 +59,11 @@ class HttpClient:
     def get_json(
         self,
         url: str,
-        parameters: Sequence[tuple[str, str]] = (),
+        parameters: Query = (),
         *,
         parse: Callable[[Any], Any],
         max_age_s: float,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers | None = None,
     ) -> Any:
         """Return what is parsed of the JSON at an address, or what is kept of it where that is young enough.
 
@@ -81,40 +84,24 @@ class HttpClient:
             _KEPT[question] = self.utc_s(), data
         return data
 
-    def _asked(
-        self, url: str, query: Sequence[tuple[str, str]], headers: Mapping[str, str], parse: Callable[[Any], Any]
-    ) -> Any:
+    def _asked(self, url: str, query: Query, headers: Headers, parse: Callable[[Any], Any]) -> Any:
         """Ask on a thread: the library bounds neither the look-up of a name nor an answer that comes byte by byte."""
         host = urlsplit(url).hostname
-        timeout_s = self.connect_s + self.timeout_s
-        sent: Future[tuple[int, str]] = Future()
-
-        def work() -> None:
-            try:
-                sent.set_result(self._sent(url, query, headers))
-            except Exception as error:  # whatever it is, it may hold the address with its query, and so a token
-                is_late = "Timeout" in type(error).__name__
-                if is_late:
-                    how = "did not answer in time"
-                else:
-                    how = "cannot be reached, or the connection broke"
-                sent.set_exception(RequestFailed(f"{host} {how}"))
-
-        no_thread = start_thread("greenlove-http", work)
-        if no_thread is not None:
-            raise RequestFailed(f"{host} cannot be asked: {no_thread}")
+        sent = ask_on_thread("greenlove-http", partial(self._sent, url, query, headers))
         try:
-            status, text = sent.result(timeout_s)
-        except FutureTimeoutError:
-            raise RequestFailed(f"{host} did not answer in time") from None
+            status, text = sent.result(self.connect_s + self.timeout_s)
+        except Exception as error:  # whatever it is, it may hold the address with its query, and so a token
+            if "Timeout" in type(error).__name__:
+                raise RequestFailed(f"{host} did not answer in time") from None
+            raise RequestFailed(f"{host} cannot be reached, or the connection broke") from None
         if status != 200:
             raise RequestFailed(f"HTTP {status}{_STATUS_WORDS.get(status, '')} from {host}")
         try:
             return parse(json.loads(text))
-        except (*_OTHER_SHAPE, RecursionError):
+        except Exception:  # whatever the parser stumbles over
             raise RequestFailed(f"the answer of {host} has another shape than expected") from None
 
-    def _sent(self, url: str, query: Sequence[tuple[str, str]], headers: Mapping[str, str]) -> tuple[int, str]:
+    def _sent(self, url: str, query: Query, headers: Headers) -> tuple[int, str]:
         """Return the status and the text of an answer; no redirect is followed."""
         with forks_wait:  # requests takes 60 ms to load, and only a request needs it
             import requests
@@ -138,6 +125,25 @@ class HttpClient:
                 allow_redirects=False,
             )
             return response.status_code, response.content.decode("utf-8", "replace")
+
+
+_Answer = TypeVar("_Answer")
+
+
+def ask_on_thread(name: str, ask: Callable[[], _Answer]) -> Future[_Answer]:
+    """Ask on a thread of its own, which may hang and holds nothing up then."""
+    answer = Future[_Answer]()
+
+    def work() -> None:
+        try:
+            answer.set_result(ask())
+        except Exception as error:  # told of by whoever waits for the answer
+            answer.set_exception(error)
+
+    no_thread = start_thread(name, work)
+    if no_thread:
+        answer.set_exception(no_thread)
+    return answer
 
 
 def check_address(url: str, has_secrets: bool = False) -> None:

@@ -96,10 +96,7 @@ class IntensityPoint:
         """
         if self.kind in (PointKind.TABLE, PointKind.MOCK):
             return None
-        if self.kind == PointKind.FORECAST:
-            since = self.known_utc
-        else:
-            since = self.end_utc
+        since = self.known_utc if self.kind == PointKind.FORECAST else self.end_utc
         return max(0.0, (now - since).total_seconds())
 
 

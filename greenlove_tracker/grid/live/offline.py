@@ -58,7 +58,6 @@ class CsvIntensity:
             raise UsageError(f"{path}: its largest intensity is {most:g} gCO2e/kWh: are these kg?")
 
     def now(self, place: GridPlace) -> IntensityPoint:
-        """Return the row that holds this moment, or the newest before it."""
         now = self._now()
         begun = [row for row in self._known if row[1] <= now]
         return newest(self.name, self._points(begun[-1:]), now)
@@ -87,7 +86,6 @@ class _AnyHour(IntensityProvider):
         self._now = now
 
     def now(self, place: GridPlace) -> IntensityPoint:
-        """Return the figure of this hour."""
         start = floor_time(self._now(), _HOUR)
         return self.history(place, start, start + _HOUR)[0]
 
@@ -133,7 +131,6 @@ class MockIntensity(_AnyHour):
     name = "mock"
 
     def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
-        """Return the invented figures of the hours of a time."""
         since, until = checked_range(since, until)
         first = floor_time(since, _HOUR)
         hours = [first + n * _HOUR for n in range(math.ceil((until - first) / _HOUR))]

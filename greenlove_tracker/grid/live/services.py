@@ -38,6 +38,8 @@ _DAY = timedelta(days=1)
 _SETTLED_AGE_S = 86400.0  # for how long an answer on a past day stands
 
 Slot = tuple[datetime, datetime, float, PointKind]  # start, end, gCO2e/kWh
+Slots = list[Slot]
+Told = tuple[Slots, Scope]  # and the emissions that they count
 
 
 def _slot(start: datetime, length: timedelta, value: Any, kind: PointKind) -> Slot:
@@ -79,7 +81,7 @@ class Service(ABC):
         """Return its name for the zone of a place; empty where it knows none. No network is asked."""
 
     @abstractmethod
-    def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
+    def _slots(self, zone: str, since: datetime, until: datetime) -> Told:
         """Return what it says of a stretch of time, and perhaps of more, and which emissions that counts.
 
         Raises:
@@ -135,10 +137,10 @@ class Neso(Service):
         """Return Great Britain for all of the United Kingdom."""
         return "Great Britain" if place.iso3 == "GBR" else ""
 
-    def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
+    def _slots(self, zone: str, since: datetime, until: datetime) -> Told:
         start = floor_time(since, _HALF_HOUR)
         until = floor_time(until, _HALF_HOUR) + _HALF_HOUR
-        slots: list[Slot] = []
+        slots: Slots = []
         while start < until:
             end = min(start + self._LONGEST, until)
             path = f"intensity/{start:%Y-%m-%dT%H:%MZ}/{end:%Y-%m-%dT%H:%MZ}"
@@ -147,7 +149,7 @@ class Neso(Service):
         return slots, Scope.DIRECT
 
 
-def _neso_slots(found: Any) -> list[Slot]:
+def _neso_slots(found: Any) -> Slots:
     slots = []
     for row in found["data"]:
         said = row["intensity"]
@@ -200,10 +202,9 @@ class Eia(Service):
 
     @staticmethod
     def zone_of(place: GridPlace) -> str:
-        """Return the balancing authority."""
         return place.codes.get("eia", "")
 
-    def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
+    def _slots(self, zone: str, since: datetime, until: datetime) -> Told:
         def parse(found: Any) -> list[Any]:
             """Return the number of all rows, and those of this page: the hour's start, the code, MWh."""
             response = found["response"]
@@ -274,15 +275,15 @@ class EnergyCharts(Service):
             return alpha2(place.iso3)
         return ""
 
-    def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
+    def _slots(self, zone: str, since: datetime, until: datetime) -> Told:
         start = floor_time(since, _HOUR)
         end = floor_time(until, _HOUR) + _HOUR
         span = ("start", f"{start:%Y-%m-%dT%H:%MZ}"), ("end", f"{end:%Y-%m-%dT%H:%MZ}")
-        slots: list[Slot] = self._get("co2eq", ("country", zone.lower()), *span, until=until, parse=_charts_slots)
+        slots: Slots = self._get("co2eq", ("country", zone.lower()), *span, until=until, parse=_charts_slots)
         return slots, Scope.NOT_STATED
 
 
-def _charts_slots(found: Any) -> list[Slot]:
+def _charts_slots(found: Any) -> Slots:
     starts = [datetime.fromtimestamp(second, UTC) for second in found["unix_seconds"]]
     step = min((b - a for a, b in pairwise(starts)), default=_HOUR)
     slots = []
@@ -310,14 +311,14 @@ class ElectricityMaps(Service):
         """Return its zone, or the country."""
         if "electricity_maps" in place.codes:
             return place.codes["electricity_maps"]
-        if place.place is not None and not place.place.region:
+        if place.place and not place.place.region:
             return alpha2(place.iso3)
         return ""
 
-    def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
+    def _slots(self, zone: str, since: datetime, until: datetime) -> Told:
         what = "latest" if until - since <= MOST_AGE else "history"
 
-        def parse(found: Any) -> tuple[str, list[Slot]]:
+        def parse(found: Any) -> tuple[str, Slots]:
             if found["zone"] != zone:
                 raise ValueError(f"of another zone: {found['zone']!r}")
             if what == "latest":
@@ -338,13 +339,10 @@ class ElectricityMaps(Service):
         return slots, Scope(scope) if scope in (Scope.DIRECT, Scope.LIFECYCLE) else Scope.NOT_STATED
 
 
-def _maps_slots(rows: Iterable[Any]) -> list[Slot]:
+def _maps_slots(rows: Iterable[Any]) -> Slots:
     slots = []
     for row in rows:
         if row["carbonIntensity"] is not None:
-            if row.get("isEstimated") is True:
-                kind = PointKind.ESTIMATED
-            else:
-                kind = PointKind.MEASURED
+            kind = PointKind.ESTIMATED if row.get("isEstimated") is True else PointKind.MEASURED
             slots.append(_slot(utc_time(row["datetime"]), _HOUR, row["carbonIntensity"], kind))
     return slots
