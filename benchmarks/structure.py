@@ -75,15 +75,15 @@ BUDGETS = {
     ("exploration",): Budget(16_500, 11.7),
     ("projection",): Budget(24_500, 12.1),
     ("techniques",): Budget(19_000, 11.4),
-    ("checkpointing",): Budget(11_500, 11.5, owed=985),
+    ("checkpointing",): Budget(11_500, 11.5),
     ("experiments",): Budget(11_000, 12.5),
-    ("scheduling", "grid"): Budget(24_500, 12.3, owed=150),
+    ("scheduling", "grid"): Budget(24_500, 12.3),
     ("integrations",): Budget(13_500, 9.7),
     ("report", "rendering"): Budget(58_000, 13.2),
     ("cli",): Budget(17_500, 11.8),
     ("compat",): Budget(7_000, 11.6),
 }
-PACKAGE_BUDGET = Budget(330_000, 12.0, owed=4_465)
+PACKAGE_BUDGET = Budget(330_000, 12.0, owed=880)
 CALL_LIMITS = {"epoch_end()": 10, "one run's PDF": 30, "Estimator.estimate()": 70}
 
 
