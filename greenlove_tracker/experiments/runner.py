@@ -17,12 +17,7 @@ from pathlib import Path
 
 from greenlove_tracker.experiments import one_run
 from greenlove_tracker.experiments.definition import Experiment, PlannedRun, expanded
-from greenlove_tracker.experiments.progress import (
-    ExperimentProgress,
-    PlannedRunProgress,
-    PlannedRunState,
-    outputs_lock,
-)
+from greenlove_tracker.experiments.progress import ExperimentProgress, PlannedRunProgress, PlannedRunState, outputs_lock
 from greenlove_tracker.grid.live.fallback import opened_intensity
 from greenlove_tracker.machine.job import outer_run_dir
 from greenlove_tracker.machine.signals import wait_and_forward

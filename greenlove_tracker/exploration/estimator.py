@@ -33,12 +33,7 @@ from greenlove_tracker.extrapolation.extrapolate import extrapolate
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.machine import devices
 from greenlove_tracker.machine.job import ranks_of_process
-from greenlove_tracker.machine.training_kind import (
-    autocast_logged,
-    is_mostly_under_autocast,
-    precision_of,
-    workload_of,
-)
+from greenlove_tracker.machine.training_kind import autocast_logged, is_mostly_under_autocast, precision_of, workload_of
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.settings.config import load_settings, setting_names

@@ -23,12 +23,7 @@ from greenlove_tracker.extrapolation.future_mean import (
     future_mean,
     unplanned,
 )
-from greenlove_tracker.extrapolation.pauses import (
-    TOLD_SPREAD,
-    pause_warnings,
-    planned_pauses,
-    with_interval,
-)
+from greenlove_tracker.extrapolation.pauses import TOLD_SPREAD, pause_warnings, planned_pauses, with_interval
 from greenlove_tracker.text.format import plural
 from greenlove_tracker.vocabulary.forecasting import (
     LEVEL,

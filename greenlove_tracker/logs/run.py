@@ -16,13 +16,7 @@ from greenlove_tracker.logs import schema, totals, trials
 from greenlove_tracker.logs.calibration import Calibration, calibrated, calibration_of, measurements_in
 from greenlove_tracker.logs.comparisons import COMPARED
 from greenlove_tracker.logs.csvio import Line, Lines
-from greenlove_tracker.logs.intensity_sources import (
-    IntensitySource,
-    is_mock,
-    mean_factor,
-    sources_in,
-    sources_of,
-)
+from greenlove_tracker.logs.intensity_sources import IntensitySource, is_mock, mean_factor, sources_in, sources_of
 from greenlove_tracker.logs.metrics import summarise_metrics
 from greenlove_tracker.logs.run_fields import FIELDS, declared, factor_in, value_of
 from greenlove_tracker.logs.run_files import RunFiles

@@ -43,12 +43,7 @@ from typing import (
 
 from greenlove_tracker.files.reading import parsed_json
 from greenlove_tracker.logs.csvio import RUN_COLUMNS as RUN_COLUMNS
-from greenlove_tracker.logs.csvio import (
-    OnProblem,
-    read_fields,
-    read_records,
-    read_small,
-)
+from greenlove_tracker.logs.csvio import OnProblem, read_fields, read_records, read_small
 from greenlove_tracker.logs.storage import LogFile
 from greenlove_tracker.vocabulary.records import Energy, Field, MetricSummary, Row, RunSummary
 from greenlove_tracker.vocabulary.units import GRAMS_PER_KG, h_from_s
