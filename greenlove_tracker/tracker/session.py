@@ -515,7 +515,11 @@ class Session:
         state = self.state
         if state.mode is not RunMode.RUNNER or (state.has_tracker and state.training_status is None):
             run_id = state.factors.run_id
-            state.warn_once.warn("superseded", f"run {run_id} was still open; a new one closes it as superseded")
+            state.warn_once.warn(
+                "superseded",
+                f"run {run_id} was still open; a new one closes it as superseded: a process tracks one run at a time, so "
+                "trials side by side need a process each",
+            )
             self.finish(RunStatus.SUPERSEDED)
             return
         with self.tracked_call:
