@@ -307,10 +307,8 @@ class Run(RunFiles):
         return None if None in numbers else sum(filter(None, numbers))
 
     def _gpu_count(self) -> int:
-        nodes = self._lines_of_all
-        if self.command_rows:
-            nodes = [self.own_lines]
-        return sum(count_in(lines, "gpu_count") or 0 for lines in nodes if _rank_if_joined(lines) is None)
+        measuring = [lines for stream, lines in self.lines_by_stream.items() if stream not in self.joined]
+        return sum(count_in(lines, "gpu_count") or 0 for lines in (self.own_lines, *measuring))
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -319,9 +317,15 @@ class Run(RunFiles):
 
     @cached_property
     def joined(self) -> Mapping[int, int]:
-        """The streams of processes that another process measures, each with its rank."""
+        """The streams of processes that another process on their node measures, each with its rank."""
+        leading = [lines for lines in self._lines_of_all if _rank_if_joined(lines) is None]
+        measured = {value_of(lines, "host") for lines in leading}
         ranks = {stream: _rank_if_joined(fields) for stream, fields in self.lines_by_stream.items()}
-        return {stream: rank for stream, rank in ranks.items() if rank is not None}
+        return {
+            stream: rank
+            for stream, rank in ranks.items()
+            if rank is not None and value_of(self.lines_by_stream[stream], "host") in measured
+        }
 
     @cached_property
     def cut_off_ranks(self) -> Sequence[int]:
@@ -497,10 +501,10 @@ class Run(RunFiles):
 
     @property
     def timed_streams(self) -> Sequence[Rows]:
-        """The rows behind the totals: a command's, or those of each rank."""
-        if self.command_rows:
-            return [self.command_rows]
+        """The rows behind the totals: a command's and those of further nodes, or those of each rank."""
         own = [rows for stream, rows in self.rows.items() if stream not in self.joined]
+        if self.command_rows:
+            return [self.command_rows, *own]
         return own or list(self.rows.values())
 
     @property

@@ -86,6 +86,7 @@ class RunFields:
     array_job_id = _text("the number of its array of jobs")
     array_task_id = _text("the job's number in its array", setting="job")
     cluster = _text("that the job ran on", setting="job")
+    job_nodes = _count("the nodes of the job, or of its step")
     partition = _text("of the cluster", setting="job")
     part_of = _text(
         "the first run of the script under `greenlove run`, where that made several; none holds anything of another"

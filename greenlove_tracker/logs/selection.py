@@ -286,7 +286,8 @@ def parts_of(run: Run, bounds_utc_s: Sequence[float]) -> Iterator[Run]:
     timed = _timed_streams(run)
     if not timed and any(from_s < ended_s <= to_s for from_s, to_s in stretches):
         yield run
-    counted = [one for stream in timed for one in timed[stream] if stream == COMMAND_STREAM or not run.command_rows]
+    is_all = not run.command_rows
+    counted = [one for stream in timed for one in timed[stream] if is_all or stream not in run.joined]
     last_s = max((end_s for _, _, end_s, _ in counted), default=ended_s)
     for from_s, to_s in stretches:
         # rows note their beginning to the millisecond: it may lie before the run's

@@ -308,15 +308,15 @@ def summarise(
             their node's first.
         ending: how the run ended.
         gpu_count: the GPUs of all nodes together.
-        command_rows: the rows of a whole command that was measured from outside: they hold the totals, and the ranks'
-            rows only the epochs.
-        joined: streams of processes that another process measures, with their rank: they count epochs, and no energy.
+        command_rows: the rows of a whole command that was measured from outside: they hold the totals of its node.
+        joined: streams of processes that another process on their node measures, with their rank: they count epochs,
+            and no energy.
     """
     mean = MeanRates(terms.rates)
     command = RowTotals.of(command_rows or (), mean)
     streams: dict[int, RowTotals] = {}
     for stream, rows in rows_by_rank.items():
-        is_counted = (stream not in joined or joined.keys() >= rows_by_rank.keys()) and not command.n_rows
+        is_counted = stream not in joined or (joined.keys() >= rows_by_rank.keys() and not command.n_rows)
         of_stream = deepcopy(mean) if is_counted else MeanRates(terms.rates)
         if isinstance(rows, RowTotals):
             streams[stream] = rows
@@ -325,12 +325,13 @@ def summarise(
         if is_counted and streams[stream].is_metered:
             mean = streams[stream].mean
     own = {stream: found for stream, found in streams.items() if stream not in joined}
-    lead = list(own.values())[:1]
-    lead += [streams[stream] for stream, rank in joined.items() if rank == 0 and stream in streams]
+    lead = [streams[stream] for stream, rank in joined.items() if rank == 0 and stream in streams]
+    timed = list(own.values())
+    if not (command.n_rows and lead):
+        lead = [*timed[:1], *lead]
     if command.n_rows:
-        timed = [command]
-    else:
-        timed = list(own.values() or streams.values())
+        timed.insert(0, command)
+    timed = timed or list(streams.values())
     carriers = [found for found in timed if found.is_metered]
     all_nodes = _sum_nodes([found.node for found in carriers])
     duration_s = max((found.sum("total_s") for found in timed), default=0.0)

@@ -162,11 +162,12 @@ _JOB_VARIABLES = {
     "account": ("GREENLOVE_JOB_ACCOUNT", "SLURM_JOB_ACCOUNT"),
     "partition": ("GREENLOVE_JOB_PARTITION", "SLURM_JOB_PARTITION"),
     "cluster": ("GREENLOVE_JOB_CLUSTER", "SLURM_CLUSTER_NAME"),
+    "job_nodes": ("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES"),
 }
 
 
 def job_fields(env: Environment) -> list[Field]:
-    """Return job id, array and task, account, partition and cluster, as far as known."""
+    """Return job id, array and task, account, partition, cluster and number of nodes, as far as known."""
     found = {name: next((env[v] for v in variables if env.get(v)), "") for name, variables in _JOB_VARIABLES.items()}
     return [Field(name, value) for name, value in found.items() if value]
 

@@ -226,6 +226,7 @@ def _said_of(run: Run) -> Texts:
         wording.wait_sentence(run),
         wording.kind_sentence(run),
         wording.place_sentence(run),
+        wording.nodes_sentence(run),
     )
 
 

@@ -401,6 +401,16 @@ def why_no_cost(run: Run) -> str:
     return "no country, so no electricity price"
 
 
+def nodes_sentence(run: Run) -> str:
+    """Say of how many of the job's nodes the energy is; empty where it is of all."""
+    n_nodes = run.summary.n_nodes
+    n_job_nodes = run.amount("job_nodes") or 1
+    if n_job_nodes <= n_nodes:
+        return ""
+    first = "the first" if n_nodes == 1 else f"{n_nodes}"
+    return f"its energy is of {first} of {n_job_nodes:.0f} nodes: srun greenlove run … measures each"
+
+
 def place_sentence(run: Run) -> str:
     """Say that a figure of the world stands for the place's own; empty where the log has one of its own."""
     is_of_table = bool(run.carbon_intensity.table_sha256) and not run.intensity_sources

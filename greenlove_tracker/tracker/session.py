@@ -215,8 +215,8 @@ class Session:
             if launch is not None:
                 self.extra_fields.append(Field("part_of", launch.run_dir.name))
             stream: int | str = ranks.rank
-            if mode is RunMode.COMMAND and join_dir is None:
-                stream = schema.COMMAND_STREAM
+            if mode is RunMode.COMMAND and join_dir is None and ranks.rank == 0:
+                stream = schema.COMMAND_STREAM  # further ranks of srun run the command, too: each has rows of its own
             self.writer = writer.RunWriter(
                 run_dir,
                 stream,
@@ -517,8 +517,8 @@ class Session:
             run_id = state.factors.run_id
             state.warn_once.warn(
                 "superseded",
-                f"run {run_id} was still open; a new one closes it as superseded: a process tracks one run at a time, so "
-                "trials side by side need a process each",
+                f"run {run_id} was still open; a new one closes it as superseded: a process tracks one run at a time, "
+                "so trials side by side need a process each",
             )
             self.finish(RunStatus.SUPERSEDED)
             return
