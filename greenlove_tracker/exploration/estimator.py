@@ -38,7 +38,7 @@ from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.settings.config import load_settings, setting_names
 from greenlove_tracker.text.format import duration
-from greenlove_tracker.vocabulary.errors import UsageError
+from greenlove_tracker.vocabulary.errors import UsageError, is_whole
 from greenlove_tracker.vocabulary.forecasting import Estimate, TrainingPlan, WarningCode
 from greenlove_tracker.vocabulary.phases import Phase
 from greenlove_tracker.vocabulary.records import Clock
@@ -350,6 +350,9 @@ def plan_of(
         raise UsageError(
             "give {argument} or {argument}: what is the whole training?", argument=("total_epochs", "total_steps")
         )
+    for name, count in (("total_epochs", epochs), ("total_steps", steps)):
+        if count is not None and not is_whole(count):
+            raise UsageError(f"{{argument}} must be a whole number of at least 1, not {count!r}", argument=name)
     if source.batches_per_epoch is None and steps is None and unit != "steps":
         raise UsageError(
             "the training data have no length: say with {argument=} how long the training is", argument="total_steps"

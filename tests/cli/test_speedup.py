@@ -31,7 +31,7 @@ def test_what_two_gpus_share_is_in_neither_order() -> None:
     ("arguments", "says"),
     [
         (("RTX 409", H100), "no GPU of the table is called 'RTX 409'"),
-        (("GTX 1060", "RTX 4090"), "called 'GTX 1060': give your own figure by --speedup"),
+        (("GTX 1060", "RTX 4090"), "called 'GTX 1060'; the nearest names are GeForce GTX 1080"),
         (("MX450", "RTX 4090"), "called 'MX450': give your own figure by --speedup"),
         (("RTX 6000", "RTX 4090"), "may be RTX 6000 Ada or Quadro RTX 6000: say which"),
         ((A100, H100, "--workload", "cooking"), "--workload must be language, vision"),
