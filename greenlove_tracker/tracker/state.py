@@ -19,6 +19,7 @@ from greenlove_tracker.text.warn_once import WarnOnce
 from greenlove_tracker.tracker.budgets import BudgetActions
 from greenlove_tracker.tracker.events import Exporter
 from greenlove_tracker.tracker.rates_in_force import RatesInForce
+from greenlove_tracker.vocabulary.errors import LogDirError
 from greenlove_tracker.vocabulary.forecasting import Forecast
 from greenlove_tracker.vocabulary.phases import Plan
 from greenlove_tracker.vocabulary.pricing import MeanRates, Rates, RunFactors
@@ -207,8 +208,14 @@ def make_run_dir(settings: Settings, ranks: Ranks, utc_s: float) -> Path:
     """Make the directory of a new run. Its path is absolute, since a script may change its working directory.
 
     Raises:
-        LogDirError: if the log directory cannot be written.
+        LogDirError: if the log directory cannot be written, or is an address.
     """
+    if "://" in settings.log_dir:
+        raise LogDirError(
+            f"{{argument}} is a directory of this machine, not {settings.log_dir}: copy it there afterwards, and "
+            "greenlove report reads it there",
+            argument="log_dir",
+        )
     base = Path(settings.log_dir).absolute()
     is_shared = bool(ranks.launch_key)
     if is_shared:

@@ -73,6 +73,11 @@ UNTRACKED = [
     (occupy_log_dir, {}, "cannot write logs to"),
     (occupy_log_dir, {"log_dir": "greenlove_logs/mine"}, "cannot write logs to"),
     (variable("GREENLOVE_LOG_DIR", "/proc/logs"), {}, "cannot write logs to /proc/logs"),
+    (
+        variable("GREENLOVE_LOG_DIR", "s3://team/logs"),
+        {},
+        "log_dir is a directory of this machine, not s3://team/logs",
+    ),
     (remove_working_directory, {}, "No such file or directory"),
 ]
 TRACKED = [
