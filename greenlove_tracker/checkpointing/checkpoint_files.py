@@ -210,9 +210,10 @@ class CheckpointStore:
             OSError: where the directory cannot be read; one that is not there holds none.
         """
         forget_listings(self.path)
-        if not self.path.exists():
+        try:
+            paths = [path for path in self.path.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
+        except (FileNotFoundError, NotADirectoryError):  # a store says so of what is not there
             return []
-        paths = [path for path in self.path.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
         return sorted(
             map(_read_checkpoint, paths),
             key=lambda one: (one.manifest.position.steps, one.manifest.position, one.manifest.saved_at, one.name),

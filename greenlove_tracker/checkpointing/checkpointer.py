@@ -252,6 +252,7 @@ class Checkpointer:
                 console.say(f"greenlove: the training in {self.directory} has finished: nothing is left to do")
             if self._resume is not None:  # what follows the loop may draw
                 put_back_random_state_values(self._resume.of_rank["at_epoch_start"])
+                self._resume = None
             return
         path = self._store.path
         lock = directory_lock(path) if self._is_first and isinstance(path, Path) else contextlib.nullcontext(True)

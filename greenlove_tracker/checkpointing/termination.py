@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Sequence
 from functools import partial
@@ -31,7 +32,7 @@ class TerminationNotices:
 
     def __init__(self, names: Sequence[str]) -> None:
         for name in names:
-            if not name.startswith("SIG"):
+            if not re.fullmatch("SIG[A-Z0-9]+", name):
                 raise UsageError(f"signals are named as SIGTERM is, not {name!r}")
         self._numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
         self._put_back = contextlib.ExitStack()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
     from greenlove_tracker.scheduling.start_windows import Price, StartAdvice
 
+_OF_JOBS = ("name", "hours", "kwh")
 _OPTIONS = {
     "regions": "--country",
     "command": "the command after --",
@@ -137,10 +138,12 @@ def plan(
 
         def start_of_job(row: Mapping[str, str]) -> tuple[str, StartAdvice]:
             deadline = _deadline(row.get("within") or within, settings, now)
-            kwh = float(row["kwh"] or "")
-            return row["name"], start_of(float(row["hours"] or ""), energy_kwh=kwh, deadline=deadline)
+            lacking = [name for name in _OF_JOBS if not row[name]]
+            if lacking:
+                raise ValueError(f"{lacking[0]} is empty")
+            return row["name"], start_of(float(row["hours"]), energy_kwh=float(row["kwh"]), deadline=deadline)
 
-        found = list(read_rows(jobs, ("name", "hours", "kwh"), start_of_job))
+        found = list(read_rows(jobs, _OF_JOBS, start_of_job))
         if not found:
             raise UsageError(f"{jobs} holds no job")
         answer(plan_report.jobs_document(found), plan_report.jobs_record(found))

@@ -187,10 +187,10 @@ def _check_script(ctx: click.Context, command: Sequence[str], *, is_quiet: bool)
     """
     script = Path(command[0])
     if script.suffix in (".sh", ".bash"):
-        raise UsageError(f"{script} is no Python script: greenlove run -- {shlex.join(command)} tracks any command")
+        raise UsageError(f"{script} is no Python script: greenlove run -- bash {shlex.join(command)} tracks it")
     own = {name for option in ctx.command.params for name in option.opts if name.startswith("--")}
     behind = [name for name in (word.partition("=")[0] for word in command[1:]) if name in own]
-    if behind and script.is_file() and not is_quiet:
+    if behind and not is_quiet and os.access(script, os.R_OK) and script.is_file():
         text = script.read_text(encoding="utf-8", errors="replace").replace("-", "_")
         unknown = [name for name in behind if name[2:].replace("-", "_") not in text]
         if unknown:

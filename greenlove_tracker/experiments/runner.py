@@ -21,6 +21,7 @@ from greenlove_tracker.experiments.progress import ExperimentProgress, PlannedRu
 from greenlove_tracker.grid.live.fallback import opened_intensity
 from greenlove_tracker.machine.job import outer_run_dir
 from greenlove_tracker.machine.signals import wait_and_forward
+from greenlove_tracker.report.wording import energy_mark
 from greenlove_tracker.scheduling.wait_loop import wait_for_low_carbon
 from greenlove_tracker.settings.config import load_settings
 from greenlove_tracker.text import format as fmt
@@ -178,7 +179,8 @@ class _Call:
         if run.state is PlannedRunState.FINISHED:
             energies = [one.summary.energy_kwh for one in run.runs]
             energy_kwh = None if None in energies else math.fsum(filter(None, energies))
-            self._tell(f"{place}: {fmt.duration(run.duration_s)} · {fmt.energy(energy_kwh)}")
+            mark = energy_mark(run.runs[-1]) if run.runs else ""
+            self._tell(f"{place}: {fmt.duration(run.duration_s)} · {mark}{fmt.energy(energy_kwh)}")
             return
         reason = answer["reason"] or run.reason or "it trained to its end, and its log could not be written"
         is_stopped = bool(run.runs) and run.runs[-1].summary.status == RunStatus.STOPPED

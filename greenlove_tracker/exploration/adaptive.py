@@ -28,6 +28,7 @@ from typing import Literal
 import numpy as np
 from scipy import optimize
 
+from greenlove_tracker.vocabulary.errors import UsageError, whole_number
 from greenlove_tracker.vocabulary.forecasting import LEAST_ENERGY_S, Trial
 
 _LEAST_TRIALS = 6  # before an early stop; fewer do not show how runs differ (docs/method/forecasts.md)
@@ -80,6 +81,11 @@ class TrialLimits:
     first_samples: float = math.inf
     epoch_s: float = math.inf
     epochs: int = _MOST_EPOCHS
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(limit, int | float) and limit > 0 for limit in (self.first_samples, self.epoch_s)):
+            raise UsageError(f"a limit of the trials is a positive number, not {self}")
+        whole_number("epochs", self.epochs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,14 @@ from greenlove_tracker.exploration.object_tree import (
     walk,
 )
 from greenlove_tracker.exploration.peak_memory import storages_of
-from greenlove_tracker.exploration.random_state import SavedState, Undo, own_state, saved_generator, saved_process
+from greenlove_tracker.exploration.random_state import (
+    SavedState,
+    Undo,
+    is_pair,
+    own_state,
+    saved_generator,
+    saved_process,
+)
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.machine.devices import machine_share
 from greenlove_tracker.text.format import significant
@@ -191,8 +198,13 @@ def _is_array(thing: Any) -> bool:
 
 
 def _copied_state(name: str, thing: Any) -> SavedState:
-    """Return the state of what the user names; copied in both directions: many a state is the object's own."""
+    """Return the state of what the user names; copied in both directions: many a state is the object's own.
+
+    A pair of functions gives and takes what it likes.
+    """
     state = own_state(name, thing)
+    if is_pair(thing):
+        return state
     return SavedState(name, lambda: copy.deepcopy(state.save()), lambda saved: state.put_back(copy.deepcopy(saved)))
 
 

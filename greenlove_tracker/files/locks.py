@@ -42,4 +42,5 @@ def directory_lock(directory: Path) -> Iterator[bool]:
 
 def _remove(file: IO[bytes]) -> None:
     if not file.closed:  # as it is in a child, and where another process has the lock
-        Path(file.name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the mark stays: it ends no training
+            Path(file.name).unlink(missing_ok=True)

@@ -204,8 +204,11 @@ def _cloud_region(text: str) -> Cells | None:
 
 def _is_called(row: Cells, name: str) -> bool:
     """Return whether a region has a name: as it is, as people write it, or with the letter of a zone in it."""
+    region = row["region"]
+    if row["provider"] == "azure":
+        return name.replace(" ", "") == region  # East US 2
     hyphen = "-" if row["provider"] == "gcp" else ""  # us-east1-b of Google, us-east-1a of AWS
-    return re.fullmatch(f"{row['region']}({hyphen}[a-z])?", name.replace(" ", "")) is not None  # "East US 2" of Azure
+    return re.fullmatch(f"{region}({hyphen}[a-z])?", name) is not None
 
 
 def _unknown(text: str) -> str:

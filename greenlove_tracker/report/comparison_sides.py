@@ -71,7 +71,7 @@ class Side:
         values = self.values(name)
         if not values:
             return None
-        if name in QUANTITIES and all(values):
+        if name in QUANTITIES and min(values) > 0:  # a price may be below zero
             return statistics.geometric_mean(values)
         return statistics.fmean(values)
 

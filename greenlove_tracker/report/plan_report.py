@@ -275,7 +275,7 @@ def jobs_document(found: Named) -> Document:
         found: the advice of each job, with its name.
     """
     rows = [(name, *region_cells(advice)) for name, advice in found]
-    without = [Paragraph(f"{name}: {advice.reason}") for name, advice in found if advice.saving is None]
+    without = [Paragraph(f"{name}: {advice.reason}") for name, advice in found if not advice.is_worth_waiting]
     is_mock = any(advice.is_mock for _, advice in found)
     return Document(
         title="When to start",
@@ -291,13 +291,17 @@ def jobs_document(found: Named) -> Document:
 
 def _jobs_headline(found: Named) -> str:
     parts = []
+    planned = [advice for _, advice in found if advice.saving is not None]
     for now_name, name in (("emissions_now_kgco2e", "emissions_kgco2e"), ("cost_now_usd", "cost_usd")):
-        now, then = (sum_known(getattr(advice, amount) for _, advice in found) for amount in (now_name, name))
+        now, then = (sum_known(getattr(advice, amount) for advice in planned) for amount in (now_name, name))
         what, text = fmt.QUANTITIES[name]
         if then is not None:
             parts.append(f"{text(then)} of {what} instead of {text(now)}")
     said = ", ".join(parts) or fmt.UNKNOWN
-    return f"{fmt.plural(len(found), 'job')}, each at its best start, against all now: {said}"
+    jobs = fmt.plural(len(found), "job")
+    if len(planned) < len(found):
+        jobs = f"{len(planned)} of {jobs}"
+    return f"{jobs}, each at its best start, against all now: {said}"
 
 
 def jobs_record(found: Named) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from greenlove_tracker.vocabulary.workloads import WORKLOADS
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 NOT_COUNTED = ("screen", "disks", "network", "making of the hardware")
-METER_STARTING = "the meter is not up yet"
+METER_STARTING = "no metered row is logged yet"
 FIELD_WIDTH = 160  # of a text from a log, in running text or a table of two columns
 STAR = "*"
 TILDE = "~"

@@ -405,7 +405,7 @@ def _converted(name: str, value: Any) -> Any:
         if kind is bool:
             return _YES_OR_NO[str(value).strip().lower()]
         if name == "tags" and isinstance(value, Mapping):
-            value = [f"{tag}={of_tag}" for tag, of_tag in value.items()]
+            value = [f"{tag}={of_tag}".replace(",", ";") for tag, of_tag in value.items()]
         if isinstance(value, Mapping) or (isinstance(value, bool) and kind is not int):
             raise TypeError(type(value))
         if kind is str and isinstance(value, list | tuple):
