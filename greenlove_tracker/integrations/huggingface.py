@@ -29,7 +29,7 @@ INTEGRATION_TO_CALLBACK["codecarbon"] = TrainerCallback
 _OF_TIME = ("_runtime", "_per_second", "_compilation_time")  # what an evaluation says of its own time
 
 
-class GreenloveCallback(TracksTraining, TrainerCallback):  # type: ignore[misc]  # a class of a library without types
+class GreenloveCallback(TrainerCallback, TracksTraining):  # type: ignore[misc]  # a class of a library without types
     """Tracks what a ``transformers.Trainer`` trains.
 
     ::

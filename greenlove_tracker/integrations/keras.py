@@ -20,7 +20,7 @@ with needing("the Keras callback", ("keras",), "greenlove-tracker[keras]"):  # a
 Logs = dict[str, Any] | None  # what Keras tells its callbacks: metrics by name
 
 
-class GreenloveCallback(TracksTraining, Callback):  # type: ignore[misc]  # a class of a library without types
+class GreenloveCallback(Callback, TracksTraining):  # type: ignore[misc]  # a class of a library without types
     """Tracks what ``model.fit`` trains.
 
     ::

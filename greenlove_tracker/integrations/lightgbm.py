@@ -23,7 +23,7 @@ with needing("the LightGBM callback", ("lightgbm",), "greenlove-tracker[lightgbm
 _ORDER = 29
 
 
-class GreenloveCallbacks(TracksTraining, list[Any]):
+class GreenloveCallbacks(list[Any], TracksTraining):
     """Tracks what LightGBM trains: ``lgb.train``, ``lgb.cv``, and its scikit-learn estimators.
 
     ::

@@ -34,7 +34,7 @@ with needing("the Lightning callback", ("lightning", "pytorch_lightning", "torch
         from lightning.pytorch import Callback
 
 
-class GreenloveCallback(TracksTraining, Callback):  # type: ignore[misc]  # a class of a library without types
+class GreenloveCallback(Callback, TracksTraining):  # type: ignore[misc]  # a class of a library without types
     """Tracks what a ``lightning.Trainer`` trains; a ``pytorch_lightning.Trainer`` too.
 
     ::

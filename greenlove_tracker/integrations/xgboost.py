@@ -19,7 +19,7 @@ with needing("the XGBoost callback", ("xgboost",), "greenlove-tracker[xgboost]")
     from xgboost.callback import TrainingCallback
 
 
-class GreenloveCallback(TracksTraining, TrainingCallback):  # type: ignore[misc]  # a class of a library without types
+class GreenloveCallback(TrainingCallback, TracksTraining):  # type: ignore[misc]  # a class of a library without types
     """Tracks what XGBoost trains: ``xgb.train``, ``xgb.cv``, and its scikit-learn estimators.
 
     ::
