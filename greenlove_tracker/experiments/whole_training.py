@@ -8,7 +8,7 @@ from dataclasses import replace
 from greenlove_tracker.logs.metrics import summarise_metrics
 from greenlove_tracker.logs.run import Run, count_in
 from greenlove_tracker.logs.tables import MetricRecord
-from greenlove_tracker.logs.totals import Ending, summarise
+from greenlove_tracker.logs.totals import summarise
 
 _WAIT = ("wait_s", "wait_reason", "intensity_at_request_gco2e_per_kwh", "intensity_at_start_gco2e_per_kwh")
 _OF_FIRST = ("started_at", "continues", "first_epoch", "first_step", *_WAIT)
@@ -45,14 +45,12 @@ def whole_training(runs: Sequence[Run]) -> Run:
             lines[name] = (f"{max(peaks):.6g}", "GiB")
     ranks = sorted({rank for run in parts for rank in run.rows})
     rows = {rank: [row for run in parts for row in run.rows.get(rank, ())] for rank in ranks}
-    of_last = last.summary
-    ending = Ending(of_last.status, of_last.exit_code, of_last.ended_at)
-    summary = summarise(last.terms, rows, ending, gpu_count=of_last.gpu_count)
+    summary = summarise(last.terms, rows, last.ending, gpu_count=last.summary.gpu_count)
     metrics = _lasting_metrics(parts)
     summary = replace(
         summary,
         started_at=first.summary.started_at,
-        epochs_done=done_epochs + of_last.epochs_done,
+        epochs_done=done_epochs + last.summary.epochs_done,
         epochs_planned=count_in(lines, "epochs_planned"),
         metrics=summarise_metrics(metrics),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from scipy import special
@@ -197,27 +196,23 @@ def _forecast_line(
     if observations.n_sizes > 1:
         per_epoch = estimate_about(line.per_epoch, level, "s", Kind.CONFIDENCE)
     p99_s = float(np.quantile(total_s[1:], P99, method="hazen"))
-    return _forecast(
-        plan,
-        "wls",
+    return Forecast(
         duration_s=duration,
         energy_kwh=energy,
+        emissions_kgco2e=None,
+        cost_usd=None,
         one_off_s=one_off,
         per_epoch_s=per_epoch,
         per_batch_s=estimate_about(line.per_batch, level, "s", Kind.CONFIDENCE),
         warnings=(*line_warnings(observations, width, backtested), *energy_warnings, *work_warnings),
         backtest_error=error,
+        method="wls",
         degrees_of_freedom=line.degrees_of_freedom,
+        plan=plan,
         duration_p99_s=max(p99_s, duration.point * error_factor),
         between_s=between,
         phases=phases,
     )
-
-
-def _forecast(plan: TrainingPlan, method: str, **known: Any) -> Forecast:
-    """Return a forecast before CO2e and cost; what is not given is unknown."""
-    unknown = dict.fromkeys(("emissions_kgco2e", "cost_usd", "per_epoch_s", "per_batch_s", "backtest_error"))
-    return Forecast(**{**unknown, "plan": plan, "method": method, **known})
 
 
 def _forecast_green_love(
@@ -252,14 +247,19 @@ def _forecast_green_love(
     upper_s = total_s + margin_s
     duration = Estimate(total_s, above_zero(total_s - margin_s, total_s, upper_s), upper_s, level, "s")
     energy, warnings = energy_at_mean_power(trials, duration)
-    return _forecast(
-        plan,
-        "green-love",
+    return Forecast(
         duration_s=duration,
         energy_kwh=energy,
+        emissions_kgco2e=None,
+        cost_usd=None,
         one_off_s=Estimate(excess_s, excess_s, excess_s, level, "s", Kind.CONFIDENCE),
+        per_epoch_s=None,
+        per_batch_s=None,
         warnings=warnings,
+        backtest_error=None,
+        method="green-love",
         degrees_of_freedom=max(0, len(later) - 1),
+        plan=plan,
     )
 
 
@@ -277,14 +277,19 @@ def _forecast_power_law(
         overhead_s += between.point
     duration = law_s.plus(overhead_s)
     energy, energy_warnings = energy_at_mean_power(trials, duration)
-    return _forecast(
-        plan,
-        "power",
+    return Forecast(
         duration_s=duration,
         energy_kwh=energy,
+        emissions_kgco2e=None,
+        cost_usd=None,
         one_off_s=one_off,
+        per_epoch_s=None,
+        per_batch_s=None,
         warnings=(warning, *energy_warnings),
+        backtest_error=None,
+        method="power",
         degrees_of_freedom=freedom,
+        plan=plan,
         duration_p99_s=law_p99_s + overhead_s,
         between_s=between,
     )

@@ -250,12 +250,14 @@ def _active(progress: Progress, prior: Forecast | None, rng: np.random.Generator
         deviations = tuple((w, s[:1]) for w, s in deviations)
     costs = in_each * expected
     to_come = left * expected
+    active = np.array([b.active_s for b in blocks])
     done_s = np.zeros(0)
-    if phases:
-        done_s = _done_s(progress, costs)
+    if phases:  # of each what is done; the first step, which is start-up, counts as the others
+        done_s = active @ (costs / np.maximum(costs.sum(axis=1, keepdims=True), 1e-300))
+        before = max(0.0, progress.done_units - counts.sum())
+        done_s[0] += before * active[0] / counts[0]
     if remaining <= 0:
         return np.zeros(N), [np.full(N, s) for s in done_s], n_seen
-    active = np.array([b.active_s for b in blocks])
     of_blocks = np.column_stack([costs.sum(axis=1), active, costs @ factors])
     if progress.warm_blocks:
         of_blocks = of_blocks[[not b.is_cold for b in blocks]]
@@ -272,16 +274,6 @@ def _active(progress: Progress, prior: Forecast | None, rng: np.random.Generator
         means = means / np.where(rng.random(N) < _IS_COLD, 1.0 + excess, 1.0)
     phase_s = [done + cost * mean for done, cost, mean in zip(done_s, to_come, means[1:], strict=False)]
     return total * means[0], phase_s, n_seen
-
-
-def _done_s(progress: Progress, costs: Array) -> Array:
-    """Return the time of what is done of each phase; the first step, which is start-up, counts as the others."""
-    active = np.array([b.active_s for b in progress.blocks])
-    done = active @ (costs / np.maximum(costs.sum(axis=1, keepdims=True), 1e-300))
-    blocks = progress.blocks
-    before = max(0.0, progress.done_units - math.fsum(b.units for b in blocks))
-    done[0] += before * active[0] / blocks[0].units
-    return np.asarray(done)
 
 
 def _joined(sums: Array) -> Array:

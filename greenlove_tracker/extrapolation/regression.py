@@ -166,11 +166,8 @@ def cold_epochs_of(trials: Sequence[Sequence[float]]) -> list[int]:
         cut = cold_epochs(times_s)
         proposed.append((cut, np.asarray(times_s) / np.median(times_s[cut:]) - 1.0))
     worst_warm = max(float(excess[cut:].max()) for cut, excess in proposed)
-    cuts = []
-    for cut, excess in proposed:
-        is_cold = cut and excess[:cut].max() > _CLEARLY_SLOWER * worst_warm
-        cuts.append(cut if is_cold else 0)
-    return cuts
+    least_cold = _CLEARLY_SLOWER * worst_warm
+    return [cut if cut and excess[:cut].max() > least_cold else 0 for cut, excess in proposed]
 
 
 def cold_epochs(durations_s: Sequence[float]) -> int:

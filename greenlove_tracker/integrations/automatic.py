@@ -9,15 +9,17 @@ It hears of an import from a watcher, right after the module was executed: nothi
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from typing import Any, Self
+from typing import Any
 
 _HUGGING_FACE = "transformers.trainer"
-_active: AutomaticCallbacks | None = None
+_on_error: Callable[[Exception], None] | None = None  # of the ``with`` block that is open
 
 
 class ImportWatcher(MetaPathFinder):
@@ -60,47 +62,41 @@ class ImportWatcher(MetaPathFinder):
         return spec
 
 
-class AutomaticCallbacks:
+@contextlib.contextmanager
+def automatic_callbacks(on_error: Callable[[Exception], None]) -> Iterator[None]:
     """Add our callback to each trainer that is made within the ``with`` block.
 
     Args:
         on_error: called with an error of ours; the trainer then gets no callback.
     """
+    global _on_error
+    watcher = ImportWatcher({_HUGGING_FACE: partial(_give_hugging_face, on_error)})
+    _on_error = on_error
+    watcher.start()
+    try:
+        yield
+    finally:
+        _on_error = None
+        watcher.stop()
 
-    def __init__(self, on_error: Callable[[Exception], None]) -> None:
-        self._on_error = on_error
-        self._watcher = ImportWatcher({_HUGGING_FACE: self._give_hugging_face})
 
-    def __enter__(self) -> Self:
-        global _active
-        _active = self
-        self._watcher.start()
-        return self
+def _give_hugging_face(on_error: Callable[[Exception], None], module: types.ModuleType) -> None:
+    try:
+        from greenlove_tracker.integrations.huggingface import AutomaticHuggingFaceCallback
 
-    def __exit__(self, *error: object) -> None:
-        global _active
-        _active = None
-        self._watcher.stop()
-
-    def of_lightning(self) -> list[Any]:
-        """Return the callback for a Lightning trainer that is being made."""
-        try:
-            from greenlove_tracker.integrations.lightning import AutomaticLightningCallback
-
-            return [AutomaticLightningCallback()]
-        except Exception as error:
-            self._on_error(error)
-            return []
-
-    def _give_hugging_face(self, module: types.ModuleType) -> None:
-        try:
-            from greenlove_tracker.integrations.huggingface import AutomaticHuggingFaceCallback
-
-            module.DEFAULT_CALLBACKS.append(AutomaticHuggingFaceCallback)
-        except Exception as error:
-            self._on_error(error)
+        module.DEFAULT_CALLBACKS.append(AutomaticHuggingFaceCallback)
+    except Exception as error:
+        on_error(error)
 
 
 def lightning_callbacks() -> list[Any]:
     """Return the callbacks for a new Lightning trainer, which calls this; none outside ``greenlove run``."""
-    return [] if _active is None else _active.of_lightning()
+    if _on_error is None:
+        return []
+    try:
+        from greenlove_tracker.integrations.lightning import AutomaticLightningCallback
+
+        return [AutomaticLightningCallback()]
+    except Exception as error:
+        _on_error(error)
+        return []

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
+from greenlove_tracker.integrations.training_adapter import TracksTraining, TrainingAdapter, harmless
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.vocabulary.errors import needing
 
@@ -29,7 +29,7 @@ INTEGRATION_TO_CALLBACK["codecarbon"] = TrainerCallback
 _OF_TIME = ("_runtime", "_per_second", "_compilation_time")  # what an evaluation says of its own time
 
 
-class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a library without types
+class GreenloveCallback(TrainerCallback, TracksTraining):  # type: ignore[misc]  # a class of a library without types
     """Tracks what a ``transformers.Trainer`` trains.
 
     ::
@@ -62,18 +62,16 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
     _is_automatic: ClassVar[bool] = False
 
     def __init__(self, tracker: Tracker | None = None, **tracker_settings: Any) -> None:
-        stops = "with a checkpoint after the next step"
         self._adapter = TrainingAdapter(
-            "Hugging Face", tracker, tracker_settings, stops, is_automatic=self._is_automatic
+            "Hugging Face",
+            tracker,
+            tracker_settings,
+            "with a checkpoint after the next step",
+            is_automatic=self._is_automatic,
         )
         self._by_epochs = False
         self._n_substeps = 0
         self._tokens_seen = 0
-
-    @property
-    def tracker(self) -> Tracker | None:
-        """The tracker of the current or last training; None before the first."""
-        return self._adapter.tracker
 
     # -- the trainer's events ------------------------------------------------------------------------------------
 
@@ -82,7 +80,9 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Begin a run."""
-        self._by_epochs = _counts_in_epochs(args)
+        self._by_epochs = (
+            args.max_steps <= 0 and args.num_train_epochs >= 2 and float(args.num_train_epochs).is_integer()
+        )
         self._n_substeps = 0
         self._tokens_seen = state.num_input_tokens_seen
         steps_per_epoch = _steps_per_epoch(state) if self._by_epochs else None
@@ -93,23 +93,17 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         self._adapter.note_kind(kwargs.get("model"), is_mixed=is_mixed)
 
     @harmless
-    def on_epoch_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_begin(self, *event: Any, **kwargs: Any) -> None:
         """Begin an epoch; in a training that counts in steps go on with its single epoch."""
         self._adapter.start_epoch()
 
     @harmless
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, *event: Any, **kwargs: Any) -> None:
         """Go on after an evaluation or a checkpoint."""
         self._adapter.resume()
 
     @harmless
-    def on_substep_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_substep_end(self, *event: Any, **kwargs: Any) -> None:
         """Count a batch of a step that accumulates gradients."""
         self._n_substeps += 1
 
@@ -165,9 +159,7 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
             self._adapter.pause()
 
     @harmless
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, *event: Any, **kwargs: Any) -> None:
         """End the run. An epoch that was cut short stays open, so that it is logged as unfinished."""
         if not self._by_epochs and not self._adapter.is_stopping:
             self._adapter.end_epoch()
@@ -183,10 +175,6 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         if args.process_index == 0:
             share += rest
         return int(share)
-
-
-def _counts_in_epochs(args: TrainingArguments) -> bool:
-    return args.max_steps <= 0 and args.num_train_epochs >= 2 and float(args.num_train_epochs).is_integer()
 
 
 def _plan(by_epochs: bool, state: TrainerState) -> dict[str, Any]:

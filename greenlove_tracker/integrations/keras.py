@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
+from greenlove_tracker.integrations.training_adapter import TracksTraining, TrainingAdapter, harmless
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.vocabulary.errors import needing, whole_number
 
@@ -20,7 +20,7 @@ with needing("the Keras callback", ("keras",), "greenlove-tracker[keras]"):  # a
 Logs = dict[str, Any] | None  # what Keras tells its callbacks: metrics by name
 
 
-class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library without types
+class GreenloveCallback(Callback, TracksTraining):  # type: ignore[misc]  # a class of a library without types
     """Tracks what ``model.fit`` trains.
 
     ::
@@ -65,11 +65,6 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         self._n_batches = 0  # of this training
         self._accumulated = 1  # batches of an optimizer step
         self._is_begun = False
-
-    @property
-    def tracker(self) -> Tracker | None:
-        """The tracker of the current or last training; None before the first."""
-        return self._adapter.tracker
 
     # -- Keras's events ------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import functools
 from typing import Any
 
 from greenlove_tracker.integrations.boosted_rounds import BoostedRounds
-from greenlove_tracker.integrations.training_adapter import TrainingAdapter
+from greenlove_tracker.integrations.training_adapter import TracksTraining, TrainingAdapter
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.vocabulary.errors import needing
 
@@ -23,7 +23,7 @@ with needing("the LightGBM callback", ("lightgbm",), "greenlove-tracker[lightgbm
 _ORDER = 29
 
 
-class GreenloveCallbacks(list[Any]):
+class GreenloveCallbacks(list[Any], TracksTraining):
     """Tracks what LightGBM trains: ``lgb.train``, ``lgb.cv``, and its scikit-learn estimators.
 
     ::
@@ -73,11 +73,6 @@ class GreenloveCallbacks(list[Any]):
         before.before_iteration = True  # type: ignore[attr-defined]
         after.order = _ORDER  # type: ignore[attr-defined]
         super().__init__([before, after])
-
-    @property
-    def tracker(self) -> Tracker | None:
-        """The tracker of the current or last training; None before the first."""
-        return self._adapter.tracker
 
 
 _latest: BoostedRounds | None = None  # of the training that began last

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from greenlove_tracker.integrations.batch_sizes import samples_by_batch
-from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
+from greenlove_tracker.integrations.training_adapter import TracksTraining, TrainingAdapter, harmless
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.vocabulary.errors import needing
 from greenlove_tracker.vocabulary.metrics import number_of
@@ -34,7 +34,7 @@ with needing("the Lightning callback", ("lightning", "pytorch_lightning", "torch
         from lightning.pytorch import Callback
 
 
-class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library without types
+class GreenloveCallback(Callback, TracksTraining):  # type: ignore[misc]  # a class of a library without types
     """Tracks what a ``lightning.Trainer`` trains; a ``pytorch_lightning.Trainer`` too.
 
     ::
@@ -72,11 +72,6 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         self._length = _Length({}, by_epochs=True)
         self._global_step = 0
         self._metrics: dict[str, float | None] = {}  # as they were logged last
-
-    @property
-    def tracker(self) -> Tracker | None:
-        """The tracker of the current or last training; None before the first, and for a training in other processes."""
-        return self._adapter.tracker
 
     # -- the trainer's events ------------------------------------------------------------------------------------
 

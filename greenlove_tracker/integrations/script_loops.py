@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from greenlove_tracker.integrations.automatic import AutomaticCallbacks
+from greenlove_tracker.integrations.automatic import automatic_callbacks
 from greenlove_tracker.integrations.pytorch import PyTorchHooks
 from greenlove_tracker.integrations.training_loops import LoopDetector
 from greenlove_tracker.tracker.loop_length import LoopLength, loop_length
@@ -28,7 +28,7 @@ def watched_loops(session: Session, epochs: int | None) -> Iterator[None]:
     detector = LoopDetector(session)
     detector.on_epoch = _LoopPlans(session, epochs).plan
     hooks = PyTorchHooks(detector, lambda error: warn_once.internal_error("loops", error))
-    callbacks = AutomaticCallbacks(lambda error: warn_once.internal_error("callbacks", error))
+    callbacks = automatic_callbacks(lambda error: warn_once.internal_error("callbacks", error))
     try:
         with hooks, callbacks:
             yield
@@ -37,8 +37,9 @@ def watched_loops(session: Session, epochs: int | None) -> Iterator[None]:
             with contextlib.suppress(BudgetExceeded, SystemExit):  # the script has ended already
                 detector.finish()
             if detector.takes_turns:
-                message = "the script's data loaders take turns: steps are counted, and its epochs are unknown"
-                warn_once.warn("turns", message)
+                warn_once.warn(
+                    "turns", "the script's data loaders take turns: steps are counted, and its epochs are unknown"
+                )
             if not session.state.has_tracker and not session.state.is_finished:
                 seen = "no torch"
                 if detector.n_epochs and not detector.takes_turns:

@@ -107,8 +107,9 @@ class TrainingAdapter:
         if n_processes > 1 and run.state.settings.on_overrun == "stop":
             run.state.settings = replace(run.state.settings, on_overrun="warn")
             if run.state.is_first_rank:
-                message = "on_overrun stop: several processes train, so of an overrun it is only warned"
-                self._warn_once.warn("stop", message)
+                self._warn_once.warn(
+                    "stop", "on_overrun stop: several processes train, so of an overrun it is only warned"
+                )
 
     def start_epoch(self) -> None:
         """Begin an epoch, or go on with the open one."""
@@ -223,6 +224,17 @@ class TrainingAdapter:
         """Note that a budget asks the training to end."""
         self.is_stopping = True
         _log.warning("greenlove: training stops %s: %s", self._stops, exceeded)
+
+
+class TracksTraining:
+    """A framework's callback, which drives an adapter."""
+
+    _adapter: TrainingAdapter
+
+    @property
+    def tracker(self) -> Tracker | None:
+        """The tracker of the current or last training; None before the first, and for a training in other processes."""
+        return self._adapter.tracker
 
 
 def harmless(hook: Callable[..., None]) -> Callable[..., None]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from greenlove_tracker.integrations.boosted_rounds import BoostedRounds
-from greenlove_tracker.integrations.training_adapter import TrainingAdapter
+from greenlove_tracker.integrations.training_adapter import TracksTraining, TrainingAdapter
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.vocabulary.errors import needing, whole_number
 
@@ -19,7 +19,7 @@ with needing("the XGBoost callback", ("xgboost",), "greenlove-tracker[xgboost]")
     from xgboost.callback import TrainingCallback
 
 
-class GreenloveCallback(TrainingCallback):  # type: ignore[misc]  # a class of a library without types
+class GreenloveCallback(TrainingCallback, TracksTraining):  # type: ignore[misc]  # a class of a library without types
     """Tracks what XGBoost trains: ``xgb.train``, ``xgb.cv``, and its scikit-learn estimators.
 
     ::
@@ -55,11 +55,6 @@ class GreenloveCallback(TrainingCallback):  # type: ignore[misc]  # a class of a
             self._plan["total_steps"] = whole_number("num_boost_round", num_boost_round)
         self._adapter = TrainingAdapter("XGBoost", tracker, tracker_settings, "after this round")
         self._rounds = BoostedRounds(self._adapter)
-
-    @property
-    def tracker(self) -> Tracker | None:
-        """The tracker of the current or last training; None before the first."""
-        return self._adapter.tracker
 
     # -- XGBoost's events ----------------------------------------------------------------------------------------
 

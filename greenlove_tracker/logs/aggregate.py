@@ -17,7 +17,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import KEYS, ReadRun, RunRow, read_rows
 from greenlove_tracker.logs.schema import frame
 from greenlove_tracker.logs.selection import DAY, MONTH, Chosen, Selection
-from greenlove_tracker.logs.uncertainty import QUANTITIES, interval
+from greenlove_tracker.logs.uncertainty import QUANTITIES, deviations_of, interval
 from greenlove_tracker.vocabulary.errors import UsageError
 from greenlove_tracker.vocabulary.forecasting import Estimate
 from greenlove_tracker.vocabulary.records import Energy, sum_energies, sum_known
@@ -156,15 +156,16 @@ class Totals:
         """The sums with their intervals, by ``QUANTITIES``; none that is not known, or whose errors are not."""
         if self.n_unknown_error:
             return {}
-        by_error: dict[str, list[Sequence[float]]] = {}
-        for row in self.rows:
-            for name, deviations in (row.deviations or {}).items():
-                by_error.setdefault(name, []).append(deviations)
-        sides = [[math.fsum(column) for column in zip(*found, strict=True)] for found in by_error.values()]
         found = {}
-        for i, (quantity, unit) in enumerate(QUANTITIES.items()):
-            if (point := getattr(self, quantity)) is not None:
-                found[quantity] = interval(point, unit, [(0.0, 0.0), *((s[2 * i], s[2 * i + 1]) for s in sides)])
+        for quantity, unit in QUANTITIES.items():
+            point = getattr(self, quantity)
+            by_error: dict[str, list[Sequence[float]]] = {}
+            for row in self.rows:
+                for name, deviation in deviations_of(row, quantity, row.deviations or {}).items():
+                    by_error.setdefault(name, []).append(deviation)
+            sides = [tuple(map(math.fsum, zip(*deviations, strict=True))) for deviations in by_error.values()]
+            if point is not None:
+                found[quantity] = interval(point, unit, [(0.0, 0.0), *sides])
         return found
 
     def bounds(self, quantity: str) -> Estimate | None:
@@ -212,6 +213,7 @@ class Aggregate:
         self._needs = frozenset[str]()
         self._every: list[ReadRun] = []
         self._total: Totals | None = None
+        self._n_left_out = 0
 
     def prepare(self, *needs: str) -> Totals:
         """Read everything once for what will be asked: ``DAY``, ``MONTH`` and ``DETAILS``, as ``read_rows`` says.
@@ -222,20 +224,17 @@ class Aggregate:
         if self._total is None or not self._needs.issuperset(needs):
             self._needs = self._needs.union(needs)
             self._every = read_rows(self.selection, self._needs, self.logs.runs, **self._how)
-            chosen = self._chosen()
+            chosen = [found.row for found in self._every if found.row is not None]
             real = [row for row in chosen if not row.n_simulated]
             simulated = self.selection.simulated
             self._total = Totals(chosen if simulated or (simulated is None and not real) else real)
+            self._n_left_out = len(chosen) - self._total.n_runs
         return self._total
 
     @property
     def total(self) -> Totals:
         """Everything together; its ``rows`` are the runs that count, without simulated ones beside others."""
         return self.prepare()
-
-    def _chosen(self) -> list[RunRow]:
-        """Return the rows of the runs that were chosen, simulated ones included."""
-        return [found.row for found in self._every if found.row is not None]
 
     @property
     def runs(self) -> list[Run]:
@@ -260,8 +259,8 @@ class Aggregate:
     @property
     def n_left_out(self) -> int:
         """The number of simulated runs that were chosen and do not count."""
-        total = self.total
-        return len(self._chosen()) - total.n_runs
+        self.prepare()
+        return self._n_left_out
 
     def by(self, *keys: str) -> dict[tuple[str, ...], Totals]:
         """Return totals by one or more of ``KEYS``, in the order of the keys' values.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated
@@ -138,24 +138,6 @@ def metered_before_pue_kwh(summary: RunSummary) -> float | None:
 
 
 # -- The file --
-
-
-def calibration_of(
-    measurements: Sequence[WallMeasurement], hosts: Collection[str], gpu_models: str, run_id: str
-) -> Calibration | None:
-    """Return the calibration of a run; None where its machine has none, and for several machines.
-
-    Args:
-        measurements: of any machines and runs.
-        hosts: that the run ran on.
-        gpu_models: its GPUs, as it logs them.
-        run_id: of the run.
-    """
-    of_machine = [one for one in measurements if {one.host} == set(hosts) and one.gpu_models == gpu_models]
-    own = [one for one in of_machine if one.run_id == run_id]
-    if of_machine:
-        return Calibration(own or of_machine, bool(own))
-    return None
 
 
 def measurements_in(directory: LogPath) -> Sequence[WallMeasurement]:

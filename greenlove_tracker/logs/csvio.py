@@ -157,8 +157,7 @@ def read_table(data: bytes) -> tuple[Sequence[str], Iterator[tuple[int, dict[str
         UnicodeDecodeError, csv.Error: where it is not CSV in UTF-8; of a row, once that is asked for.
     """
     reader = csv.DictReader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""))
-    columns = reader.fieldnames or ()
-    return columns, ((reader.line_num, row) for row in reader)
+    return reader.fieldnames or (), ((reader.line_num, row) for row in reader)
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

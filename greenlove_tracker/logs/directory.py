@@ -140,8 +140,7 @@ def runs_and_problems(path: LogPath) -> Found:
     foreign: defaultdict[LogPath, Counter[str]] = defaultdict(Counter)
     emissions = Emissions()
     theirs = list[ForeignRun]()
-    here = f"{path}/"
-    used = [run.path for run in ours if run.place != f"{here}{run.run_id}"]
+    used = [run.path for run in ours if run.place != f"{path}/{run.run_id}"]
     for file in (one for one in listed if isinstance(one, Path)):
         count = foreign[file.parent]
         if name := LOG_NAME.fullmatch(file.name):

@@ -22,16 +22,16 @@ def metric_name(name: str) -> str:
 
 
 class MetricTotals:
-    """The last value of each metric and its extremes, kept up as values are logged."""
+    """The last value of each metric and its extremes, ``by_name``, kept up as values are logged."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, MetricSummary] = {}
+        self.by_name: dict[str, MetricSummary] = {}
 
     def add(self, record: MetricRecord) -> bool:
         """Add a value; return False where it is of one metric too many, and was left out."""
-        before = self._by_name.get(record.name)
+        before = self.by_name.get(record.name)
         if before is None:
-            if len(self._by_name) >= MAX_NAMES:
+            if len(self.by_name) >= MAX_NAMES:
                 return False
             before = MetricSummary(record.name, math.nan, None, None, 0, direction_of(record.name))
         numbers = (before.lowest, before.highest, record.value)
@@ -39,7 +39,7 @@ class MetricTotals:
         direction = record.higher_is_better
         if direction is None:
             direction = before.higher_is_better
-        self._by_name[record.name] = MetricSummary(
+        self.by_name[record.name] = MetricSummary(
             record.name,
             record.value,
             min(known, default=None),
@@ -52,7 +52,7 @@ class MetricTotals:
     @property
     def summaries(self) -> tuple[MetricSummary, ...]:
         """The summary of each metric, in the order in which they were first logged."""
-        return tuple(self._by_name.values())
+        return tuple(self.by_name.values())
 
 
 def summarise_metrics(by_stream: Mapping[int, Iterable[MetricRecord]]) -> tuple[MetricSummary, ...]:
@@ -62,5 +62,5 @@ def summarise_metrics(by_stream: Mapping[int, Iterable[MetricRecord]]) -> tuple[
         totals = MetricTotals()
         for record in records:
             totals.add(record)
-        found = {summary.name: summary for summary in totals.summaries} | found
+        found = totals.by_name | found
     return tuple(found.values())

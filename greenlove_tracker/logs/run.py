@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from greenlove_tracker.logs import schema, totals, trials
-from greenlove_tracker.logs.calibration import Calibration, calibrated, calibration_of, measurements_in
+from greenlove_tracker.logs.calibration import Calibration, calibrated, measurements_in
 from greenlove_tracker.logs.comparisons import COMPARED
 from greenlove_tracker.logs.csvio import Line, Lines
 from greenlove_tracker.logs.intensity_sources import IntensitySource, is_mock, mean_factor, sources_in, sources_of
@@ -226,10 +226,9 @@ class Run(RunFiles):
     @property
     def carbon_intensity(self) -> Factor:
         """The carbon intensity that the run was counted with, or its mean; NaN if the log does not say."""
-        sources = self.intensity_sources
-        if not sources:
+        if not self.intensity_sources:
             return self._constant_intensity
-        return mean_factor(self.summary.carbon_intensity_gco2e_per_kwh, sources)
+        return mean_factor(self.summary.carbon_intensity_gco2e_per_kwh, self.intensity_sources)
 
     @cached_property
     def _constant_intensity(self) -> Factor:
@@ -299,10 +298,9 @@ class Run(RunFiles):
 
     def _epochs_planned(self) -> int | None:
         """Return the planned epochs of the run, or of all trainings that joined it; None if one is unknown."""
-        own = self.own_lines
         found = [lines for lines in self.lines_by_stream.values() if _rank_if_joined(lines) == 0]
-        if own.get("epochs_planned") or not found:
-            found.append(own)
+        if self.own_lines.get("epochs_planned") or not found:
+            found.append(self.own_lines)
         numbers = [count_in(fields, "epochs_planned") for fields in found]
         return None if None in numbers else sum(filter(None, numbers))
 
@@ -405,15 +403,21 @@ class Run(RunFiles):
 
     @cached_property
     def calibration(self) -> Calibration | None:
-        """The calibration of its machine in the log directory; None if there is none, or it cannot be read."""
+        """The calibration of its machine in the log directory; None if there is none, or it cannot be read.
+
+        A run of several machines has none.
+        """
         try:
             measured = measurements_in(self.log_dir)
         except UsageError as error:  # named, and everything else of the run is as good as before
             self._problem_log.add(self.log_dir / schema.CALIBRATION_FILE, f"no run is calibrated: {error}")
             return None
-        if not measured:
-            return None
-        return calibration_of(measured, self.hosts, self.text("gpu_models"), self.run_id)
+        of_host = [one for one in measured if {one.host} == self.hosts]
+        of_machine = [one for one in of_host if one.gpu_models == self.text("gpu_models")]
+        own = [one for one in of_machine if one.run_id == self.run_id]
+        if of_machine:
+            return Calibration(own or of_machine, bool(own))
+        return None
 
     @property
     def log_dir(self) -> LogPath:
@@ -430,8 +434,9 @@ class Run(RunFiles):
         Raises:
             LogError: if a newer version of this package wrote the run.
         """
-        metered = self.metered_summary
-        return metered if self.calibration is None else calibrated(metered, self.calibration)
+        if self.calibration is None:
+            return self.metered_summary
+        return calibrated(self.metered_summary, self.calibration)
 
     @cached_property
     def stated(self) -> RunSummary | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from greenlove_tracker.logs.forecasts import headline, scored_forecasts
 from greenlove_tracker.logs.intensity_sources import TABLE, is_mock
 from greenlove_tracker.logs.run import Cut, Run
 from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_parts, job_id_of, job_of
-from greenlove_tracker.logs.uncertainty import run_deviations
+from greenlove_tracker.logs.uncertainty import Deviations, energy_deviations
 from greenlove_tracker.vocabulary.errors import LogError, UsageError, require
 from greenlove_tracker.vocabulary.records import Factor, Flag, LoggedGpuEnergy, RunStatus, RunSummary
 from greenlove_tracker.vocabulary.units import kgco2e_from_kwh
@@ -142,7 +142,7 @@ class RunRow(RunSummary):
         gpu_energies: of each GPU of the first machine, where the log says it.
         coverage: of the carbon intensity behind its emissions.
         whole_kwh: the energy of the whole run, which the metrics are of.
-        deviations: see ``run_deviations``.
+        deviations: of the energy, see ``energy_deviations``.
         factors: with ``DETAILS``: all that are in its figures.
         forecast: with ``DETAILS``: error, whether the interval held, and its level, of the one that stands for all.
     """
@@ -162,7 +162,7 @@ class RunRow(RunSummary):
     n_predicted: bool
     n_partial: bool
     n_mock_intensity: bool
-    deviations: Mapping[str, tuple[float, ...]] | None
+    deviations: Deviations | None
     parts: dict[str, list[RunRow]]
     factors: Sequence[Factor]
     forecast: tuple[float, bool, float] | None
@@ -234,12 +234,11 @@ _NO_PUE = "not set: no overhead of a data centre is counted"
 def factors_of(run: Run) -> tuple[Factor, ...]:
     """Return every factor in its figures with its source: intensities, price, PUE, calibration, node overhead."""
     contract = run.market_intensity
-    price = run.electricity_price
     pue = run.summary.pue
     found: list[Factor | None] = [run.carbon_intensity]
     if any(source.is_fallback and source.provider == TABLE for source in run.intensity_sources):
         found.append(replace(run.terms.carbon_intensity, name="carbon_intensity, fall-back"))
-    found += [contract and replace(contract, name="carbon_intensity by contract"), price]
+    found += [contract and replace(contract, name="carbon_intensity by contract"), run.electricity_price]
     found.append(Factor("PUE", pue, "×", run.text("pue.source") or (_NO_PUE if pue == 1 else "not in the log")))
     calibration = run.calibration
     if calibration is None:
@@ -325,7 +324,7 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         n_predicted=Flag.PREDICTED in summary.flags,
         n_partial=run.lacks_energy_of_gpu,
         n_mock_intensity=has_emissions and is_mock(run.intensity_sources),
-        deviations={} if summary.energy_kwh is None else run_deviations(run),
+        deviations={} if summary.energy_kwh is None else energy_deviations(run),
         parts={},
         factors=tuple(map(_shared, factors_of(run))) if has_details else (),
         forecast=_scored(whole or run) if has_details and run.cut.has_end else None,
@@ -398,8 +397,7 @@ def read_rows(
 
 def _can_fork() -> bool:
     """Return True if a fork is safe: no other thread may hold a lock. A spawn would import everything anew."""
-    threads = Path("/proc/self/task")
-    return threads.is_dir() and len(list(threads.iterdir())) == 1
+    return len(list(Path("/proc/self").glob("task/*"))) == 1
 
 
 def _end_with_parent() -> None:

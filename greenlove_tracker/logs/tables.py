@@ -14,7 +14,7 @@ from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.schema import LogColumn, LogTable, Part, amount, any_cell, any_number, cell, finite
 from greenlove_tracker.vocabulary.checkpoints import CheckpointEvent
 from greenlove_tracker.vocabulary.comparisons import ArmTrial, Verdict
-from greenlove_tracker.vocabulary.forecasting import LEVEL, Estimate, Forecast, Kind, stop_estimate
+from greenlove_tracker.vocabulary.forecasting import LEVEL, Estimate, Kind
 from greenlove_tracker.vocabulary.records import DescribedStr, Energy
 
 _LEVEL = "of the intervals"
@@ -118,35 +118,6 @@ class IssuedForecast:
     duration_p99_s: Annotated[float | None, "the time that is exceeded with a probability of 1%"] = None
     warnings: Annotated[frozenset[str], "names of what makes the forecast worse, separated by spaces"] = frozenset()
     stop_epochs: Annotated[Estimate | None, _STOP] = None
-
-    @classmethod
-    def of(
-        cls,
-        forecast: Forecast,
-        *,
-        issued_at: str,
-        elapsed_s: float,
-        epochs_done: int,
-        steps_done: int,
-        planned: int,
-        epochs_before: int = 0,
-    ) -> IssuedForecast:
-        """Return the record of a forecast that is issued now, by a run that does its first epoch after so many."""
-        stop = forecast.expected_stop
-        level = forecast.duration_s.level
-        estimates = {q: e for q in QUANTITIES if (e := getattr(forecast, q)) is not None}
-        return cls(
-            issued_at,
-            elapsed_s,
-            epochs_done,
-            steps_done,
-            planned,
-            forecast.method,
-            estimates,
-            forecast.duration_p99_s,
-            frozenset(w.name for w in forecast.warnings),
-            None if stop is None else stop_estimate(stop, level, before=epochs_before),
-        )
 
 
 def _whole_forecast(issued: IssuedForecast) -> IssuedForecast:

@@ -11,13 +11,13 @@ Not in it: the errors of the carbon intensity, of a price and of the PUE, which 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from greenlove_tracker.logs.measurement_errors import LEVEL, Deviation, MeasurementError, error_of
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, Kind
-from greenlove_tracker.vocabulary.records import COMPONENTS
+from greenlove_tracker.vocabulary.records import COMPONENTS, RunSummary
 
 QUANTITIES = {"energy_kwh": "kWh", "emissions_kgco2e": "kgCO2e", "cost_usd": "USD"}
 
@@ -52,44 +52,35 @@ def error_parts(run: Run) -> list[tuple[MeasurementError, float]] | None:
         ("unmetered", "estimate", totals.unmetered_estimate_kwh),
         ("node", "assumed", totals.node_assumed_kwh),
     )
-    gpu_models = run.text("gpu_models")
     found = []
     for component, methods, kwh in parts:
         if not kwh:
             continue
-        error = error_of(component, methods or "", gpu_models)
+        error = error_of(component, methods or "", run.text("gpu_models"))
         if error is None:
             return None
         found.append((error, kwh))
     return found
 
 
-def run_deviations(run: Run) -> Mapping[str, tuple[float, ...]] | None:
-    """Return the deviations of energy, CO2e and cost, below and above each, by the name of each error.
+def deviations_of(totals: RunSummary, quantity: str, of_energy: Deviations) -> Deviations:
+    """Return the deviations of a total by those of the energy; nothing where it is unknown, or has no error.
 
     CO2e and a cost of electricity follow the energy. The price of a machine hangs on its time, which is known.
-
-    Returns:
-        Twice as many numbers as ``QUANTITIES``, in their order; zeros for one that is unknown, or has no error. None
-        where the energy is unknown, or an error of it is.
     """
-    of_energy = energy_deviations(run)
-    totals = run.summary
-    energy_kwh = totals.energy_kwh
-    if of_energy is None or not energy_kwh:
-        return None if of_energy is None else {}
-    co2e = (run.emissions_kgco2e or 0.0) / energy_kwh
-    cost = 0.0
-    if totals.cost_basis == "electricity":
-        cost = (totals.cost_usd or 0.0) / energy_kwh
+    total = getattr(totals, quantity)
+    is_of_time = quantity == "cost_usd" and totals.cost_basis != "electricity"
+    if not total or not totals.energy_kwh or is_of_time:
+        return {}
+    ratio = total / totals.energy_kwh
     found = {}
     for name, (below, above) in of_energy.items():
-        of_cost = (below * cost, above * cost) if cost >= 0 else (above * -cost, below * -cost)
-        found[name] = (below, above, below * co2e, above * co2e, *of_cost)
+        lower, upper = sorted((-below * ratio, above * ratio))  # a price may be negative
+        found[name] = (-lower, upper)
     return found
 
 
-def interval(point: float, unit: str, deviations: Iterable[Deviation]) -> Estimate:
+def interval(point: float, unit: str, deviations: Iterable[Sequence[float]]) -> Estimate:
     """Return a figure with its interval: deviations of different errors in quadrature, each side for itself."""
     below, above = zip(*deviations, strict=True)
     return Estimate(point, point - math.hypot(*below), point + math.hypot(*above), LEVEL, unit, Kind.MEASUREMENT)
@@ -105,11 +96,10 @@ def run_interval(run: Run, quantity: str = "energy_kwh") -> Estimate | None:
     Returns:
         None where it is not known, or its error is not; and for a cost of time, which has none.
     """
-    at = 2 * list(QUANTITIES).index(quantity)
-    deviations = run_deviations(run)
-    sides = [(each[at], each[at + 1]) for each in (deviations or {}).values()]
+    totals = replace(run.summary, emissions_kgco2e=run.emissions_kgco2e)
+    sides = deviations_of(totals, quantity, energy_deviations(run) or {}).values()
     if any(map(any, sides)):
-        return interval(getattr(run.summary, quantity), QUANTITIES[quantity], sides)
+        return interval(getattr(totals, quantity), QUANTITIES[quantity], sides)
     return None
 
 

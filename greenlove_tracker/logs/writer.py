@@ -86,7 +86,11 @@ def claim_run_id(log_dir: Path, launch_key: str, rank: int, utc_s: float) -> str
     """
     own = new_run_id(utc_s)
     try:
-        claims = _make_claims_dir(log_dir)
+        claims = log_dir / claims_dir_name()
+        claims.mkdir(mode=_PRIVATE_MODE, parents=True, exist_ok=True)
+        found = claims.lstat()  # anybody may have made it in a directory that is shared
+        if stat.S_ISLNK(found.st_mode) or _user_id() not in (0, found.st_uid):  # root's may be nobody's on a server
+            raise OSError(errno.EPERM, f"{claims.name} there is not ours; remove it", str(claims))
         agreed = (_claim(claims / f"{launch_key}-{n}", own) for n in count())
         return next(id_ for id_ in agreed if id_ and not (log_dir / id_ / schema.epochs_file(rank)).exists())
     except OSError as error:
@@ -102,15 +106,6 @@ def _claim(claim: Path, own: str) -> str:
         time.sleep(0.01)  # until who made it has written it: an instant
     is_fresh = text == own or time.time() - claim.stat().st_mtime < _CLAIM_LIFETIME_S  # a server's clock may be off
     return text if is_fresh and _RUN_ID.fullmatch(text) else ""
-
-
-def _make_claims_dir(log_dir: Path) -> Path:
-    claims = log_dir / claims_dir_name()
-    claims.mkdir(mode=_PRIVATE_MODE, parents=True, exist_ok=True)
-    found = claims.lstat()  # anybody may have made it in a directory that is shared
-    if stat.S_ISLNK(found.st_mode) or _user_id() not in (0, found.st_uid):  # root's files may be nobody's on a server
-        raise OSError(errno.EPERM, f"{claims.name} there is not ours; remove it", str(claims))
-    return claims
 
 
 def claims_dir_name() -> str:
@@ -185,8 +180,7 @@ class RunWriter:
         Raises:
             LookupError: where a field is not declared in ``run_fields``.
         """
-        shown = map(_shown, fields)
-        new = {f.name: f for f in shown if self.fields.get(f.name) != f}
+        new = {f.name: f for f in map(_shown, fields) if self.fields.get(f.name) != f}
         self.fields |= new
         self._append(self._info, schema.RUN_COLUMNS, _field_cells(new.values()))
 
@@ -260,9 +254,8 @@ def _summary_lines(summary: RunSummary) -> bytes:
 
 def _shown(field: Field) -> Field:
     """Return a field of ``run.csv`` as the log may hold it, with its unit."""
-    declaration = declared(field.name)
     value = field.value
-    if declaration.may_hold_secrets:
+    if declared(field.name).may_hold_secrets:
         value = mask_secrets(value)
     return Field(field.name, value, field.unit or schema.unit_of(field.name))
 

@@ -11,14 +11,14 @@ from importlib import import_module
 from typing import Protocol, TypeVar, runtime_checkable
 
 from greenlove_tracker.logs.metrics import metric_name
-from greenlove_tracker.logs.tables import FORECASTS, IssuedForecast, MetricRecord
+from greenlove_tracker.logs.tables import FORECASTS, QUANTITIES, IssuedForecast, MetricRecord
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.machine.forks import forks_wait
 from greenlove_tracker.text.format import plural
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.recorder import LOADING_SHARE, StepMark
 from greenlove_tracker.vocabulary.errors import UsageError
-from greenlove_tracker.vocabulary.forecasting import Block, Forecast, Progress, TrainingPlan, stop_within
+from greenlove_tracker.vocabulary.forecasting import Block, Forecast, Progress, TrainingPlan, stop_estimate, stop_within
 from greenlove_tracker.vocabulary.phases import Plan
 from greenlove_tracker.vocabulary.pricing import Rates
 from greenlove_tracker.vocabulary.records import Energy, Flag, Row, RowKind
@@ -121,14 +121,19 @@ class RunForecaster(RunPart):
                 if self._state.is_finished:  # meanwhile
                     return
                 state.forecast = replace(forecast, is_energy_modelled=not state.row_totals.node.measured_kwh)
-                issued = IssuedForecast.of(
-                    forecast,
+                stop = forecast.expected_stop
+                level = forecast.duration_s.level
+                issued = IssuedForecast(
                     issued_at=timestamp(state.started_utc_s + elapsed_s),
                     elapsed_s=elapsed_s,
                     epochs_done=epochs_done,
                     steps_done=steps_done,
                     planned=int(progress.total_units),
-                    epochs_before=plan.first_epoch,
+                    method=forecast.method,
+                    estimates={name: e for name in QUANTITIES if (e := getattr(forecast, name)) is not None},
+                    duration_p99_s=forecast.duration_p99_s,
+                    warnings=frozenset(warning.name for warning in forecast.warnings),
+                    stop_epochs=None if stop is None else stop_estimate(stop, level, before=plan.first_epoch),
                 )
                 self._writer.write(FORECASTS, issued)
                 self._run.tell(lambda part: part.forecast_issued(issued))
@@ -421,7 +426,7 @@ class ProgressLog:
             self._epochs.append(Block(1, epoch.active_s, epoch.paused_s, None, is_cold))
         self._open = None
         self._settled_s = self._rows_s
-        self._n_epochs = self._n_epochs + 1
+        self._n_epochs += 1
 
     def _parts_of(self, epoch: _OpenEpoch) -> list[Block]:
         """Return the epoch in parts; none if it has too few steps, or pauses.
@@ -442,8 +447,10 @@ class ProgressLog:
                 return None
             return _joined_blocks(a, b)
 
-        parts = _joined(self._steps, join_small)
-        return [replace(p, units=p.units / steps, active_s=p.active_s * stretch, between_s=None) for p in parts]
+        return [
+            replace(part, units=part.units / steps, active_s=part.active_s * stretch, between_s=None)
+            for part in _joined(self._steps, join_small)
+        ]
 
     def _add_energy(self, duration_s: float, energy: Energy) -> None:
         energy_kwh = energy.total_kwh
@@ -451,8 +458,8 @@ class ProgressLog:
             return
         if self._metered and self._metered[-1][0] < _LEAST_POWER_S:
             before_s, before_kwh = self._metered.pop()
-            duration_s = before_s + duration_s
-            energy_kwh = before_kwh + energy_kwh
+            duration_s += before_s
+            energy_kwh += before_kwh
         self._metered.append((duration_s, energy_kwh))
         self._metered = _joined_to_few(self._metered, lambda power: power[0], lambda a, b: (a[0] + b[0], a[1] + b[1]))
 

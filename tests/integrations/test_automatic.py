@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from greenlove_tracker import read_logs
-from greenlove_tracker.integrations.automatic import AutomaticCallbacks, lightning_callbacks
+from greenlove_tracker.integrations.automatic import _give_hugging_face, lightning_callbacks
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 
 ROOT = Path(__file__).parents[2]
@@ -123,8 +123,7 @@ def test_outside_of_the_runner_a_trainer_gets_nothing():
 
 def test_a_list_that_is_not_there_is_an_error_of_ours_and_none_of_the_scripts():
     errors = []
-    with AutomaticCallbacks(errors.append) as automatic:
-        automatic._give_hugging_face(object())
+    _give_hugging_face(errors.append, object())
     assert [type(error) for error in errors] == [AttributeError]
 
 

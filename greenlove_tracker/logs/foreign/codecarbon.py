@@ -209,10 +209,8 @@ class Reading:
         """Return the later of two readings of a run, which notes that there are several; of two copies the first."""
         if before is None:
             return self
-        size = self.size
-        before_size = before.size
-        last = self if size > before_size else before
-        last.has_several = before.has_several or self.has_several or size != before_size
+        last = self if self.size > before.size else before
+        last.has_several = before.has_several or self.has_several or self.size != before.size
         return last
 
     @property
