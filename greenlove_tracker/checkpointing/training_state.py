@@ -217,9 +217,6 @@ def named(kind: str, things: Any) -> Values:
     if isinstance(things, list | tuple) and not is_pair(things):
         things = dict(enumerate(things, 1))
     if isinstance(things, Mapping):
-        dotted = [name for name in things if "." in f"{name}"]
-        if dotted:
-            raise UsageError(f"{dotted[0]!r} names a {kind} of the Checkpointer: names have no dot")
         return {f"{kind}-{name}": thing for name, thing in things.items()}
     return {} if things is None else {kind: things}
 

@@ -41,7 +41,8 @@ _OF_TRIALS = (
 )
 _OF_RUNS = (
     "Whole logged runs were compared: the ratio of the geometric means of each group, less a drift over the order of "
-    "runs where groups took turns, with t intervals from how much the runs of one group differ. With one run each, they come from the noise of its epochs and an assumption."
+    "runs where groups took turns, with t intervals from how much the runs of one group differ. With one run each, "
+    "they come from the noise of its epochs and an assumption."
 )
 _EACH = (
     "Each interval holds for its own row, not for all at once. The method, and how often its intervals held: "
