@@ -287,7 +287,6 @@ def _sha256(path: LogPath) -> str:
 
 
 def _content_sha256(content: object) -> str:
-    """Return the checksum of a manifest's content, however its lines are broken."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

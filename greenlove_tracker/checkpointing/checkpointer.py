@@ -618,7 +618,6 @@ class Checkpointer:
         self.values.update(copied(resume.of_rank["values"]))
 
     def _tell_restored(self, replay_s: float = 0.0) -> None:
-        """Tell the log of a resume, once the training is where it was."""
         resume = self._resume
         self._resume = None
         if resume is None or not self._is_first:

@@ -70,7 +70,6 @@ class TerminationNotices:
         return True
 
     def _on_signal(self, before: Any, number: int, frame: FrameType | None) -> None:
-        """Handle a signal whose handler is not the guard's."""
         self.received(number)
         if callable(before):
             before(number, frame)

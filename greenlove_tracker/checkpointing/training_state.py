@@ -259,7 +259,6 @@ def _attributes(model: nn.Module) -> Values:
 
 
 def _parts(thing: Any) -> list[Any]:
-    """Return a thing, and the modules or schedulers in it."""
     if isinstance(thing, nn.Module):
         return list(thing.modules())
     return [thing, *getattr(thing, "_schedulers", ())]  # of a scheduler of several
