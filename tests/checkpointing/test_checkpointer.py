@@ -173,6 +173,19 @@ def test_a_finished_training_does_nothing(tmp_path: Path, capfd: pytest.CaptureF
     assert "has finished: nothing is left to do" in capfd.readouterr().err
 
 
+def test_what_the_script_does_between_two_stages_stays(tmp_path: Path) -> None:
+    def second_stage(training: Training) -> float:
+        training.run(2)
+        for group in training.optimizer.param_groups:
+            group["lr"] = 0.001
+        training.run(4)
+        return training.optimizer.param_groups[0]["lr"]
+
+    whole = second_stage(Training(tmp_path / "whole"))
+    Training(tmp_path / "restarted").run(2)
+    assert second_stage(Training(tmp_path / "restarted")) == whole
+
+
 def test_early_stopping_is_an_end(tmp_path: Path) -> None:
     first = Training(tmp_path)
     for epoch in first.checkpointer.epochs(10, tracker=False):

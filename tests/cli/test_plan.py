@@ -223,7 +223,8 @@ def test_jobs_are_given_regions_and_starts_in_a_table(tmp_path: Path) -> None:
     ("rows", "said"),
     [
         ("name,hours\nbert,4\n", "jobs.csv needs the columns name,hours,kwh; it has name, hours"),
-        ("name,hours,kwh\nbert,4\n", "jobs.csv, line 2: could not convert"),
+        ("name,hours,kwh\nbert,4\n", "jobs.csv, line 2: kwh is empty"),
+        ("name,hours,kwh\nbert,four,3\n", "jobs.csv, line 2: could not convert"),
         ("name,hours,kwh\nbert,4,3\nresnet,-1,3\n", "jobs.csv, line 3: duration is"),
         ("name,hours,kwh,within\nbert,4,3,soon\n", "jobs.csv, line 2: --within is a length of time"),
         ("name,hours,kwh\n", "jobs.csv holds no job"),

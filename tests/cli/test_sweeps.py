@@ -40,3 +40,12 @@ def test_sums_by_the_value_of_a_tag(sweep):
     rows = [line.split() for line in report(sweep, "--text", "--by", "lr,optimizer").splitlines()]
     assert [row[:3] for row in rows if "sgd" in row] == [["0.01", "sgd", "2"], ["0.1", "sgd", "1"]]
     assert "cannot group by rate" in report(sweep, "--text", "--by", "rate")
+
+
+def test_a_value_with_commas_is_one_value(tmp_path):
+    clock = FakeClock()
+    for hidden in ((64, 32), (64, 64)):
+        with make_tracker(clock, tmp_path / "logs", epochs=1, tags={"hidden": hidden}) as tracker:
+            train(tracker, clock, 1)
+    said = report(str(tmp_path / "logs"), "--text", "--by", "hidden")
+    assert "(64; 32)" in said and "(64; 64)" in said
