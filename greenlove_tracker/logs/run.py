@@ -318,12 +318,12 @@ class Run(RunFiles):
         """The streams of processes that another process on their node measures, each with its rank."""
         leading = [lines for lines in self._lines_of_all if _rank_if_joined(lines) is None]
         measured = {value_of(lines, "host") for lines in leading}
-        ranks = {stream: _rank_if_joined(fields) for stream, fields in self.lines_by_stream.items()}
-        return {
-            stream: rank
-            for stream, rank in ranks.items()
-            if rank is not None and value_of(self.lines_by_stream[stream], "host") in measured
-        }
+        found = {}
+        for stream, lines in self.lines_by_stream.items():
+            rank = _rank_if_joined(lines)
+            if rank is not None and value_of(lines, "host") in measured:
+                found[stream] = rank
+        return found
 
     @cached_property
     def cut_off_ranks(self) -> Sequence[int]:

@@ -219,7 +219,7 @@ def test_ranks_and_nodes_of_one_run_are_added_up(make_run):
 
 def test_a_command_holds_the_totals(make_run):
     run_dir = make_run(rows=[epoch_row(1, 0.05, 100.0)], rank="command", is_closed=False)
-    make_run(rows=ROWS, rank=0, is_closed=False)
+    make_run(rows=ROWS, rank=0, fields={"role": "joined"}, is_closed=False)
     summary = Run(run_dir).summary
     assert (summary.energy_kwh, summary.duration_s, summary.epochs_done, summary.gpu_count) == (0.05, 100.0, 3, 1)
 

@@ -25,9 +25,11 @@ def terms(**changed):
     return replace(RunFactors("run", "", "2026-11-01T12:00:00.000Z", None, INTENSITY), **changed)
 
 
-def summary(rows, *, gpu_count=1, command_rows=None, **changed):
+def summary(rows, *, gpu_count=1, command_rows=None, joined=None, **changed):
     by_rank = rows if isinstance(rows, dict) else {0: rows}
-    return summarise(terms(**changed), by_rank, ENDING, gpu_count=gpu_count, command_rows=command_rows)
+    return summarise(
+        terms(**changed), by_rank, ENDING, gpu_count=gpu_count, command_rows=command_rows, joined=joined or {}
+    )
 
 
 def gap(duration_s, energy=UNKNOWN_ENERGY, kind=RowKind.GAP, *flags):
@@ -196,7 +198,7 @@ def test_a_node_whose_meter_failed_is_estimated_after_the_others():
 
 def test_a_command_holds_the_totals_and_its_trackers_the_epochs():
     command = [gap(60.0, gpu(0.01)), gap(5.0, gpu(0.001), RowKind.TAIL)]
-    found = summary({0: [epoch_row(1, 0.004), epoch_row(2, 0.004)]}, command_rows=command)
+    found = summary({0: [epoch_row(1, 0.004), epoch_row(2, 0.004)]}, command_rows=command, joined={0: 0})
     assert found.energy_kwh == pytest.approx(0.011) and found.duration_s == 65.0
     assert (found.epochs_done, found.epochs_duration_s, found.between_s) == (2, 20.0, 45.0)
 
