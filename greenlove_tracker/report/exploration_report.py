@@ -11,6 +11,7 @@ from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering.document import (
     Blocks,
+    ChartRow,
     Column,
     Document,
     Heading,
@@ -29,7 +30,7 @@ from greenlove_tracker.vocabulary.forecasting import Estimate, Forecast, TimeFit
 
 Trials = Sequence[Trial]
 _TALLEST = 3.0  # of a chart, times what it is about
-_EPOCHS = "The time of an epoch by sample size: median, shortest to longest"
+_EPOCHS = "The time of an epoch by sample size, and its range"
 _NOT_COVERED = "what comes before the first epoch, another machine, other work here, an error of the carbon intensity"
 _EXTENDED = {
     "wls": "a line through their epochs: weighted least squares with run-to-run variation",
@@ -170,9 +171,9 @@ def _details(forecast: Forecast, trials: Trials) -> Blocks:
         method.append(("checked", f"the largest size, forecast from the others, is off {off_by}"))
     method.append(("not covered", _NOT_COVERED))
     tallest_s = _TALLEST * max(epoch.point for _, epoch in epochs)
+    drawn = [narrowing_chart(_EPOCHS, "samples", epochs, tallest_s), *_narrowing(forecast, trials)]
     return [
-        narrowing_chart(_EPOCHS, "samples", epochs, tallest_s),
-        *_narrowing(forecast, trials),
+        ChartRow([chart for row in drawn for chart in row.charts]),
         *_parts(forecast.without_stop or forecast),
         Heading("The trials"),
         Table(columns({}, ("samples", "trials", "median epoch")), timed),
@@ -214,7 +215,7 @@ def _ends(estimate: Estimate) -> str:
     return "none seen"
 
 
-def _narrowing(forecast: Forecast, trials: Trials) -> Blocks:
+def _narrowing(forecast: Forecast, trials: Trials) -> list[ChartRow]:
     """Draw the forecast after each trial, up to the one that is given."""
     from greenlove_tracker.extrapolation.extrapolate import extrapolate  # statsmodels: over a second, loaded by now
 
