@@ -83,7 +83,7 @@ BUDGETS = {
     ("cli",): Budget(17_500, 11.8),
     ("compat",): Budget(7_000, 11.6),
 }
-PACKAGE_BUDGET = Budget(330_000, 12.0, owed=815)
+PACKAGE_BUDGET = Budget(330_000, 12.0, owed=820)
 CALL_LIMITS = {"epoch_end()": 10, "one run's PDF": 30, "Estimator.estimate()": 70}
 
 

@@ -97,7 +97,7 @@ def _recorded(call: Callable[[Recorder], None]) -> Callable[[Session], None]:
     @functools.wraps(call)
     def method(session: Session) -> None:
         with session.tracked_call as recorder:
-            call(recorder)
+            getattr(recorder, call.__name__)()
 
     return method
 

@@ -324,9 +324,9 @@ def test_where_a_model_gave_the_energy_the_answer_is_of_the_time(bench, monkeypa
 
     @contextlib.contextmanager
     def at_half_the_load():
-        meter._gpus_w = 180.0
+        meter._powers_w["gpu"] = 180.0
         yield
-        meter._gpus_w = 360.0
+        meter._powers_w["gpu"] = 360.0
 
     for method, verdict in ((Method.TDP_MODEL, Verdict.COSTS_MORE), (Method.COUNTER, Verdict.SAVES)):
         meter = SimulatedMeter(bench.clock, gpu_w=360.0)
