@@ -203,13 +203,13 @@ def _figures(total: Totals) -> doc.KeyFigures:
         "emissions_kgco2e": (total.emissions_kgco2e, total.n_unknown_emissions, badge),
         "cost_usd": (total.cost_usd, total.n_unknown_cost, cost),
     }
-    marks = dict.fromkeys(("energy_kwh", "emissions_kgco2e"), wording.sum_mark(total))
+    mark = wording.sum_mark(total)
     figures = []
     for quantity, (value, n_missing, note) in found.items():
         if n_missing:
             note += f"; {fmt.plural(n_missing, 'run')} unknown"
         known = total.bounds(quantity)
-        figures.append(wording.tile(quantity, value, known, note, "unknown for every run", marks.get(quantity, "")))
+        figures.append(wording.tile(quantity, value, known, note, "unknown for every run", mark))
     return doc.KeyFigures(figures)
 
 

@@ -276,12 +276,11 @@ def jobs_document(found: Named) -> Document:
     """
     rows = [(name, *region_cells(advice)) for name, advice in found]
     without = [Paragraph(f"{name}: {advice.reason}") for name, advice in found if not advice.is_worth_waiting]
-    is_mock = any(advice.is_mock for _, advice in found)
     return Document(
         title="When to start",
         footer=footer(),
         verdict=f"{_jobs_headline(found)}.",
-        stamp="MOCK" if is_mock else "",
+        stamp="MOCK" if any(advice.is_mock for _, advice in found) else "",
         blocks=[
             Table(columns({"job": 1, "region": 1, "best start": 1}, _REGION_NUMBERS), rows, is_whole=True),
             *without,

@@ -71,4 +71,9 @@ def live_page(port: int) -> Iterator[Callable[[str], None]]:
             thread.start()
             say(f"greenlove watch  http://{_LOOPBACK}:{server.server_address[1]}/  (Ctrl-C ends it)")
 
-    yield show
+    try:
+        yield show
+    finally:
+        if thread.ident:
+            server.shutdown()
+        server.server_close()

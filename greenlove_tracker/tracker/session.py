@@ -97,7 +97,7 @@ def _recorded(call: Callable[[Recorder], None]) -> Callable[[Session], None]:
     @functools.wraps(call)
     def method(session: Session) -> None:
         with session.tracked_call as recorder:
-            getattr(recorder, call.__name__)()
+            getattr(recorder, call.__name__)()  # looked up now: a test may have put a fault in its place
 
     return method
 
