@@ -186,7 +186,7 @@ class ExplorationScheduler:
         limits: TrialLimits = TrialLimits(),
     ) -> None:
         self.batches_per_epoch = batches_per_epoch
-        most_first = min(batches_per_epoch, limits.first_samples // batch_size)
+        most_first = min(batches_per_epoch, limits.first_samples / batch_size)
         self._first_batches = max(1, int(most_first))
         self._limits = limits
         self.total_epochs = total_epochs

@@ -109,7 +109,7 @@ def fit_ratios(
 
 
 def verdict_of(ratio: Estimate | None) -> Verdict:
-    """Return what a ratio says; "no measurable difference" is an answer, "too short to tell" is not yet one."""
+    """Return the verdict on a ratio. "Too short to tell" is none yet; "no measurable difference" is one."""
     if ratio is None:
         return Verdict.TOO_SHORT
     if ratio.upper < 1:

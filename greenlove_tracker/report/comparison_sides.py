@@ -138,7 +138,7 @@ def side_columns(metrics: Texts) -> list[Column]:
 
 
 def learnt_differences(groups: Groups) -> Mapping[str, str]:
-    """Return by group how what it learnt differs from the first one's, as a clause; empty where it is the same."""
+    """Return how the final metrics of each group differ from the first one's, as a clause; empty if they do not."""
     sides = list(starmap(side_of, groups))
     metrics = shared_metrics(sides)
     return {side.name: learnt_text(side, sides[0], metrics) for side in sides[1:]}

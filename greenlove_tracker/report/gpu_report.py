@@ -209,7 +209,7 @@ def _size_text(row: MemoryRow) -> str:
 
 
 def _gpus_text(known: Sequence[MemoryRow]) -> Iterator[str]:
-    """Yield the GPUs of a data centre that hold the rows, by the memory from which on they do."""
+    """Yield the data-centre GPUs that have the memory for each row, by the least memory that it needs."""
     sizes = {_least_memory_gb(row) for row in known}
     yield from (f"{size:g} GB or more: {_named(size)}." for size in sorted(filter(None, sizes)))
     if None in sizes:

@@ -131,7 +131,7 @@ _Answer = TypeVar("_Answer")
 
 
 def ask_on_thread(name: str, ask: Callable[[], _Answer]) -> Future[_Answer]:
-    """Ask on a thread of its own, which may hang and holds nothing up then."""
+    """Ask on a thread of its own: one that hangs holds nothing up."""
     answer = Future[_Answer]()
 
     def work() -> None:
