@@ -4,7 +4,6 @@ import io
 import re
 import time
 import warnings
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 from conftest import epoch_row
 from fakes import FakeClock, ScriptedMeter, gpu_energy, only_run
 from foreign_samples import END, write_log
-from intensity_server import serving
 
 from greenlove_tracker import Tracker
 from greenlove_tracker.compat.carbontracker import parser
@@ -296,20 +294,14 @@ def test_the_report_of_a_log_is_a_pdf(tmp_path):
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_a_key_of_electricity_maps_asks_it(log_dir, monkeypatch):
-    monkeypatch.setenv("no_proxy", "*")
-    with serving() as server:
-        hour = f"{datetime.now(UTC):%Y-%m-%dT%H:00:00.000Z}"
-        latest = {"zone": "DE", "carbonIntensity": 322, "datetime": hour, "isEstimated": False}
-        server.by_path({"/v3/carbon-intensity/latest": latest})
-        monkeypatch.setenv("GREENLOVE_INTENSITY_URLS", f"electricity_maps={server.url}")
-        clock = FakeClock()
-        clock.wall_offset_s = time.time()
-        tracker = CarbonTracker(
-            2, api_keys={"electricitymaps": "s3cret"}, country="DE", log_dir=log_dir, verbose=0, clock=clock, **SIM_GPU
-        )
-        train(tracker, 2, clock)
-    assert server.asked[0].headers["auth-token"] == "s3cret"
+def test_a_key_of_electricity_maps_asks_it(log_dir, electricity_maps):
+    clock = FakeClock()
+    clock.wall_offset_s = time.time()
+    tracker = CarbonTracker(
+        2, api_keys={"electricitymaps": "s3cret"}, country="DE", log_dir=log_dir, verbose=0, clock=clock, **SIM_GPU
+    )
+    train(tracker, 2, clock)
+    assert electricity_maps.asked[0].headers["auth-token"] == "s3cret"
     run = only_run(log_dir)
     assert run.summary.emissions_kgco2e == pytest.approx(run.summary.energy_kwh * 0.322)
     assert "s3cret" not in "".join(path.read_text() for path in run.path.iterdir())

@@ -11,7 +11,6 @@ import random
 import subprocess
 import sys
 import warnings
-from datetime import UTC, datetime
 from queue import SimpleQueue
 
 import pytest
@@ -19,7 +18,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fakes import FakeClock  # noqa: E402
-from intensity_server import serving  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
@@ -205,15 +203,9 @@ def test_the_further_examples_of_its_readme_run_too(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_key_of_electricity_maps_asks_it_for_the_intensity_in_force(tmp_path, monkeypatch):
-    monkeypatch.setenv("no_proxy", "*")
-    with serving() as server:
-        hour = f"{datetime.now(UTC):%Y-%m-%dT%H:00:00.000Z}"
-        latest = {"zone": "DE", "carbonIntensity": 322, "datetime": hour, "isEstimated": False}
-        server.by_path({"/v3/carbon-intensity/latest": latest})
-        monkeypatch.setenv("GREENLOVE_INTENSITY_URLS", f"electricity_maps={server.url}")
-        results = make(tmp_path, electricity_maps_api_key="s3cret").estimate()
-    assert server.asked[0].headers["auth-token"] == "s3cret" and results.carbon_intensity_gco2_kwh == 322
+def test_a_key_of_electricity_maps_asks_it_for_the_intensity_in_force(tmp_path, electricity_maps):
+    results = make(tmp_path, electricity_maps_api_key="s3cret").estimate()
+    assert electricity_maps.asked[0].headers["auth-token"] == "s3cret" and results.carbon_intensity_gco2_kwh == 322
     assert results.est_total_co2_kg == pytest.approx(results.est_total_energy_kwh * 0.322)
 
 
